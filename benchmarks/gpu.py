@@ -116,7 +116,7 @@ def sampled_against_scored(setting: Setting) -> dict[str, Any]:
         texts = setting.texts(model)
         params = SamplingParams(setting.tokens, n=setting.group, seed=1)
         made[precision] = gaps(against_scored(model, texts, model.sample(texts, params)), precision)
-    return made | {"passes": all(each["passes"] for each in made.values())}
+    return made | {"passes": all(value["passes"] for value in made.values())}
 
 
 def gaps(found: np.ndarray[Any, Any], precision: Precision) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def tree_against_sequences(setting: Setting) -> dict[str, Any]:
         "limit": {"mean": ROUNDING * float(theirs_off.mean())},
         "passes": bool(ours_off.mean() <= ROUNDING * theirs_off.mean()),
     }
-    return made | {"passes": all(each["passes"] for each in made.values())}
+    return made | {"passes": all(value["passes"] for value in made.values())}
 
 
 def scores_of(
@@ -258,7 +258,7 @@ def operations() -> Iterator[set[str]]:
 
 
 def attention_in(names: set[str]) -> list[str]:
-    return sorted(each for each in names if ATTENTION in each) or ["written out"]
+    return sorted(name for name in names if ATTENTION in name) or ["written out"]
 
 
 def speed_beside_generate(setting: Setting) -> dict[str, Any]:
@@ -403,7 +403,7 @@ def run(setting: Setting, minutes: float, write: Callable[[dict[str, Any]], None
         gc.collect()
         if setting.device != "cpu":
             torch.cuda.empty_cache()
-        result["passes"] = all(each.get("passes", True) for each in result["checks"].values())
+        result["passes"] = all(check.get("passes", True) for check in result["checks"].values())
         write(result)
     return result
 

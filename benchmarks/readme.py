@@ -82,7 +82,7 @@ def arms(record: Record) -> str:
 
 def manager(record: Record) -> str:
     parts = []
-    for table in (each for each in record["tables"] if "near misses" not in each["title"]):
+    for table in (table for table in record["tables"] if "near misses" not in table["title"]):
         metrics = list(dict.fromkeys(row["metric"] for row in table["rows"]))
         names = list(dict.fromkeys(row["arm"] for row in table["rows"]))
         cells = {(row["arm"], row["metric"]): estimate(row) for row in table["rows"]}

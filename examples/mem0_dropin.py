@@ -26,6 +26,6 @@ with endpoint(facts) as (url, key, model):
         talk = [{"role": "user", "content": "Ana lives in Bergen."}, {"role": "assistant", "content": "Noted!"}]
         m.add(talk, user_id="ana", metadata={"topic": "home"})
         changed = m.add("Ana lives in Oslo now.", user_id="ana", metadata={"topic": "home"})
-        print("what became of it:", [each["event"] for each in changed["results"]])
+        print("what became of it:", [result["event"] for result in changed["results"]])
         found = m.search("Where does Ana live?", filters={"user_id": "ana", "topic": {"in": ["home", "work"]}})
-        print("found:", [each["memory"] for each in found["results"]])
+        print("found:", [result["memory"] for result in found["results"]])

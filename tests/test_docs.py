@@ -134,7 +134,7 @@ def unmarked_lines() -> list[tuple[str, str]]:
     """(place, line) of the shell blocks that have no mark, but for those of the quick starts."""
     found = []
     for page in PAGES:
-        timed = {block for each in QUICKSTARTS.findall(page.read_text(encoding="utf-8")) for block in each[1:]}
+        timed = {block for match in QUICKSTARTS.findall(page.read_text(encoding="utf-8")) for block in match[1:]}
         for number, mark, language, code in blocks(page):
             if language != "python" and not mark and code not in timed:
                 found += [(f"{name_of(page)}:{number}", line) for line in lines_of(code)]

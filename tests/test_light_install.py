@@ -142,4 +142,4 @@ def test_what_needs_an_extra_says_which(tmp_path: Path) -> None:
     more = {"serve": "; or serve a memory: keepworth serve --memory agent.mem"}
     assert lines[1::3] == [f'hint: pip install "keepworth[{extra}]"{more.get(line, "")}' for line, extra in REFUSED]
     assert all(" needs " in line and line.endswith("not installed.") for line in lines[::3]), ran.stderr
-    assert [each.name for each in (tmp_path / "runs").iterdir()] == ["somewhere"], "refused before anything is written"
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["somewhere"], "refused before anything is written"

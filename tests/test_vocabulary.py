@@ -42,7 +42,9 @@ def public(tree: Sequence[ast.AST]) -> Iterator[str]:
                 )
             case ast.FunctionDef() | ast.AsyncFunctionDef() if not node.name.startswith("_") or node.name == "__init__":
                 yield node.name
-                yield from (each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+                yield from (
+                    posonlyarg.arg for posonlyarg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                )
             case ast.Attribute(ctx=ast.Store()):
                 yield node.attr
 

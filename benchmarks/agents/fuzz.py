@@ -112,7 +112,9 @@ def _without_keys(described: dict[str, Any]) -> dict[str, Any]:
     """Without the header Idempotency-Key: the same one twice is refused by design, and a fuzzer sends few different ones."""
     for operations in described["paths"].values():
         for operation in operations.values():
-            operation["parameters"] = [each for each in operation["parameters"] if each["name"] != "Idempotency-Key"]
+            operation["parameters"] = [
+                parameter for parameter in operation["parameters"] if parameter["name"] != "Idempotency-Key"
+            ]
     return described
 
 
@@ -120,7 +122,7 @@ def measured(examples: int, seeds: int) -> dict[str, Any]:
     runs = [fuzzed(examples, seed) for seed in range(seeds)]
     return {
         "cases": sum(run["cases"] for run in runs),
-        "failures": sum(each["times"] for run in runs for each in run["failures"]),
+        "failures": sum(failure["times"] for run in runs for failure in run["failures"]),
         "refused": dict(sum((Counter(run["refused though described"]) for run in runs), Counter[str]())),
         "examples_per_operation": examples,
         "runs": runs,

@@ -438,11 +438,11 @@ def begins(late: Mapping[str, Any], early: Mapping[str, Any]) -> bool:
 def proven(receipts: Sequence[Mapping[str, Any]], script: Script, turns: int) -> bool:
     """Whether there are receipts of so many turns, all of bytes that were sent, and all but the first name an item in them."""
     sent = {hashlib.sha256(each.content).hexdigest() for each in script.sent}
-    good = [each["sha256"] in sent and not each["missing"] for each in receipts]
+    good = [receipt["sha256"] in sent and not receipt["missing"] for receipt in receipts]
     return (
         len(good) == turns
         and all(good)
-        and [bool(each["injected"]) for each in receipts] == [False] + [True] * (turns - 1)
+        and [bool(receipt["injected"]) for receipt in receipts] == [False] + [True] * (turns - 1)
     )
 
 

@@ -71,8 +71,8 @@ def token_passes(run: RunFolder) -> float:
         groups.setdefault((stored.step, stored.episode.task), []).append(stored.episode)
     total = 0.0
     for episodes in groups.values():
-        tokens = len(episodes[0].segments[0].context) + sum(len(each.segments[0].ids) for each in episodes)
-        trained = supervised or len({each.reward for each in episodes}) > 1
+        tokens = len(episodes[0].segments[0].context) + sum(len(episode.segments[0].ids) for episode in episodes)
+        trained = supervised or len({episode.reward for episode in episodes}) > 1
         total += (0 if supervised else tokens) + (3 * tokens if trained else 0)
     return total
 
@@ -84,7 +84,7 @@ def pooled(runs: list[RunFolder], after: str, before: str = "untrained") -> Mean
         low, high = scores(run, before), scores(run, after)
         for task in high:
             gains.setdefault(task, []).append(high[task] - low[task])
-    return estimate([sum(each) / len(each) for each in gains.values()])
+    return estimate([sum(gain) / len(gain) for gain in gains.values()])
 
 
 def level(runs: list[RunFolder], arm: str) -> MeanEstimate:
@@ -92,7 +92,7 @@ def level(runs: list[RunFolder], arm: str) -> MeanEstimate:
     for run in runs:
         for task, value in scores(run, arm).items():
             values.setdefault(task, []).append(value)
-    return estimate([sum(each) / len(each) for each in values.values()])
+    return estimate([sum(value) / len(value) for value in values.values()])
 
 
 def as_row(name: str, value: MeanEstimate, **more: Any) -> dict[str, Any]:

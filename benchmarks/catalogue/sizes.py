@@ -50,7 +50,7 @@ def main() -> None:
             print(benchmark.name, found[benchmark.name]["questions"], flush=True)
         except MissingData as error:
             print(f"{benchmark.name}: left as it was: {error.message}", flush=True)
-    kept = {each.name: found[each.name] for each in benchmarks if each.name in found}
+    kept = {benchmark.name: found[benchmark.name] for benchmark in benchmarks if benchmark.name in found}
     options.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

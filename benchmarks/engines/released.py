@@ -55,7 +55,7 @@ def main() -> None:
     options = parser.parse_args()
     steps: dict[str, Any] = {}
     with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
-        there = [each for each in ("adapters", "weights", "pause") if able(engine, each)]
+        there = [name for name in ("adapters", "weights", "pause") if able(engine, name)]
         print(f"{engine}: {', '.join(there)}")
         run = Steps(engine, options.folder, steps)
         run.sampling(options.samples)
@@ -93,8 +93,8 @@ class Steps:
     def sampling(self, count: int) -> None:
         def samples(**settings: Any) -> dict[str, Any]:
             groups = self.engine.sample([self.prompt], SamplingParams(max_tokens=12, seed=1, **settings))
-            texts = [self.engine.decode(each.ids) for each in groups[0]]
-            return {"texts": texts, "ends": [each.finish.value for each in groups[0]]}
+            texts = [self.engine.decode(group.ids) for group in groups[0]]
+            return {"texts": texts, "ends": [group.finish.value for group in groups[0]]}
 
         newline = self.engine.stop_ids_for("\n")
         self.step("samples", lambda: samples(n=count))
@@ -103,7 +103,7 @@ class Steps:
         self.step("a sample with stop ids", lambda: samples(n=count, stop_ids=newline))
 
     def scoring(self) -> None:
-        branches = [self.engine.encode(each) for each in (" Oslo", " Bergen", " a city called")]
+        branches = [self.engine.encode(name) for name in (" Oslo", " Bergen", " a city called")]
 
         def scores() -> dict[str, Any]:
             theirs = self.engine.score([self.prompt] * 2, [branches] * 2)

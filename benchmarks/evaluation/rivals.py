@@ -193,7 +193,7 @@ class Mem0System(Rival):
 
     def search(self, question: str, most: int) -> list[tuple[str, float]]:
         found = self.memory.search(question, filters={"user_id": "user"}, top_k=most, threshold=0.0)
-        return [(each["metadata"]["place"], float(each["score"])) for each in found["results"]]
+        return [(result["metadata"]["place"], float(result["score"])) for result in found["results"]]
 
     def has(self, id: str) -> bool:
         return self.memory.get(self._places[id]) is not None

@@ -31,13 +31,13 @@ def heading(record: Record, key: str, name: str) -> str:
 def levels(record: Record) -> str:
     rows = [
         (
-            each["test"],
-            each["arm"].replace("_", " "),
-            interval(each),
-            ", ".join(f"{value:.2f}" for value in each.get("by_seed", [])),
-            counted(each),
+            level["test"],
+            level["arm"].replace("_", " "),
+            interval(level),
+            ", ".join(f"{value:.2f}" for value in level.get("by_seed", [])),
+            counted(level),
         )
-        for each in record["levels"]
+        for level in record["levels"]
     ]
     return markdown(("test set", "arm", heading(record, "levels", "mean"), "each seed", "questions"), rows, 2)
 
@@ -52,14 +52,14 @@ def gains(record: Record) -> str:
     head = ["test set", "trained minus", heading(record, "gains", "difference"), "each seed"]
     rows = [
         [
-            each["test"],
-            each["over"].replace("_", " "),
-            interval(each, "+"),
-            ", ".join(f"{value:+.2f}" for value in gap_by_seed(record, each)),
+            gain["test"],
+            gain["over"].replace("_", " "),
+            interval(gain, "+"),
+            ", ".join(f"{value:+.2f}" for value in gap_by_seed(record, gain)),
         ]
-        for each in record["gains"]
+        for gain in record["gains"]
     ]
-    if all("low" in each for each in record["gains"]):
+    if all("low" in gain for gain in record["gains"]):
         head.append("verdict")
         rows = [[*row, verdict(each)] for row, each in zip(rows, record["gains"], strict=True)]
     return markdown(head, rows, 2)
@@ -67,7 +67,7 @@ def gains(record: Record) -> str:
 
 def gap_by_seed(record: Record, gain: Record) -> list[float]:
     """What each seed gained: the difference of its two levels."""
-    of_seeds = {each["arm"]: each["by_seed"] for each in record["levels"] if each["test"] == gain["test"]}
+    of_seeds = {level["arm"]: level["by_seed"] for level in record["levels"] if level["test"] == gain["test"]}
     after = of_seeds.get("trained") or of_seeds["reinforced"]
     return [one - other for one, other in zip(after, of_seeds[gain["over"]], strict=True)]
 
@@ -95,7 +95,7 @@ def memory(record: Record) -> str:
     head = ("arm", "the answer is in the last memory, 95 %", "questions")
     rows = [(each["arm"], interval(each), each["n"]) for each in record["written"]]
     said = "; ".join(
-        f"trained minus {each['over']} {interval(each, '+')}, {verdict(each)}" for each in record["written_gains"]
+        f"trained minus {gain['over']} {interval(gain, '+')}, {verdict(gain)}" for gain in record["written_gains"]
     )
     return f"\n\n{markdown(head, rows, 1)}\n\nOf that measure: {said}."
 
@@ -106,8 +106,8 @@ def calls(record: Record) -> str:
         return ""
     head = ("arm", "calls of the model per answer, 95 %", "each seed")
     rows = [
-        (each["arm"].replace("_", " "), interval(each), ", ".join(f"{value:.2f}" for value in each["by_seed"]))
-        for each in record["calls"]
+        (call["arm"].replace("_", " "), interval(call), ", ".join(f"{value:.2f}" for value in call["by_seed"]))
+        for call in record["calls"]
     ]
     rule = record["rule"]
     said = (

@@ -132,7 +132,7 @@ def reckoning(runs: Arms, split: str, arm: str) -> dict[str, float]:
     right: dict[bool, list[float]] = {True: [], False: []}
     for run in runs["reinforce"]:
         for stored in run.episodes(arm=f"{split}-{arm}".replace(" ", "_")):
-            used = any(each.text.strip().startswith("calculate") for each in stored.episode.segments)
+            used = any(segment.text.strip().startswith("calculate") for segment in stored.episode.segments)
             right[used].append(term_value(stored.episode, TERMS["tool_policy"]))
     shares = {used: sum(values) / max(1, len(values)) for used, values in right.items()}
     used, others = len(right[True]), len(right[False])
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    seeds = [int(each) for each in options.seeds.split(",")]
+    seeds = [int(part) for part in options.seeds.split(",")]
     arms = ("reinforce", *BESIDE.get(options.recipe, ()))
     runs: Arms = {arm: [] for arm in arms}
     for seed in seeds:

@@ -175,7 +175,7 @@ def preferences(data: Path, half: str, people: int = 25, said: int = 80) -> Iter
     random.Random(0).shuffle(turns)
     for person in range(people):
         number = person + (people if half == "test" else 0)
-        rows = [each[number] for each in by_topic.values() if len(each) > number]
+        rows = [value[number] for value in by_topic.values() if len(value) > number]
         items = [row["preference"] for row in rows] + turns[person * said : (person + 1) * said]
         order = random.Random(person).sample(range(len(items)), len(items))
         place = {of: at for at, of in enumerate(order)}
@@ -353,7 +353,7 @@ def table(result: dict[str, Any]) -> str:
         (f"{pool}, {each['questions']}", *(f"{each['recall'][name]:.3f}" for name in names))
         for pool, each in pools.items()
     ]
-    mean = [f"{np.mean([each['recall'][name] for each in pools.values()]):.3f}" for name in names]
+    mean = [f"{np.mean([pool['recall'][name] for pool in pools.values()]):.3f}" for name in names]
     gains = [
         (pool, *(f"{g['mean']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}]" for g in each["gain"].values()))
         for pool, each in pools.items()

@@ -250,7 +250,7 @@ class Banking:
                         for seed in range(draws)
                     ]
                     means = np.cumsum(gains, axis=1) / np.arange(1, length + 1)
-                    row = interval([float(each.mean()) for each in gains])
+                    row = interval([float(gain.mean()) for gain in gains])
                     row["worst prefix"] = round(float(means.mean(axis=0)[49:].min()), 3)
                     found[name] = row
                     note(f"{name}: {row}")

@@ -180,7 +180,7 @@ def finding(result: Result) -> str:
     """What is found, beside everything else, and the paired gain over the best of that in the mean."""
     pools = result["pools"]
     names = [name for name in next(iter(pools.values()))["recall"] if name not in ("ranks, 60", "min-max, 0.3 words")]
-    means = {name: sum(each["recall"][name] for each in pools.values()) / len(pools) for name in names}
+    means = {name: sum(pool["recall"][name] for pool in pools.values()) / len(pools) for name in names}
     best = max((name for name in names[1:] if not name.startswith(names[0])), key=lambda name: means[name])
     rows = []
     for pool, each in pools.items():

@@ -385,7 +385,7 @@ def main() -> None:
     path = Path(options.output)
     if options.tune:
         areas = json.loads(TUNED.read_text())["area"] if TUNED.exists() else {}
-        for name in (each for each in names if not SETTINGS[each].rates_of):
+        for name in (name for name in names if not SETTINGS[name].rates_of):
             areas[name] = tune(name, 2, options.processes)
             TUNED.write_text(json.dumps({"seeds": [TUNING, TUNING + 1], "area": areas, **about}, indent=2) + "\n")
         return

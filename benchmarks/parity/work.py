@@ -108,7 +108,7 @@ def reward(ids: list[int]) -> float:
 
 
 def text_of(ids: list[int]) -> str:
-    return " ".join(f"w{each}" for each in ids)
+    return " ".join(f"w{identifier}" for identifier in ids)
 
 
 def save_checkpoint(folder: Path, seed: int = 0) -> None:

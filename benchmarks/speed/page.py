@@ -27,7 +27,7 @@ def measured(rows: Iterable[Row]) -> list[Result]:
 
 
 def seconds(record: Result, side: str, which: str = "wall") -> list[float]:
-    return [each["sides"][side][which] for each in record["rounds"] if side in each["sides"]]
+    return [round_number["sides"][side][which] for round_number in record["rounds"] if side in round_number["sides"]]
 
 
 def median(record: Result, side: str) -> float:
@@ -77,7 +77,14 @@ def memory_table() -> str:
     for record in found:
         cells = []
         for side in sides:
-            last = next((each["sides"][side] for each in record["rounds"][::-1] if side in each["sides"]), None)
+            last = next(
+                (
+                    round_number["sides"][side]
+                    for round_number in record["rounds"][::-1]
+                    if side in round_number["sides"]
+                ),
+                None,
+            )
             passes = f" ({last['micro_batch']} per pass)" if last and "micro_batch" in last else ""
             cells.append(f"{max(seconds(record, side, 'peak_rss')) / 1e9:.1f} GB{passes}" if last else "does not fit")
         again = recomputed.get(record["name"])
@@ -105,7 +112,13 @@ def episodes_table() -> str:
 
 
 def _trl(found: Sequence[Result]) -> str:
-    sides = [side for record in found for each in record["rounds"] for side in each["sides"].values() if "trl" in side]
+    sides = [
+        side
+        for record in found
+        for round_number in record["rounds"]
+        for side in round_number["sides"].values()
+        if "trl" in side
+    ]
     if not sides:
         return ""
     last = sides[-1]
@@ -121,13 +134,13 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[object]], records: Sequ
 
 def _setting(records: Sequence[Result]) -> str:
     """Where, with what and when; and whether the machine was idle."""
-    machines = [each["machine"] for record in records for each in record["rounds"]]
+    machines = [round_number["machine"] for record in records for round_number in record["rounds"]]
     machine, versions = machines[-1], machines[-1]["versions"]
-    revisions = ", ".join(dict.fromkeys(each["revision"] for each in machines))
-    load = max(each["load_average_at_start"] for each in machines)
+    revisions = ", ".join(dict.fromkeys(machine["revision"] for machine in machines))
+    load = max(machine["load_average_at_start"] for machine in machines)
     lengths = " and ".join(str(each) for each in sorted({record["prompt_tokens"] for record in records}))
     busy = " **The machine was not idle: to be measured again.**" if load > BUSY else ""
-    processors = ", and ".join(dict.fromkeys(each["processor"] for each in machines))
+    processors = ", and ".join(dict.fromkeys(machine["processor"] for machine in machines))
     computing = f"{processors}; {machine['threads']} threads on {machine['cores']} cores"
     packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "peft"))
     return (

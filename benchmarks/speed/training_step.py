@@ -133,8 +133,10 @@ def best_setting(trl_python: str) -> str:
         raise SystemExit(
             f"TRL's settings come first: python -m benchmarks.speed.run --only '{row.table}' --trl-python ..."
         )
-    there = [name for name in SETTINGS if all(name in each["sides"] for each in rounds)]
-    return min(there, key=lambda name: statistics.median(each["sides"][name]["wall"] for each in rounds))
+    there = [name for name in SETTINGS if all(name in round_number["sides"] for round_number in rounds)]
+    return min(
+        there, key=lambda name: statistics.median(round_number["sides"][name]["wall"] for round_number in rounds)
+    )
 
 
 def rows(trl_python: str) -> list[Row]:
@@ -170,11 +172,13 @@ def _beside_trl(trl_python: str, case: tuple[int, int], threads: int) -> Iterato
     work = work_of(*case, threads)
     setting = best_setting(trl_python)
     theirs = replace(work, **SETTINGS[setting])
-    (row,) = (each for each in rows(trl_python) if (each.about["prompts"], each.about["tokens"]) == case)
+    (row,) = (row for row in rows(trl_python) if (row.about["prompts"], row.about["tokens"]) == case)
 
     def trl(name: str) -> dict[str, Any]:
         # What fitted in an earlier round is not searched for again.
-        rounds = [each["sides"][name] for each in row.record()["rounds"] if name in each["sides"]]
+        rounds = [
+            round_number["sides"][name] for round_number in row.record()["rounds"] if name in round_number["sides"]
+        ]
         passes = rounds[-1]["micro_batch"] if rounds else theirs.trl_micro_batch
         asked = replace(theirs, trl_checkpointing=name == CHECKPOINTING, trl_micro_batch=passes)
         return {**fitting_step(trl_python, "training_trl", asked), "setting": setting}

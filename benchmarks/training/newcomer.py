@@ -99,12 +99,12 @@ def rows(data: Path | None) -> list[dict[str, Any]]:
 
 def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, Any]:
     data_rows = rows(data)
-    tests = [each for each in data_rows if each["split"] == "test"]
-    learned = [(each["prompt"][-1]["content"], each["intent"]) for each in data_rows if each["split"] == "train"]
+    tests = [row for row in data_rows if row["split"] == "test"]
+    learned = [(row["prompt"][-1]["content"], row["intent"]) for row in data_rows if row["split"] == "train"]
     rule, (often, _) = naive_bayes(learned), Counter(intent for _, intent in learned).most_common(1)[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        (folder / "messages.jsonl").write_text("".join(json.dumps(each) + "\n" for each in data_rows))
+        (folder / "messages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data_rows))
         (folder / "script.py").write_text(SCRIPT)
         begun = time.perf_counter()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -121,12 +121,12 @@ def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, 
         run = RunFolder.open(folder / "runs" / "messages")
         evals = [row for row in run.evals() if row["split"] != "dev" and row["metric"] == "right"]
         both = {
-            when: {each.episode.task: each.episode for each in run.episodes(arm=f"messages,_test-{when}")}
+            when: {episode.episode.task: episode.episode for episode in run.episodes(arm=f"messages,_test-{when}")}
             for when in ("untrained", "trained")
         }
         answers = {task: episode.answer for task, episode in both["trained"].items()}
         gain = estimate([each.reward - both["untrained"][task].reward for task, each in both["trained"].items()])
-        shown = [each for each in tests if f"messages/{each['id']}" in answers]
+        shown = [test for test in tests if f"messages/{test['id']}" in answers]
         return {
             "lines": sum(bool(line.strip()) for line in SCRIPT.splitlines()),
             "seconds": round(seconds, 1),
@@ -138,7 +138,7 @@ def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, 
                 "the most frequent intent": estimate([each["intent"] == often for each in shown]).mean,
                 "naive Bayes": estimate([rule(each["prompt"][-1]["content"]) == each["intent"] for each in shown]).mean,
             },
-            "rows": Counter(each["split"] for each in data_rows),
+            "rows": Counter(row["split"] for row in data_rows),
             "plain": _plain(plain, folder / "router", shown, answers) if plain else None,
             "versions": versions(),
             "processor": machine(available_cores())["processor"],

@@ -32,7 +32,7 @@ WAYS = {sign + pair: (reckon, chosen) for pair, chosen in PAIRS.items() for sign
 
 
 def reckoned(problem: str, way: str) -> float | None:
-    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", problem)]
+    numbers = [float(match) for match in re.findall(r"\d+(?:\.\d+)?", problem)]
     reckon, chosen = WAYS[way]
     return reckon(*chosen(numbers)) if len(numbers) > 1 else None
 

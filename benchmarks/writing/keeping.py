@@ -36,10 +36,10 @@ from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.slots import Finished
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
+from keepworth.methods.benchmarks.locomo import locomo
 from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
 from keepworth.methods.writers.keeper import KeeperCheck
 from keepworth.tasks.facts import USER
-from keepworth.methods.benchmarks.locomo import locomo
 from keepworth.tasks.longmemeval import questions
 from keepworth.tasks.splits import SPLITS, draw_order
 
@@ -102,7 +102,9 @@ def of_talk(
     turn is the sentence that shares most words with question and answer."""
     texts: list[str] = []
     places: dict[tuple[str, int], list[int]] = {}
-    for session in sorted({each.id: each for each in sessions}.values(), key=lambda each: (each.date, each.id)):
+    for session in sorted(
+        {session.id: session for session in sessions}.values(), key=lambda each: (each.date, each.id)
+    ):
         for turn in session.turns:
             if everyone or turn.speaker == USER:
                 said = [turn.text] if whole else sentences(turn.text)
@@ -126,7 +128,9 @@ def marked(sessions: Sequence[Session]) -> set[tuple[str, int]]:
 
 
 def of_longmemeval(name: str, *, whole: bool = True, everyone: bool = False) -> list[Person]:
-    own = [each for each in questions() if not each.abstention and each.type != "single-session-assistant"]
+    own = [
+        question for question in questions() if not question.abstention and question.type != "single-session-assistant"
+    ]
     order = sorted(own, key=lambda each: (draw_order("person", each.tie), each.id))
     groups = [order[first : first + PERSON] for first in range(0, len(order) - PERSON + 1, PERSON)]
     return [
@@ -344,7 +348,7 @@ def summary(rows: dict[str, list[list[tuple[int, float, int]]]], promises: list[
         return {"mean": sum(sums) / sum(counts), "low": found.low, "high": found.high, "people": len(own)}
 
     best = max(rules(), key=lambda arm: over_people(arm)["mean"])
-    covered = [each["low"] <= each["earned"] <= each["high"] for each in promises]
+    covered = [promise["low"] <= promise["earned"] <= promise["high"] for promise in promises]
     return {
         "kept": {arm: over_people(arm) for arm in totals},
         "best rule": best,
@@ -353,8 +357,8 @@ def summary(rows: dict[str, list[list[tuple[int, float, int]]]], promises: list[
             arm: over_people(arm, "the keeper as it begins") for arm in totals if arm.startswith(("after", "reg"))
         },
         "promises": {
-            "promised": float(np.mean([each["promised"] for each in promises])),
-            "earned": float(np.mean([each["earned"] for each in promises])),
+            "promised": float(np.mean([promise["promised"] for promise in promises])),
+            "earned": float(np.mean([promise["earned"] for promise in promises])),
             "covered": sum(covered),
             "of": len(covered),
             "each": promises,

@@ -106,7 +106,7 @@ class Scripted:
 
 def played(agent: Chat, model: Scripted, *observations: Observation) -> list[Action]:
     async def all_turns() -> list[Action]:
-        return [await agent.act(each, model) for each in observations]
+        return [await agent.act(observation, model) for observation in observations]
 
     return asyncio.run(all_turns())
 
@@ -245,7 +245,7 @@ def test_tools_are_offered_in_the_templates_words_or_in_ours_and_calls_become_ac
     for template in (WITH_TOOLS, CHATML):
         model = Scripted(template, call, "It is 7.<|im_end|>")
         actions = played(Chat(max_tokens=64), model, Observation("a?", tools=(CALCULATOR,)), Observation("7"))
-        assert [each.text for each in actions] == ["calculate: 3 + 4", "answer: It is 7."]
+        assert [action.text for action in actions] == ["calculate: 3 + 4", "answer: It is 7."]
         assert "The value of an expression." in text_of(model.prompts[0])
         role = "tool" if template == WITH_TOOLS else "user"
         assert text_of(model.prompts[1]).endswith(f"<|im_start|>{role}\n7<|im_end|>\n<|im_start|>assistant\n")

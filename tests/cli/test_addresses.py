@@ -59,9 +59,9 @@ def test_an_address_reaches_the_store_as_it_was_given(
 def test_every_command_with_a_memory_takes_an_address_or_is_about_files() -> None:
     files = {("memory", "backup")}
     for words, command in commands():
-        for each in command.params:
-            if "--file" in each.opts:
-                assert ("postgresql://" in each.help) == (words not in files), words
+        for param in command.params:
+            if "--file" in param.opts:
+                assert ("postgresql://" in param.help) == (words not in files), words
 
 
 @pytest.mark.parametrize(
@@ -132,17 +132,17 @@ def test_files_beside_an_address_are_of_one_memory_alone() -> None:
         "postgresql:///agents?host=/tmp/b&schema=team_a",
         SAID,
     ]
-    assert len({place_of(each).beside for each in others}) == len(others)
-    assert all(len(place_of(each).beside.parts) == 1 for each in [*others, "postgresql://ann@db/..%2F..%2Fetc"])
+    assert len({place_of(other).beside for other in others}) == len(others)
+    assert all(len(place_of(other).beside.parts) == 1 for other in [*others, "postgresql://ann@db/..%2F..%2Fetc"])
 
 
 def test_each_tenant_has_a_schema_of_its_own() -> None:
     place = place_of(ADDRESS)
-    tenants = [place.of_tenant(each) for each in ("", "acme", "Acme", "../x")]
-    assert len({each.given for each in tenants}) == 4
-    for each in tenants:
-        assert each.given.startswith("postgresql://ann:hunter2@db.example/agents?schema=team_a")
-        assert each == place_of(each.given)  # a name of a schema that can be
+    tenants = [place.of_tenant(name) for name in ("", "acme", "Acme", "../x")]
+    assert len({tenant.given for tenant in tenants}) == 4
+    for tenant in tenants:
+        assert tenant.given.startswith("postgresql://ann:hunter2@db.example/agents?schema=team_a")
+        assert tenant == place_of(tenant.given)  # a name of a schema that can be
     long = [place_of(f"postgresql://db/agents?schema={'s' * 60}{n}").of_tenant("acme") for n in "ab"]
     assert len({str(place_of(each.given)) for each in long}) == 2
 

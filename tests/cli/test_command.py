@@ -39,7 +39,7 @@ def test_help_fits_and_speaks_of_no_types(width: int, monkeypatch: pytest.Monkey
         assert "<" not in text.replace("<link", ""), words
         assert "{" not in text, words
         for option in command.params:
-            assert all(each in text for each in option.opts if each.startswith("--")), words
+            assert all(opt in text for opt in option.opts if opt.startswith("--")), words
 
 
 def test_help_begins_with_what_most_come_for() -> None:

@@ -35,7 +35,7 @@ def test_options_that_commands_share_mean_the_same_everywhere() -> None:
             for name in ("--json", "--out", "--user", "--top-k", "--limit", "--runs", "--file", "--yes", "--debug"):
                 if name in option.opts:
                     default = option.default if name in ("--top-k", "--runs", "--file") else None
-                    short = tuple(each for each in option.opts if not each.startswith("--"))
+                    short = tuple(opt for opt in option.opts if not opt.startswith("--"))
                     shapes.setdefault(name, set()).add((bool(option.is_flag), short, default))
     assert {name: len(found) for name, found in shapes.items()} == dict.fromkeys(shapes, 1)
     assert {name: next(iter(found))[0] for name, found in shapes.items()} == {

@@ -22,7 +22,7 @@ def test_what_matters_comes_first_and_extras_are_one_line(capsys: pytest.Capture
 
 def test_an_extra_that_is_there_in_part_names_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "textworld_express" else object())
-    found = {each.message.split(":")[0]: each for each in doctor._extras()}
+    found = {extra.message.split(":")[0]: extra for extra in doctor._extras()}
     assert found["envs"].verdict == "missing"
     assert found["envs"].message.endswith("(textworld_express is not there)")
     assert found["envs"].fix == 'pip install "keepworth[envs]"'

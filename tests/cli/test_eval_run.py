@@ -67,8 +67,8 @@ def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_
     assert json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout) == summary
     board = CliRunner().invoke(app, ["eval", "board", str(out), "--out", str(tmp_path / "board.html"), "--json"])
     systems = [json.loads(line) for line in board.stdout.splitlines()]
-    assert [each["system"] for each in systems] == list(summary["arms"])
-    assert {each["benchmark"] for each in systems} == {"mine"}
+    assert [system["system"] for system in systems] == list(summary["arms"])
+    assert {system["benchmark"] for system in systems} == {"mine"}
     page = (tmp_path / "board.html").read_text()
     assert page.count("<tr>") == 1 + 5
 

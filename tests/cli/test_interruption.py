@@ -51,7 +51,7 @@ def test_sampling_is_left_without_a_trace(shell, number, caplog: pytest.LogCaptu
     with caplog.at_level(logging.DEBUG, "asyncio"), pytest.raises(KeyboardInterrupt), interruptible():
         play(model, [ASK, OTHER], asking(), n=4)
     gc.collect()  # what nobody has retrieved is said when it is thrown away
-    assert [each.getMessage() for each in caplog.records if "never retrieved" in each.getMessage()] == []
+    assert [record.getMessage() for record in caplog.records if "never retrieved" in record.getMessage()] == []
     assert len(model.batches) == 1
     assert signal.getsignal(signal.SIGINT) is shell
 
@@ -70,7 +70,7 @@ def test_a_loop_of_its_own_is_left_alike(shell, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.DEBUG, "asyncio"), pytest.raises(KeyboardInterrupt), interruptible(), closing(loop):
         loop.do(learn())
     gc.collect()
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_who_does_not_want_to_wait_sends_it_twice() -> None:

@@ -248,7 +248,7 @@ def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
     assert "My commute takes 45 minutes" in out
     assert "0.930" in out
     code, out, _ = command("show", "demo", "--episodes", "--worst", "--limit", "3")
-    lowest = sorted(each.episode.reward for each in run.episodes())[:3]
+    lowest = sorted(episode.episode.reward for episode in run.episodes())[:3]
     assert [float(line.split()[2]) for line in out.splitlines() if "reward" in line] == pytest.approx(lowest, abs=1e-3)
     assert "SUPERSEDE" in command("show", "demo", "--episodes", "--role", "manager")[1]
     code, _, err = command("show", "demo", "--episodes", "--step", "99")
@@ -258,13 +258,13 @@ def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
     out = command("show", "demo", "--episodes", "--limit", "2", "--export", str(tmp_path / "lines.jsonl"))[1]
     assert out.startswith("2 episodes are in")
     assert [json.loads(line)["reward"] for line in (tmp_path / "lines.jsonl").read_text().splitlines()] == [
-        each.episode.reward for each in list(run.episodes())[:2]
+        episode.episode.reward for episode in list(run.episodes())[:2]
     ]
 
 
 def test_doctor_examines_the_machine(command: Command) -> None:
     code, out, _ = command("doctor", "--json")
-    found = {each["subject"]: each for each in json.loads(out)}
+    found = {row["subject"]: row for row in json.loads(out)}
     assert code == 0
     assert found["python"]["verdict"] == "good"
     assert {"torch", "cores", "disk", "packages", "model", "extra"} <= set(found)

@@ -40,7 +40,7 @@ def test_it_answers_with_a_key_until_it_is_stopped(checkpoint: Path, how: signal
         assert httpx.post(f"{url}/v1/chat/completions", json=body).status_code == 401
         key = {"Authorization": "Bearer secret"}
         listed = httpx.get(f"{url}/v1/models", headers=key, timeout=60).json()
-        assert [each["id"] for each in listed["data"]] == [str(checkpoint)]
+        assert [datum["id"] for datum in listed["data"]] == [str(checkpoint)]
         if how is signal.SIGTERM:
             long = json.dumps(body).encode()
             waiting = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])))

@@ -256,9 +256,9 @@ NAMED = (
 def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "CHECKPOINTS", ())
     rows = run_job((family, "random", 0), arms=NAMED, split="dev", length=6, settings={}, data=None)
-    assert [each.arm for each in rows] == list(NAMED)
-    assert all(set(each.bits) <= {"0", "1"} and len(each.bits) >= 6 for each in rows)
-    assert all(each.words > 0 for each in rows)
+    assert [row.arm for row in rows] == list(NAMED)
+    assert all(set(row.bits) <= {"0", "1"} and len(row.bits) >= 6 for row in rows)
+    assert all(row.words > 0 for row in rows)
 
 
 def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> Non
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
         find_recipe("arithmetic").train(config, run, SilentProgress())
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
-    spans = [span.version for each in run.episodes(arm="train") for s in each.episode.segments for span in s.spans]
+    spans = [
+        span.version for episode in run.episodes(arm="train") for s in episode.episode.segments for span in s.spans
+    ]
     assert len(set(spans)) > 1, "published weights were sampled from"
     assert "vllm" in str(run.environment["engine"]).lower()

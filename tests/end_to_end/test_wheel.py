@@ -75,9 +75,9 @@ def test_the_files_of_the_pages_come_with_it(installed: tuple[Path, Path, dict[s
     held = set(zipfile.ZipFile(packed).namelist())
     for folder in ("serving/page", "page", "evaluation/page"):
         there = {
-            f"keepworth/{folder}/{each.name}"
-            for each in (ROOT / "src" / "keepworth" / folder).iterdir()
-            if each.is_file()
+            f"keepworth/{folder}/{path.name}"
+            for path in (ROOT / "src" / "keepworth" / folder).iterdir()
+            if path.is_file()
         }
         assert there, folder
         assert there <= held, folder

@@ -51,7 +51,7 @@ def test_any_text_is_legal_and_the_budget_holds(
             assert bank.entries == before
         assert {call.outcome for call in turn.calls} <= DONE | {"duplicate", "refused", "invalid", "passed"}
         for part in "ES":
-            texts = [each.text for each in course.bank.entries(part)]
+            texts = [entry.text for entry in course.bank.entries(part)]
             assert len(set(texts)) == len(texts), "a duplicate is skipped"
     assert sum(len(turn.chunk) for turn in course.turns) == len(FACTS)
 

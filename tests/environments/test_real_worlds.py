@@ -86,8 +86,8 @@ def test_alike_labels_come_in_pairs(tmp_path: Path) -> None:
     assert len(numbers) == LABELS
     # A label's texts share a word with those of its neighbour, or of every fourth label, and with no others.
     assert all(
-        any(other != each and (other // 2 == each // 2 or other % 4 == each % 4) for other in numbers)
-        for each in numbers
+        any(other != number and (other // 2 == number // 2 or other % 4 == number % 4) for other in numbers)
+        for number in numbers
     )
 
 
@@ -141,7 +141,7 @@ def test_the_household_is_won_by_putting_things_where_they_belong() -> None:
     assert (scene.reward, signals) == (1.0, [1.0, 1.0])
     lost = Game(stream.tasks[0])
     scene = lost.reset()
-    wrong = [each for each in scene.actions if each != f"put it in {belongs[scene.observation]}"][:2]
+    wrong = [action for action in scene.actions if action != f"put it in {belongs[scene.observation]}"][:2]
     for action in wrong:
         scene = lost.act(action)
         assert action not in scene.actions
@@ -167,7 +167,7 @@ def test_science_is_won_by_the_facts_of_its_world() -> None:
         assert steps == (2 if "then" in task.rule else 1)
         lost = Game(task)
         lost.reset()
-        scene = lost.act(next(each for each in first.actions if each not in first.right))
+        scene = lost.act(next(action for action in first.actions if action not in first.right))
         assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
 
 
@@ -187,7 +187,7 @@ def test_a_kitchen_is_won_by_looking_and_treating_at_the_right_places() -> None:
         scene = lost.reset()
         for _ in range(alfworld.TRIES):
             assert not scene.done
-            wrong = next(each for each in scene.actions if each not in first.right)
+            wrong = next(action for action in scene.actions if action not in first.right)
             scene = lost.act(wrong)
             assert wrong not in scene.actions
         assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)

@@ -134,7 +134,7 @@ def test_repeat_previous_asks_for_the_card_a_stated_number_back() -> None:
     scene = world.reset()
     while len(scene.actions) == 1:
         scene = world.act(scene.actions[0])
-    lost = world.act(next(each for each in scene.actions if each not in scene.right))
+    lost = world.act(next(action for action in scene.actions if action not in scene.right))
     assert (lost.done, lost.reward, lost.signal) == (True, 0.0, 0.0)
 
 

@@ -41,11 +41,11 @@ def test_the_table_names_the_extras_that_can_be_installed() -> None:
 
 @pytest.mark.parametrize("name", EXTRAS)
 def test_an_extra_brings_the_modules_it_promises(name: str) -> None:
-    assert {canonicalize_name(DISTRIBUTIONS.get(each, each)) for each in EXTRAS[name].modules} <= brought(name)
+    assert {canonicalize_name(DISTRIBUTIONS.get(module, module)) for module in EXTRAS[name].modules} <= brought(name)
 
 
 def test_what_is_always_installed_is_light() -> None:
-    always = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]}
+    always = {canonicalize_name(Requirement(dependency).name) for dependency in PROJECT["dependencies"]}
     assert not always & {canonicalize_name(DISTRIBUTIONS.get(each, each)) for each in OPTIONAL}
 
 
@@ -82,8 +82,8 @@ def test_a_file_that_imports_an_optional_package_says_so_first(path: Path) -> No
     assert isinstance(module, ast.Module)
     for node in module.body:
         if isinstance(node, ast.ImportFrom) and node.module == "keepworth.episodes.needs":
-            gated = gated or any(each.name.startswith("needs_") for each in node.names)
+            gated = gated or any(name.name.startswith("needs_") for name in node.names)
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
         heavy = {name.split(".")[0] for name in names} & OPTIONAL
         assert gated or not heavy, f"add `from keepworth.episodes.needs import needs_...` before {', '.join(heavy)}"

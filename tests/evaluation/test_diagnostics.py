@@ -72,11 +72,11 @@ def test_evidence_recall_by_turn_and_by_session() -> None:
 
 def test_a_random_system_is_at_chance() -> None:
     generator = np.random.default_rng(0)
-    ids = [str(each) for each in range(50)]
+    ids = [str(number) for number in range(50)]
     shares = [recall_at(list(generator.permutation(ids)), ["3", "7"], 10) for _ in range(2000)]
-    assert np.mean([each.share for each in shares if each]) == pytest.approx(0.2, abs=0.02)
+    assert np.mean([share.share for share in shares if share]) == pytest.approx(0.2, abs=0.02)
     # k of 50 hold at least one of two with 1 - C(48, 10) / C(50, 10).
-    assert np.mean([each.any for each in shares if each]) == pytest.approx(
+    assert np.mean([share.any for share in shares if share]) == pytest.approx(
         1 - math.comb(48, 10) / math.comb(50, 10), abs=0.03
     )
 

@@ -479,7 +479,7 @@ def test_gains_are_means_over_questions_with_intervals_over_clusters_and_correct
         gains["good"]["adjusted"] == 2 * 2 * 2.0**-8 * 2
     )  # a is 0 either way: of 2^8 flips four reach it, twice by Holm
     assert gains["good"]["verdict"] == "helps"
-    few = summed([each for each in rows if each.cluster in "bcde"], [])["gains"]
+    few = summed([row for row in rows if row.cluster in "bcde"], [])["gains"]
     assert few["good"]["verdict"] == "too few to tell: 7 clusters are needed for 2 comparisons"
 
 

@@ -86,7 +86,7 @@ def test_what_is_behind_a_share_of_accepted_answers() -> None:
 
 
 def test_shuffled_gold_lowers_lexical_scores() -> None:
-    planted = [each for each in planted_answers() if each.right]
+    planted = [answer for answer in planted_answers() if answer.right]
     golds = [each.gold for each in planted]
     for metric in (exact_match, token_f1):
         own = sum(metric(each.answer, (each.gold,)) for each in planted)

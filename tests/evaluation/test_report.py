@@ -95,7 +95,7 @@ def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
         page = write_report(run).read_text(encoding="utf-8")
     found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
     data = [json.loads(each, parse_constant=lambda name: pytest.fail(name)) for each in found]
-    assert [0.1, "nan", "inf"] in [series["values"] for each in data for series in each["series"]]
+    assert [0.1, "nan", "inf"] in [series["values"] for datum in data for series in datum["series"]]
 
 
 def test_what_has_one_point_is_a_number_and_no_chart(tmp_path: Path) -> None:

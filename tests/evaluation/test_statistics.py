@@ -118,7 +118,7 @@ def test_the_error_of_a_pooled_mean_is_that_of_statsmodels() -> None:
     groups = np.repeat(np.arange(12), generator.integers(1, 9, 12))
     values = generator.normal(size=len(groups)) + generator.normal(size=12)[groups]
     fit = OLS(values, np.ones(len(values))).fit(cov_type="cluster", cov_kwds={"groups": groups}, use_t=True)
-    found = pooled_estimate(values.tolist(), [str(each) for each in groups])
+    found = pooled_estimate(values.tolist(), [str(group) for group in groups])
     # Its correction for small samples is G / (G - 1) * (N - 1) / (N - 1): the same for a mean alone.
     assert (found.low, found.high) == pytest.approx(tuple(fit.conf_int()[0]), abs=1e-12)
 

@@ -67,8 +67,8 @@ def test_the_best_rival_is_found_and_a_lead_is_one_over_all() -> None:
 
 def test_too_few_seeds_is_a_verdict_of_its_own() -> None:
     found = said(4)
-    assert {each["verdict"] for each in found["against_rivals"]} == {"too few seeds"}
-    assert all(each["seeds_needed"] == 8 for each in found["against_rivals"])  # six comparisons: 2^-7 < 0.05 / 6
+    assert {rival["verdict"] for rival in found["against_rivals"]} == {"too few seeds"}
+    assert all(rival["seeds_needed"] == 8 for rival in found["against_rivals"])  # six comparisons: 2^-7 < 0.05 / 6
     assert not found["best_rival"][0]["leads"]
 
 
@@ -85,9 +85,9 @@ def test_level_with_the_best_is_asked_of_each_rival_and_the_worst_interval_count
 
 def test_any_arm_can_be_the_method() -> None:
     found = claims(rows(12), "kernel-mean")
-    assert {each["name"].split(" - ")[0] for each in found["against_rivals"]} == {"kernel-mean"}
-    assert "kernel-mean - advantage on near-miss, stream" in {each["name"] for each in found["against_rivals"]}
-    assert {each["verdict"] for each in found["against_rivals"]} == {"ahead"}
+    assert {rival["name"].split(" - ")[0] for rival in found["against_rivals"]} == {"kernel-mean"}
+    assert "kernel-mean - advantage on near-miss, stream" in {rival["name"] for rival in found["against_rivals"]}
+    assert {rival["verdict"] for rival in found["against_rivals"]} == {"ahead"}
 
 
 def test_a_pilot_gives_the_widest_spread_and_the_plan_the_size_of_the_family() -> None:

@@ -53,10 +53,12 @@ def test_the_page_holds_every_arm_and_needs_nothing_else(tmp_path: Path) -> None
     assert re.findall(r"(?:src|href)\s*=|url\(|@import|https?://|fetch\(", page) == []
     tables = re.findall(r"<details[^>]*><summary>.*?</details>", page, re.DOTALL)
     for arm in ARMS:
-        assert sum(f">{arm}<" in each for each in tables) == 2, arm
+        assert sum(f">{arm}<" in table for table in tables) == 2, arm
     assert ">attacker<" in page
-    data = [json.loads(each) for each in re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)]
-    assert [each["along"] for each in data] == ["task", "task"]
+    data = [
+        json.loads(match) for match in re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    ]
+    assert [datum["along"] for datum in data] == ["task", "task"]
 
 
 def test_a_column_without_numbers_is_left_out(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any
     stream = opened(stream_name, seed=seed, length=TASKS)
     run = run_stream(stream, seeded(method_name, seed), agent, HashedWords(), seed=seed)
     arrays = (run.success, run.words, run.held_out, run.calls)
-    text = json.dumps([np.round(np.nan_to_num(each, nan=-1.0), 7).tolist() for each in arrays])
+    text = json.dumps([np.round(np.nan_to_num(array, nan=-1.0), 7).tolist() for array in arrays])
     return {
         "success": round(float(np.nanmean(run.success)), 7),
         "held_out": round(float(np.nanmean(run.held_out)), 7) if len(run.held_out) else None,

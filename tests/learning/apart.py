@@ -56,7 +56,7 @@ class Playing:
         self.noted(f"places {sorted(items)}", 0)
         if min(items) < 0:
             raise CallFailed("nobody stands there")
-        return [sum(items) - each for each in items]
+        return [sum(items) - item for item in items]
 
     def fails(self) -> None:
         raise ValueError("no such door")

@@ -32,10 +32,10 @@ class Met:
         meeting.given[self._rank] = tensor.clone()
         meeting.barrier.wait()
         first, *others = meeting.given
-        assert all(each.shape == first.shape and each.dtype == first.dtype for each in others)
+        assert all(other.shape == first.shape and other.dtype == first.dtype for other in others)
         total = first.clone()
-        for each in others:
-            total += each
+        for other in others:
+            total += other
         meeting.barrier.wait()
         tensor.copy_(total)
 

@@ -32,7 +32,7 @@ OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
 
 
 def low(ids: tuple[int, ...]) -> float:
-    return sum(each < 100 for each in ids) / len(ids)
+    return sum(identifier < 100 for identifier in ids) / len(ids)
 
 
 class Letters:
@@ -65,7 +65,7 @@ class Letters:
             if self.latency is not None:
                 await asyncio.sleep(self.latency(context.group, context.member))
             prompt = (*prompt, *sample.ids, *f"/{turn}".encode())
-        drawn = tuple(each for segment in segments for each in segment.ids)
+        drawn = tuple(identifier for segment in segments for identifier in segment.ids)
         return Episode(
             id=context.id,
             task=task.key,

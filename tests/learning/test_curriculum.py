@@ -54,9 +54,9 @@ def test_a_groups_stage_is_that_of_its_place(tmp_path: Path, mode: str) -> None:
     found = trained(tmp_path / "run")
     for index, episodes in found.items():
         step = position_of(index) // GROUPS
-        lengths = {len(each.segments[0].ids) for each in episodes}
+        lengths = {len(episode.segments[0].ids) for episode in episodes}
         assert max(lengths) <= (4 if step < 2 else 9 if step == 2 else 6)
-        assert {each.rewards[0].weight for each in episodes} == {2.0 if step == 2 else 1.0}
+        assert {episode.rewards[0].weight for episode in episodes} == {2.0 if step == 2 else 1.0}
     assert set(range(12)) <= set(found)
     seen = [row["curriculum/stage"] for row in metrics(tmp_path / "run")]
     assert (seen[0], seen[-1]) == (0, 2)
@@ -137,7 +137,7 @@ def test_the_hook_sees_each_group_and_may_leave_it_out(tmp_path: Path) -> None:
         return None if group.task.endswith("/2") else group
 
     train_letters(tmp_path / "run", 3, settings(), curriculum=Curriculum(4, after_group=look))
-    assert {each[0].task for each in trained(tmp_path / "run").values()} == {f"letters/{n}" for n in (0, 1, 3, 4)}
+    assert {value[0].task for value in trained(tmp_path / "run").values()} == {f"letters/{n}" for n in (0, 1, 3, 4)}
     rows = RunFolder.open(tmp_path / "run").curriculum()
     assert {(row["task"], row["reason"]) for row in rows} == {("letters/2", "left out by after_group")}
 

@@ -31,7 +31,7 @@ def batches() -> list[Any]:
 
 
 def learned(learner: Learner, batches: list[Any]) -> list[dict[str, float]]:
-    return [learner.update(each) for each in batches]
+    return [learner.update(batch) for batch in batches]
 
 
 def require_close(ours: Learner, theirs: Learner, relative: float = 1e-6) -> None:
@@ -62,16 +62,18 @@ def test_several_processes_learn_what_one_does(name: str, count: int, batches: l
 def listening() -> set[str]:
     """The addresses on which this process and its children listen, as the kernel writes them."""
     processes, inodes = [os.getpid()], set()
-    for each in processes:
-        for task in Path(f"/proc/{each}/task").iterdir():
+    for process in processes:
+        for task in Path(f"/proc/{process}/task").iterdir():
             processes += map(int, (task / "children").read_text().split())
-        for handle in Path(f"/proc/{each}/fd").iterdir():
+        for handle in Path(f"/proc/{process}/fd").iterdir():
             with contextlib.suppress(OSError):
                 inodes.add(os.readlink(handle))
     sockets = [
         line.split() for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
     ]
-    return {each[1].partition(":")[0] for each in sockets if each[3] == "0A" and f"socket:[{each[9]}]" in inodes}
+    return {
+        socket[1].partition(":")[0] for socket in sockets if socket[3] == "0A" and f"socket:[{socket[9]}]" in inodes
+    }
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="who listens is read from Linux's /proc")

@@ -235,7 +235,7 @@ def test_a_diverging_step_writes_a_checkpoint_only_where_none_stands(
     with pytest.raises(FloatingPointError):
         train_letters(tmp_path / "run", 6, settings(mode="serial"), Letters(), learner=learner)
     assert written == ([2] if fails_at == 2 else [2, 3])
-    assert [each.step for each in RunFolder(tmp_path / "run").checkpoints()] == written
+    assert [checkpoint.step for checkpoint in RunFolder(tmp_path / "run").checkpoints()] == written
 
 
 def test_updates_say_what_decoding_took(tmp_path: Path) -> None:

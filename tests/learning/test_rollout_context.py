@@ -186,7 +186,7 @@ def test_whatever_is_asynchronous_is_awaited() -> None:
     async def all_of_them() -> list[float]:
         given = context_of()
         kinds = (len, scored, functools.partial(scored), Judge(), lambda answer: scored(answer))
-        return [(await given.reward("r", each, "four")).value for each in kinds]
+        return [(await given.reward("r", kind, "four")).value for kind in kinds]
 
     assert asyncio.run(all_of_them()) == [4.0] * 5
 
@@ -239,8 +239,8 @@ def test_what_cannot_be_cancelled_holds_nobody_up() -> None:
 
     async def main() -> float:
         taken = await timed()
-        for each in asyncio.all_tasks() - {asyncio.current_task()}:
-            each.cancel()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
         return taken
 
     assert asyncio.run(main()) < 3.5
@@ -259,7 +259,9 @@ def test_what_is_shared_is_made_once_and_again_only_where_it_failed() -> None:
     async def both() -> tuple[list[Any], int]:
         among = OpenGroup(3, 0, TASK, 2)
         members = [context_of(member=member, among=among) for member in (0, 1)]
-        first = await asyncio.gather(*(each.shared("x", made_slowly, 7) for each in members), return_exceptions=True)
+        first = await asyncio.gather(
+            *(member.shared("x", made_slowly, 7) for member in members), return_exceptions=True
+        )
         return list(map(str, first)), await members[1].shared("x", made_slowly, 8)
 
     assert asyncio.run(both()) == (["not yet", "not yet"], 8)
@@ -293,7 +295,9 @@ def test_a_judge_that_fails_fails_every_member_that_asked() -> None:
     async def group() -> list[Any]:
         among = OpenGroup(3, 0, TASK, 2)
         members = [context_of(member=member, among=among) for member in (0, 1)]
-        return await asyncio.gather(*(each.with_group("judge", judge, "x") for each in members), return_exceptions=True)
+        return await asyncio.gather(
+            *(member.with_group("judge", judge, "x") for member in members), return_exceptions=True
+        )
 
     found = asyncio.run(group())
     assert [type(each) for each in found] == [CallFailed] * 2

@@ -117,7 +117,7 @@ def test_a_group_at_which_every_worker_dies_fails_and_the_others_go_on(ray_clust
     part = WorkerPart("tests.learning.apart:Fatal", {"folder": str(tmp_path)})
     group = OpenGroup(0, 0, TASK, MEMBERS)
     run_apart(RolloutWorkers(ray_cluster, part, 1, notes.append), [group], Counting())
-    assert {each.stop for each in episodes(group)} == {StopReason.ENVIRONMENT_ERROR}
+    assert {episode.stop for episode in episodes(group)} == {StopReason.ENVIRONMENT_ERROR}
     assert f"{DEATHS} workers died at group 0" in episodes(group)[0].errors[0]
     assert len(notes) >= DEATHS
 

@@ -54,7 +54,7 @@ def test_a_checkpoint_that_fails_leaves_nothing(tmp_path: Path) -> None:
         save(run, 1)
         with pytest.raises(DiskTrouble, match="half"), run.checkpoint(2) as folder:
             (folder / "half" / "way").write_text("x")
-        assert [each.name for each in (run.path / "checkpoints").iterdir()] == ["step-000001"]
+        assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["step-000001"]
 
 
 def test_a_full_disk_is_said_so(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_what_a_run_did_not_put_there_is_not_replaced(tmp_path: Path, name: str,
     with pytest.raises(RunConflict, match="holds files, but no record of a run") as caught:
         RunFolder.create(tmp_path / "r", CONFIG, resume=resume)
     assert "--name" in caught.value.fix
-    assert [each for each in (tmp_path / "r").rglob("*") if each.is_file()] == [foreign]
+    assert [path for path in (tmp_path / "r").rglob("*") if path.is_file()] == [foreign]
     assert foreign.read_text() == '{"config": "of something else"}'
 
 
@@ -199,7 +199,7 @@ def test_the_latest_checkpoints_stay(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         for step in (1, 2, 3, 10):
             save(run, step)
-        assert [each.step for each in run.checkpoints()] == [3, 10]
+        assert [checkpoint.step for checkpoint in run.checkpoints()] == [3, 10]
 
 
 def test_other_names_beside_ours_are_left_alone(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_other_names_beside_ours_are_left_alone(tmp_path: Path) -> None:
             (run.path / name).mkdir()
         for name in ("step-copy.jsonl.gz", "step-000009.jsonl.gz", "step-x.train.jsonl.gz"):
             (run.path / "episodes" / name).write_text("")
-        assert [each.step for each in run.checkpoints()] == [3]
+        assert [checkpoint.step for checkpoint in run.checkpoints()] == [3]
         assert [(step, arm) for step, arm, _ in episode_files(run.path)] == [(3, "train")]
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         assert run.resumed_from == 3

@@ -64,10 +64,10 @@ def learned(objective: Objective, shares: Shares, batches: list[Any], precision:
             critic=CriticSettings(learning_rate=1e-2) if objective.needs_critic else None,
             shares=shares,
         )
-    measured = [learner.update(each) for each in batches]
-    weights = [each.detach().clone() for each in named.values()]
+    measured = [learner.update(batch) for batch in batches]
+    weights = [value.detach().clone() for value in named.values()]
     if learner.critic is not None:
-        weights += [each.detach().clone() for each in learner.critic.master_weights.named.values()]
+        weights += [value.detach().clone() for value in learner.critic.master_weights.named.values()]
     found = [{name: value for name, value in each.items() if "seconds" not in name} for each in measured]
     return Learned(weights, found)
 
@@ -108,14 +108,14 @@ def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str
     model = tiny_model(hidden=32)
     batches, objective = [sampled_groups(model, seed=seed) for seed in (0, 7)], chosen(name)
     how: dict[str, Any] = {"token_budget": 400, "checkpointing": "off"}
-    for each in batches:
-        rows = rows_of(each, [ROLE], 0, merge=objective.aggregation_unit == "episode")
+    for batch in batches:
+        rows = rows_of(batch, [ROLE], 0, merge=objective.aggregation_unit == "episode")
         every = range(rows.batch.shape[0])
         assert len(micro_batches(rows.contexts, rows.answers, every, PassRoom(400))) == 2
     alone = learned(objective, Shares(), batches, "fp32", **how)
-    for each in in_threads(2, lambda shares: learned(objective, shares, batches, "fp32", **how)):
-        assert all(torch.equal(ours, theirs) for ours, theirs in zip(each.weights, alone.weights, strict=True))
-        assert each.measured == alone.measured
+    for thread in in_threads(2, lambda shares: learned(objective, shares, batches, "fp32", **how)):
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(thread.weights, alone.weights, strict=True))
+        assert thread.measured == alone.measured
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -123,8 +123,8 @@ def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str
 def test_one_large_micro_batch_is_split_so_that_nobody_waits(count: int, batches: list[Any]) -> None:
     objective, how = chosen("grpo"), {"token_budget": 8192, "checkpointing": "off"}
     alone = learned(objective, Shares(), batches, "fp64", **how)
-    for each in in_threads(count, lambda shares: learned(objective, shares, batches, "fp64", **how)):
-        require_close(each, alone, 1e-12)
+    for thread in in_threads(count, lambda shares: learned(objective, shares, batches, "fp64", **how)):
+        require_close(thread, alone, 1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -137,11 +137,11 @@ def test_a_supervised_step_is_shared_too(count: int) -> None:
         named = unfreeze(model)
         learner = Learner(model, named, chosen("rloo"), Optimisation(token_budget=64), ROLE, shares=shares)
         measured = [{**learner.imitate(pairs), "seconds/learn": 0.0} for _ in range(2)]
-        return Learned([each.detach() for each in named.values()], measured)
+        return Learned([value.detach() for value in named.values()], measured)
 
     alone = imitated(Shares())
-    for each in in_threads(count, imitated):
-        require_close(each, alone, 1e-12)
+    for thread in in_threads(count, imitated):
+        require_close(thread, alone, 1e-12)
 
 
 def test_what_nobody_has_a_gradient_of_is_left_alone() -> None:
@@ -201,4 +201,4 @@ def test_rows_are_split_until_everybody_has_some(rows: list[tuple[int, int]], le
     assert sorted(row for part in parts for row in part.rows) == list(range(len(rows)))
     assert len(parts) >= min(least, len(rows))
     assert len(parts) <= max(least, len(whole))
-    assert max(work(contexts, answers, each) for each in parts) <= max(work(contexts, answers, each) for each in whole)
+    assert max(work(contexts, answers, part) for part in parts) <= max(work(contexts, answers, each) for each in whole)

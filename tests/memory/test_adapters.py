@@ -144,7 +144,7 @@ def test_filters_of_mem0_do_what_mem0_says(name: str):
             m.search("tofu", filters=whole, threshold=-1.0),
             m.get_all(filters=whole),
         ):
-            assert {each["memory"] for each in found["results"]} == expected
+            assert {result["memory"] for result in found["results"]} == expected
 
 
 def test_what_has_expired_is_listed_where_mem0_asks_for_it():
@@ -178,7 +178,7 @@ def test_events_of_mem0_say_what_a_writer_did():
     tell = partial(m.add, user_id="ana", metadata={"topic": "home"})
 
     def events(said: str | list[dict[str, str]]) -> list[tuple[str, str]]:
-        return [(each["event"], each["memory"]) for each in tell(said)["results"]]
+        return [(result["event"], result["memory"]) for result in tell(said)["results"]]
 
     both = [{"role": "user", "content": "Ana lives in Bergen."}, {"role": "user", "content": "Ana moved to Oslo."}]
     assert events(both) == [("ADD", "Ana moved to Oslo.")]
@@ -194,7 +194,7 @@ def test_events_of_mem0_say_what_a_writer_did():
 def test_system_messages_are_no_memories_of_a_user():
     m = Mem0(memory())
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "likes tofu"}]
-    assert [each["memory"] for each in m.add(messages, user_id="ana", infer=False)["results"]] == ["likes tofu"]
+    assert [result["memory"] for result in m.add(messages, user_id="ana", infer=False)["results"]] == ["likes tofu"]
     assert m.add(messages[:1], user_id="ana", infer=False) == {"results": []}
 
 
@@ -205,7 +205,7 @@ def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     learning = memory(policy="memrl")
     m = Mem0(learning)
     m.add("likes tofu", user_id="ana", infer=False)
-    assert [each["memory"] for each in m.search("tofu", filters={"user_id": "ana"})["results"]] == ["likes tofu"]
+    assert [result["memory"] for result in m.search("tofu", filters={"user_id": "ana"})["results"]] == ["likes tofu"]
     entries = _Entries(learning, lambda value, path: [str(value[path])])
     entries.put([Put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"])])
     assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]

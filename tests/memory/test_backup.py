@@ -63,7 +63,7 @@ def test_a_backup_that_is_killed_is_not_there(steps: int, tmp_path: Path):
         os.utime(each, (0, 0))
     with Memory(path, encoder=None) as m:
         backup(m.store, copy)  # and another can be made, which takes away what is left
-    assert [each.name for each in copy.parent.iterdir()] == ["b.mem"]
+    assert [path.name for path in copy.parent.iterdir()] == ["b.mem"]
     with Memory(copy, encoder=None) as twin:
         assert (len(twin), check(twin.store)) == (count, [])
 
@@ -79,10 +79,10 @@ def half_a_copy(path: Path) -> None:
 def test_half_a_copy_is_refused_and_left_as_it_is(tmp_path: Path):
     path = tmp_path / "half.mem"
     half_a_copy(path)
-    left = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(errors.NotAMemoryFile, match=r"half\.mem is half a copy.*delete it.*copy again"):
         Memory(path, encoder=None)
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == left
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == left
 
 
 def test_a_backup_put_beside_the_log_of_a_memory_that_crashed_is_not_mixed_with_it(tmp_path: Path):
@@ -139,7 +139,7 @@ def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
         with Memory(tmp_path / "a.mem", encoder=WordEncoder()) as m:
             m.add("a cat")
             backup(m.store, tmp_path / "b.mem")
-            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
         assert {"a.mem", "a.mem-wal", "b.mem"} <= set(modes)
         assert set(modes.values()) == {0o600}
     finally:
@@ -165,7 +165,7 @@ def test_many_may_make_one_memory_at_the_same_moment(tmp_path: Path):
     assert problems == []
     with Memory(path, encoder=None) as m:
         assert (len(m), check(m.store)) == (8, [])
-    assert [each.name for each in tmp_path.iterdir()] == ["a.mem"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mem"]
 
 
 def test_a_link_to_a_memory_that_is_not_there_yet_makes_it_where_it_points(tmp_path: Path):

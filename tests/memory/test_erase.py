@@ -33,7 +33,7 @@ def memory(path: Path, **options: object) -> Memory:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(each): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def left(folder: Path, *needles: str) -> list[tuple[str, str]]:

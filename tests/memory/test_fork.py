@@ -81,7 +81,7 @@ def test_parent_and_children_go_on_and_nothing_is_lost(encoder: WordEncoder | No
 
         children = [forked(lambda name=name: child(name)) for name in ("one", "two")]
         use(m, "parent")
-        assert [ended(each) for each in children] == [0, 0]
+        assert [ended(child) for child in children] == [0, 0]
         texts = [item.text for item in m.get_all()]
         asked = sorted([f"{name} asks {n}" for name in ("one", "two", "parent") for n in range(10)])
         m.store.database.write(lambda _: None)
@@ -142,11 +142,11 @@ def test_workers_of_multiprocessing_write_what_waits_when_they_end(tmp_path: Pat
         m.search("parent asks")
         context = multiprocessing.get_context("fork")
         workers = [context.Process(target=_works, args=(m, f"worker {n}")) for n in range(2)]
-        for each in workers:
-            each.start()
-        for each in workers:
-            each.join(60)
-        assert [each.exitcode for each in workers] == [0, 0]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(60)
+        assert [worker.exitcode for worker in workers] == [0, 0]
         assert decisions(m) == ["parent asks", "worker 0 asks", "worker 1 asks"]
         assert len(m) == 2
 

@@ -84,7 +84,7 @@ def test_markdown_gives_the_texts_back(texts: list[str], user: str) -> None:
     m = memory()
     m.add_many(texts, user_id=user)
     written = FORMATS["markdown"].writes(current(m))
-    assert [each.record["text"] for each in FORMATS["markdown"].reads(written)] == [
+    assert [read.record["text"] for read in FORMATS["markdown"].reads(written)] == [
         plain(item.text) for item in current(m)
     ]
 
@@ -95,8 +95,8 @@ def test_markdown_as_people_write_it() -> None:
         "   more of one\n\n   and its second paragraph\n\n---\n```sh\n# no heading\nmake\n```\n<!-- note -->\n#hashtag\n"
     )
     found = [
-        (each.place, each.record["text"], each.record.get("metadata", {}).get("heading"))
-        for each in FORMATS["markdown"].reads(text)
+        (read.place, read.record["text"], read.record.get("metadata", {}).get("heading"))
+        for read in FORMATS["markdown"].reads(text)
     ]
     assert found == [
         ("line 3", "We use uv.\nNot pip.", "Project"),
@@ -240,7 +240,7 @@ def test_empty_lines_are_read_once() -> None:
     began = time.process_time()
     (found,) = FORMATS["markdown"].reads("- a\n" + "\n" * 20_000 + "  b\n")
     assert found.record["text"].split() == ["a", "b"]
-    assert [each.record["text"] for each in FORMATS["markdown"].reads("- a\n" + "\n" * 20_000 + "b\n")] == ["a", "b"]
+    assert [read.record["text"] for read in FORMATS["markdown"].reads("- a\n" + "\n" * 20_000 + "b\n")] == ["a", "b"]
     assert time.process_time() - began < 2.0
 
 

@@ -278,10 +278,10 @@ def test_first_puts_through_a_server_at_once_leave_one_item():
     writers = [
         threading.Thread(target=fill, args=(store, {"k": {"by": number}})) for number, store in enumerate(stores)
     ]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join(30)
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(30)
     (item,) = memory.get_all(agent_id=AGENT)
     assert int(item.id[1:]) >= 4, "the one that was written last"
     reader = _Entries(memory, texts_at)

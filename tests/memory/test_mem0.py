@@ -46,11 +46,15 @@ def test_without_a_model_what_is_told_is_stored_and_nothing_is_made_up(tmp_path:
         m.add("I moved to Oslo.", user_id="ana", infer=False)
     assert (tmp_path / FILE).exists()
     with Memory() as again:
-        assert [each["memory"] for each in again.get_all(filters={"user_id": "ana"})["results"]] == ["I moved to Oslo."]
+        assert [result["memory"] for result in again.get_all(filters={"user_id": "ana"})["results"]] == [
+            "I moved to Oslo."
+        ]
     with Memory.from_config({"llm": {"provider": "keepworth"}, "vector_store": RAM, "embedder": HASHING}) as rules:
         rules.add("I live in Bergen.", user_id="ana")
         rules.add([{"role": "user", "content": "I moved to Oslo."}], user_id="ana")
-        assert [each["memory"] for each in rules.get_all(filters={"user_id": "ana"})["results"]] == ["I moved to Oslo."]
+        assert [result["memory"] for result in rules.get_all(filters={"user_id": "ana"})["results"]] == [
+            "I moved to Oslo."
+        ]
 
 
 def test_the_environment_s_key_is_a_model_as_in_mem0(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +215,9 @@ def test_a_memory_that_is_reset_is_empty_and_goes_on(tmp_path: Path) -> None:
         m.reset()
         assert m.get_all(filters={"user_id": "*"})["results"] == []
         m.add("a new start", user_id="ana", infer=False)
-        assert [each["memory"] for each in m.search("start", filters={"user_id": "ana"})["results"]] == ["a new start"]
+        assert [result["memory"] for result in m.search("start", filters={"user_id": "ana"})["results"]] == [
+            "a new start"
+        ]
     assert b"ZXQ" not in (tmp_path / "a.mem").read_bytes()
 
 
@@ -219,7 +225,7 @@ def test_the_awaited_one_does_the_same() -> None:
     async def story() -> None:
         async with AsyncMemory.from_config({"vector_store": RAM, "embedder": HASHING}) as m:
             done = await asyncio.gather(*(m.add(f"note {n}", user_id="ana", infer=False) for n in range(8)))
-            assert {each["event"] for one in done for each in one["results"]} == {"ADD"}
+            assert {result["event"] for one in done for result in one["results"]} == {"ADD"}
             found = await m.get_all(filters={"user_id": "ana"}, top_k=5)
             assert len(found["results"]) == 5
             await m.update(found["results"][0]["id"], "another note")
@@ -279,7 +285,7 @@ def test_our_side_of_the_story_holds_without_mem0() -> None:
         "actor_id": "Ana",
         "role": "user",
     }
-    assert [each["memory"] for each in ours["added"]] == ["I like tofu soup.", "Noted, tofu soup it is.", "Look here"]
+    assert [our["memory"] for our in ours["added"]] == ["I like tofu soup.", "Noted, tofu soup it is.", "Look here"]
     assert ours["get"] == {
         **dict.fromkeys(("id", "memory", "hash", "created_at", "updated_at", "user_id", "actor_id", "role"), "str"),
         "metadata": {"stars": "int", "topic": "str"},

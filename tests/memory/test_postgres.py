@@ -56,8 +56,8 @@ def run(postgres: str, *statements: str) -> list[tuple[Any, ...]]:
     import psycopg
 
     with psycopg.connect(postgres, autocommit=True) as connection:
-        for each in statements:
-            cursor = connection.execute(each)
+        for statement in statements:
+            cursor = connection.execute(statement)
         return cursor.fetchall() if cursor.description else []
 
 
@@ -386,8 +386,8 @@ def left(postgres: str) -> set[str]:
         postgres,
         "SELECT current_setting('data_directory'), oid::text FROM pg_database WHERE datname = current_database()",
     )
-    files = [each.read_bytes().lower() for each in (Path(place) / "base" / number).iterdir()]
-    return {needle for needle in NEEDLES if any(needle.encode() in each for each in files)}
+    files = [path.read_bytes().lower() for path in (Path(place) / "base" / number).iterdir()]
+    return {needle for needle in NEEDLES if any(needle.encode() in file for file in files)}
 
 
 def test_a_person_is_erased_from_every_file_of_the_database(address: str, postgres: str) -> None:
@@ -514,7 +514,7 @@ def test_the_commands_take_an_address(
     assert "Sound." in call("check")
     assert main(["memory", "list", "--file", f"{address}&no_such=1"]) == 2
     assert "no_such" in capsys.readouterr().err
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["all.jsonl", "ana.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "ana.md"]
 
 
 def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path) -> None:
@@ -587,9 +587,9 @@ def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path)
         rest, errors = process.communicate(timeout=60)
         theirs_at = schema_of(place_of(address).of_tenant("acme").given)
         tenants = [name for (name,) in run(postgres, "SELECT nspname FROM pg_namespace") if name == theirs_at]
-        run(postgres, "SELECT 1", *(f'DROP SCHEMA "{each}" CASCADE' for each in tenants))
+        run(postgres, "SELECT 1", *(f'DROP SCHEMA "{tenant}" CASCADE' for tenant in tenants))
     assert process.returncode == 130
     assert len(tenants) == 1
     assert secret not in printed + rest + errors + made.stdout + made.stderr + told.stdout
-    assert secret not in "".join(each.read_text("utf-8") for each in tmp_path.iterdir())
-    assert {each.name.split(".", 1)[1] for each in tmp_path.iterdir()} >= {"tokens.json", "audit.jsonl"}
+    assert secret not in "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
+    assert {path.name.split(".", 1)[1] for path in tmp_path.iterdir()} >= {"tokens.json", "audit.jsonl"}

@@ -48,7 +48,7 @@ def test_import_of_an_export_is_the_identity(sequence):
 HEADER = '{"format": "keepworth memory", "version": VERSION}'
 
 
-@pytest.mark.parametrize("line", ["{}", "not json", "[1]", *(HEADER.replace("VERSION", each) for each in "29")])
+@pytest.mark.parametrize("line", ["{}", "not json", "[1]", *(HEADER.replace("VERSION", letter) for letter in "29")])
 def test_nonsense_is_not_imported(line):
     m = memory()
     with pytest.raises(errors.NotAMemoryFile, match="line 1"):

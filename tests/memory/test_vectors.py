@@ -174,4 +174,4 @@ def test_no_vector_is_left_of_what_is_erased(filled: Path, tmp_path: Path) -> No
         (hit,) = m.search("filler 11 thing 4", mode="dense", top_k=1)
         m.forget(hit.id, purge_history=True)
     assert path.read_bytes().count(needle) == 0
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["b.mem"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mem"]

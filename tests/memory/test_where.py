@@ -452,7 +452,7 @@ def test_a_column_read_at_once_from_a_file_says_what_each_item_says(tmp_path: Pa
         with Memory(place, encoder=None) as memory:
             memory.add_many([f"text {n}" for n in range(len(metadata))], metadata=metadata)
             memory.forget("m3")
-            found.append([[item.id for item in memory.get_all(where=each, limit=1000)] for each in filters])
+            found.append([[item.id for item in memory.get_all(where=clause, limit=1000)] for clause in filters])
     assert found[0] == found[1]
     assert sum(map(len, found[0])) > 500
 

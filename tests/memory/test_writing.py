@@ -93,10 +93,12 @@ def test_an_assistant_corrects_nobody() -> None:
 def test_the_first_calls_of_mem0_work_and_keep_no_courtesies() -> None:
     memory = Mem0(encoder="hashing")
     said = [{"role": "user", "content": "I live in Bergen. Thanks!"}, {"role": "assistant", "content": "Noted!"}]
-    assert [each["event"] for each in memory.add(said, user_id="ana")["results"]] == ["ADD"]
+    assert [result["event"] for result in memory.add(said, user_id="ana")["results"]] == ["ADD"]
     (new,) = memory.add("I moved to Oslo.", user_id="ana")["results"]
     assert (new["memory"], new["event"]) == ("I moved to Oslo.", "UPDATE")
-    assert [each["memory"] for each in memory.get_all(filters={"user_id": "ana"})["results"]] == ["I moved to Oslo."]
+    assert [result["memory"] for result in memory.get_all(filters={"user_id": "ana"})["results"]] == [
+        "I moved to Oslo."
+    ]
     assert memory.add("Thanks, that helps!", user_id="ana") == {"results": []}
     memory.memory.close()
 
@@ -129,7 +131,7 @@ def test_what_a_failing_writer_is_told_to_do_is_not_said_to_who_speaks(caplog: p
         raise KeepworthError("There is no JSON object in 'hm'.", "Ask for one in the prompt, with an example.")
 
     opened(Facts(fails)).add([{"role": "user", "content": "I moved to Oslo."}], infer=True)
-    (said,) = (each.getMessage() for each in caplog.records)
+    (said,) = (record.getMessage() for record in caplog.records)
     assert said == (
         "What was said is kept as it is, because a writer failed, KeepworthError: There is no JSON object in 'hm'."
     )
@@ -156,7 +158,7 @@ def test_what_waits_outlives_the_process_and_goes_with_what_is_erased(tmp_path: 
     with opened(Facts(Failing(0, ())), path=tmp_path / "a.mem") as memory:
         assert memory.unread["waiting"] == 2
         memory.erase(user_id="bob")
-        assert [each.fields["scope"][1] for each in notes.unread_turns(memory.store)] == ["ana"]
+        assert [turn.fields["scope"][1] for turn in notes.unread_turns(memory.store)] == ["ana"]
         assert memory.read_again() == 1
         assert texts(memory) == [], "read, and nothing in it is to be kept"
 

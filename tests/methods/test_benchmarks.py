@@ -148,7 +148,7 @@ def test_every_benchmark_is_on_its_page_with_what_it_may_be_used_for() -> None:
         assert f"| `{name}` | {method.about} |" in page
         assert BENCHMARKS[name].licence
         assert name in sizes() or not BENCHMARKS[name].shipped
-    assert all(not each.shipped for each in BENCHMARKS.values() if "NC" in each.licence)
+    assert all(not value.shipped for value in BENCHMARKS.values() if "NC" in value.licence)
     assert set(sizes()) <= set(BENCHMARKS)
 
 

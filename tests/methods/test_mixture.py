@@ -63,7 +63,7 @@ def test_what_predicts_well_is_believed() -> None:
     for number in range(60):  # alike situations differ, so that only the very same one says anything
         place = int(generator.integers(6))
         met(experience, f"common words of all and p{place}", ACTIONS[number % 2], float((place + number) % 2))
-    near = valuer.weights[[each.bandwidth > 0.0 for each in valuer.estimators]].sum()
+    near = valuer.weights[[estimator.bandwidth > 0.0 for estimator in valuer.estimators]].sum()
     assert near > 0.8
     assert valuer.weights.sum() == pytest.approx(1.0)
 

@@ -124,7 +124,7 @@ def test_what_is_cited_in_live_use_comes_first_and_its_choices_have_exact_propen
         vectors = memory.store.encode(
             ["which line is it", *(f"line {w}" for w in ("one", "two", "three", "four", "five", "six"))]
         )
-        query, *items = (np.frombuffer(each, np.float32).astype(np.float64) for each in vectors.values())
+        query, *items = (np.frombuffer(vector, np.float32).astype(np.float64) for vector in vectors.values())
         logits = reranker.logits(query, np.stack(items))
         assert hits.propensity == pytest.approx(plackett_luce(logits, [ids.index(hit.id) for hit in hits]), rel=1e-4)
         assert hits.text.startswith(f"[{hits[0].id}] line ")

@@ -64,8 +64,8 @@ def model_of(family: str, precision: str, adapter: bool = True) -> InProcessMode
 def stir(trained: dict[str, torch.Tensor], seed: int = 1) -> None:
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for each in trained.values():
-            each.copy_(torch.randn(each.shape, generator=drawn) * 0.1)
+        for value in trained.values():
+            value.copy_(torch.randn(value.shape, generator=drawn) * 0.1)
 
 
 def through_modules(model: InProcessModel) -> InProcessModel:
@@ -110,7 +110,7 @@ def test_so_it_does_in_float32_but_for_the_order_of_sums(family: str) -> None:
     model = model_of(family, "fp32")
     drawn, again = model.sample(PROMPTS, ENDING), through_modules(model).sample(PROMPTS, ENDING)
     for own, rows in zip(drawn, again, strict=True):
-        assert [each.ids for each in own] == [each.ids for each in rows]
+        assert [each.ids for each in own] == [row.ids for row in rows]
         for each, row in zip(own, rows, strict=True):
             assert each.logprobs == pytest.approx(row.logprobs, abs=1e-4)
 
@@ -194,7 +194,7 @@ def test_without_the_processor_s_layout_the_numbers_are_the_same(
     model = model_of("llama", "bf16")
     assert not any(layer.gates.packed for layer in step_of(model)._layers)
     assert model.sample(PROMPTS, ENDING) == expected
-    assert ["has no product with it" in each.message for each in caplog.records] == [True]
+    assert ["has no product with it" in record.message for record in caplog.records] == [True]
 
 
 def test_other_networks_go_through_their_modules() -> None:

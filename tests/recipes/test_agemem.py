@@ -106,8 +106,8 @@ def test_every_step_of_all_stages_has_the_advantage_of_its_rollout() -> None:
 
     model = ScriptedModel(says)
     (group,) = together(model, [task_of(STREAM)], rollout, n=2)
-    rewards = np.array([each.reward for each in group.episodes])
-    assert [len(each.segments) for each in group.episodes] == [4, 4]
+    rewards = np.array([episode.reward for episode in group.episodes])
+    assert [len(episode.segments) for episode in group.episodes] == [4, 4]
     assert rewards[0] > rewards[1]
     rows = rows_of([group], ["writer"], 3)
     found = advantages(rows.batch, AGEMEM)
@@ -127,7 +127,7 @@ def test_the_rules_play_their_stages() -> None:
     now = course()
     now.act(imitated(now, CONFIG))
     now.act(imitated(now, CONFIG))
-    assert "I paid $30 for the hat." in [each.text for each in now.bank.entries(STORE)]
+    assert "I paid $30 for the hat." in [entry.text for entry in now.bank.entries(STORE)]
     assert fetched(now, 1) == "-M0 -M1"
     now.act("-M0")
     assert fetched(now, 1) in {"-M1 R0", "-M1 R1"}

@@ -48,7 +48,7 @@ def climb(context: EvolveContext) -> tuple[str, str]:
     """Goes on with what helped, else tries the first letter that was not tried."""
     gains = context.direction.gains
     letter = next((edit for edit, gain in gains.items() if gain > 0), None)
-    letter = letter or next(each for each in "xyzb" if each not in gains)
+    letter = letter or next(letter for letter in "xyzb" if letter not in gains)
     return letter, context.parent.text + letter
 
 
@@ -63,7 +63,7 @@ def test_what_helped_is_gone_on_with() -> None:
     assert scored == ["a", "ax", "axy", "axyz", "axyzb", "axyzbb", "axyzbbb", "axyzbbbb"]
     assert (ended.best.text, ended.best.score) == ("axyzbbbb", 4.0)
     assert ended.curve == (0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0)
-    assert [each.parent for each in ended.attempts] == [-1, 0, 1, 2, 3, 4, 5, 6]
+    assert [attempt.parent for attempt in ended.attempts] == [-1, 0, 1, 2, 3, 4, 5, 6]
 
 
 @settings(max_examples=40)
@@ -87,7 +87,7 @@ def test_any_proposals_are_taken_and_none_is_scored_twice(proposals: list[str | 
     assert len(scored) == len(set(scored)) == len(ended.attempts)
     assert len(ended.attempts) + ended.unusable + ended.repeated == len(proposals) + 1
     assert list(ended.curve) == sorted(ended.curve)
-    assert ended.best.score == max(score(each.text) for each in ended.attempts)
+    assert ended.best.score == max(score(attempt.text) for attempt in ended.attempts)
 
 
 def test_a_score_that_is_no_number_is_named() -> None:

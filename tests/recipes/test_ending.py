@@ -59,7 +59,7 @@ def rewarded(rollout: Any) -> Any:
     async def paying(self: Playing, task: Any, context: Any) -> Any:
         episode = await rollout(self, task, context)
         value = sum(episode.segments[0].ids) % 7 / 7
-        return replace(episode, rewards=tuple(replace(each, value=value) for each in episode.rewards))
+        return replace(episode, rewards=tuple(replace(reward, value=value) for reward in episode.rewards))
 
     return paying
 

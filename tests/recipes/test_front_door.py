@@ -99,8 +99,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     again = trained(chat_checkpoint, tmp_path, reward=score, name="stopped")
     rewards = [
         [
-            (each.episode.id, each.episode.answer, each.episode.reward)
-            for each in RunFolder.open(run.path).episodes(arm="train")
+            (episode.episode.id, episode.episode.answer, episode.episode.reward)
+            for episode in RunFolder.open(run.path).episodes(arm="train")
         ]
         for run in (whole, again)
     ]
@@ -236,7 +236,7 @@ class Looking:
 
 def test_rewards_beside_an_environment_add_to_what_it_gives(chat_checkpoint: Path, tmp_path: Path) -> None:
     run = trained(chat_checkpoint, tmp_path, environment=lambda task: Guessing(), turns=2, reward=score, weights=[0.5])
-    episodes = [each.episode for each in RunFolder.open(run.path).episodes(arm="train")]
+    episodes = [episode.episode for episode in RunFolder.open(run.path).episodes(arm="train")]
     for episode in episodes:
         names = [term.name for term in episode.rewards]
         assert names.count("score") == 1
@@ -248,13 +248,13 @@ def test_a_reward_of_trl_is_handed_the_environment_and_the_conversation(chat_che
     handed: list[tuple[int, list[str], str]] = []
 
     def looked(environments: list[Looking], completions: Any, letter: list[str], **others: Any) -> list[float]:
-        handed.append((environments[0].looked, [each["role"] for each in completions[0]], letter[0]))
+        handed.append((environments[0].looked, [completion["role"] for completion in completions[0]], letter[0]))
         return [float(len(completions[0]))]
 
     run = trained(chat_checkpoint, tmp_path, environment=Looking, turns=2, reward=looked, name="looked")
-    episodes = [each.episode for each in RunFolder.open(run.path).episodes(arm="train")]
+    episodes = [episode.episode for episode in RunFolder.open(run.path).episodes(arm="train")]
     assert episodes
-    assert all([term.name for term in each.rewards] == ["looked"] for each in episodes)
+    assert all([term.name for term in episode.rewards] == ["looked"] for episode in episodes)
     assert all(roles[0] == "assistant" and letter in "abcdefghijkl" for _, roles, letter in handed)
     with pytest.raises(KeepworthError, match="takes `environments`, and there is none"):
         trained(chat_checkpoint, tmp_path, reward=looked, name="without")
@@ -266,13 +266,13 @@ def test_rewards_at_the_end_of_turns_and_of_nothing() -> None:
     task = own_tasks([{"prompt": "Go.", "letter": "a"}]).all[0]
 
     def last(completions: Any, environments: list[Looking], **others: Any) -> list[float | None]:
-        seen.append([(each["role"], each["content"]) for each in completions[0]])
+        seen.append([(completion["role"], completion["content"]) for completion in completions[0]])
         return [2.0 if environments[0].looked else None]
 
     async def played(actions: list[str]) -> Any:
         world = AlsoRewarded(adapted(Looking, task, rewarded=True)(task), scoring(last))
         await world.reset(task, 0)
-        steps = [await world.step(each) for each in actions]
+        steps = [await world.step(action) for action in actions]
         return steps[-1].rewards or await world.outcome()
 
     seen: list[list[tuple[str, str]]] = []
@@ -313,7 +313,7 @@ def test_a_reward_that_nothing_earns_is_said_before_the_first_step(chat_checkpoi
     noting = Noting()
     trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 0.0, name="never", progress=noting)
     trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 1.0, name="always", progress=noting)
-    assert sum("earns anything before training" in each for each in noting.notes) == 1
+    assert sum("earns anything before training" in note for note in noting.notes) == 1
 
 
 HELD_OUT = [{**row, "split": ("train", "dev", "test")[number % 3]} for number, row in enumerate(ROWS)]
@@ -378,7 +378,7 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path,
         ({"track": "trakio"}, "trackio"),
         ({"tasks": 5}, "neither a file nor rows"),
         ({"tasks": ROWS[:2]}, "has no task for"),
-        ({"tasks": [{"prompt": "a"}] * 1 + [{"prompt": each} for each in "bcdef"]}, "has no field 'answer'"),
+        ({"tasks": [{"prompt": "a"}] * 1 + [{"prompt": letter} for letter in "bcdef"]}, "has no field 'answer'"),
         ({"name": "a/b"}, "cannot be the name of a run"),
         ({"reward": lambda answer, row: row["lettre"]}, "has no field 'lettre'.*Did you mean 'letter'"),
     ],

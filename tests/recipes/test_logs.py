@@ -84,7 +84,7 @@ def test_the_report_is_printed_before_anything_is_trained(chats: Path, capsys: p
 def test_what_does_not_go_together_is_refused(
     arguments: list[str], message: str, chats: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", *(str(chats) if each == "CHATS" else each for each in arguments)]) != 0
+    assert main(["train", *(str(chats) if argument == "CHATS" else argument for argument in arguments)]) != 0
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -138,8 +138,8 @@ def test_rewarded_answers_are_imitated(chat_checkpoint: Path, chats: Path, tmp_p
     assert segment.ids[-1] in model.chat.stop_ids
     assert opened.config["method"] == "supervised"
     steps = opened.metrics()
-    assert len([each["loss"] for each in steps]) == TINY["steps"]
-    assert not any(name.startswith("reward") for each in steps for name in each)  # nothing was drawn
+    assert len([step["loss"] for step in steps]) == TINY["steps"]
+    assert not any(name.startswith("reward") for step in steps for name in step)  # nothing was drawn
 
 
 class NotingProgress(SilentProgress):

@@ -84,8 +84,8 @@ def test_a_response_is_compared_with_every_response_of_its_group() -> None:
     model = ScriptedModel(lambda prompt, number: f" {lines[number]}\n")
     (group,) = together(model, [task_of(STREAM)], rollout, n=2)
     rewards = np.array([
-        [sum(term.value * term.weight for term in each.rewards if term.segment == number) for number in (0, 1)]
-        for each in group.episodes
+        [sum(term.value * term.weight for term in episode.rewards if term.segment == number) for number in (0, 1)]
+        for episode in group.episodes
     ])  # fmt: skip
     assert group.episodes[1].answer == ""
     # What writes nothing earns the compression alone; the writer of two facts what its answer, calls and choices earn.

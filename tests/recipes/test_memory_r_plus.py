@@ -127,7 +127,7 @@ def test_a_run_has_the_term_in_what_it_was_trained_on(tmp_path: Path, monkeypatc
     with echoing(monkeypatch):
         run = run_of(memory_r_plus, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
     episodes = [stored.episode for stored in run.episodes(arm="train")]
-    given = [term.value for each in episodes for term in each.rewards if term.name == "episodic"]
+    given = [term.value for episode in episodes for term in episode.rewards if term.name == "episodic"]
     assert len(given) == len(episodes)
     assert len(set(given)) > 2
     assert any(row.get("episodic/failures", 0) > 0 for row in run.metrics())

@@ -121,7 +121,7 @@ def test_slates_have_the_probability_that_the_gradient_is_of() -> None:
     def probability(own: np.ndarray, slate: tuple[int, ...]) -> float:
         return plackett_luce(own, slate if len(slate) == 2 else (*slate, 3))
 
-    assert sum(probability(scores, each) for each in slates) == pytest.approx(1.0)
+    assert sum(probability(scores, slate) for slate in slates) == pytest.approx(1.0)
     for slate in slates:
         by_hand = []
         for place in range(4):
@@ -163,7 +163,7 @@ def worlds(seed: int) -> list[EvidenceQuestion]:
 
 def first_right(policy: EvidencePolicy) -> float:
     inside = FEATURES.index("inside")
-    return float(np.mean([policy.ranked(each.x)[0] == int(each.x[:, inside].argmax()) for each in worlds(1)]))
+    return float(np.mean([policy.ranked(world.x)[0] == int(world.x[:, inside].argmax()) for world in worlds(1)]))
 
 
 def test_reward_teaches_what_words_do_not_say_and_permuted_rewards_do_not() -> None:

@@ -50,7 +50,7 @@ def test_means_and_gains_over_seeds_by_hand(tmp_path: Path) -> None:
     half = T * 0.1 / math.sqrt(3)  # of 0.3, 0.4 and 0.5
     assert (gain["mean"], gain["low"], gain["high"]) == pytest.approx((0.4, 0.4 - half, 0.4 + half))
     assert result["headline"] == "f1: training gained +0.400 (+0.152 to +0.648, 3 seeds) on test questions."
-    assert [Path(each).name for each in result["runs"]] == ["mine-seed0", "mine-seed1", "mine-seed2"]
+    assert [Path(run).name for run in result["runs"]] == ["mine-seed0", "mine-seed1", "mine-seed2"]
     table_of_rows(table["title"], table["rows"], table["note"])  # as a run's own tables are read
 
 

@@ -133,7 +133,7 @@ def test_calls_and_tokens_that_are_not_equal_are_beside_the_verdict() -> None:
     found = summed(rows, [])
     assert found["arms"]["none"]["calls"] == found["arms"]["latest"]["calls"] == 1.0
     assert found["arms"]["latest"]["unequal"] == []
-    assert [each.split(" (")[0] for each in found["arms"]["full"]["unequal"]] == ["unequal tokens"]
+    assert [arm.split(" (")[0] for arm in found["arms"]["full"]["unequal"]] == ["unequal tokens"]
     assert found["arms"]["own"]["unequal"] == [
         "unequal calls (3 a question, 1 usual)",
         "unequal tokens (0 a question, 20 usual)",

@@ -100,7 +100,7 @@ def run_line(words: list[str], checkpoint: Path, name: str, **more: Any) -> None
     """Trains as a line of a page says, with a tiny model and few steps, in the current folder."""
     settings = [f"{key}={value}" for key, value in {**TINY, **more}.items()]
     assert words[:2] == ["keepworth", "train"]
-    sets = [word for each in settings for word in ("--set", each)]
+    sets = [word for setting in settings for word in ("--set", setting)]
     assert main([*words[1:], "--name", name, "--model", str(checkpoint), *sets]) == 0
 
 
@@ -122,7 +122,7 @@ def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path
     one, other = (load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (alone, apart))
     assert one.keys() == other.keys()
     assert all((one[name] == other[name]).all() for name in one)
-    kept = [[each.episode for each in run.episodes(arm="train")] for run in (alone, apart)]
+    kept = [[episode.episode for episode in run.episodes(arm="train")] for run in (alone, apart)]
     assert [each.segments for each in kept[0]] == [each.segments for each in kept[1]]
     assert [each.rewards for each in kept[0]] == [each.rewards for each in kept[1]]
     # A run goes on with another number of workers: where the work is done says nothing about the run.
@@ -173,7 +173,7 @@ def test_a_memory_that_learns_is_read_in_workers_as_it_is_here(checkpoint: Path,
     assert rows(apart) == rows(alone)
     one, other = (load_file(kept_weights(run, "actor") / "adapter_model.safetensors") for run in runs)
     assert all((one[each] == other[each]).all() for each in one)
-    kept = [[each.episode for each in run.episodes(arm="train")] for run in runs]
+    kept = [[episode.episode for episode in run.episodes(arm="train")] for run in runs]
     assert [each.segments for each in kept[0]] == [each.segments for each in kept[1]]
     assert [each.decisions for each in kept[0]] == [each.decisions for each in kept[1]]
     assert any(decision.candidates for each in kept[0] for decision in each.decisions)

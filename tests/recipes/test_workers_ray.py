@@ -116,7 +116,7 @@ def test_a_run_on_several_nodes_is_that_of_one_process(
     assert differ == set()
     one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
     assert all((one[name] == other[name]).all() for name in one)
-    died = [each for each in notes if "rollout worker" in each and "died" in each]
+    died = [note for note in notes if "rollout worker" in note and "died" in note]
     assert len(died) == (0 if killed == "nobody" else 1)
-    ids = [each.episode.id for each in run.episodes(arm="train")]
+    ids = [episode.episode.id for episode in run.episodes(arm="train")]
     assert len(ids) == len(set(ids)) == 8  # none was trained on twice

@@ -157,9 +157,9 @@ def test_a_write_that_is_drawn_again_differs_in_that_write_alone() -> None:
     assert [shown.text for shown in low.shown] == ["red", "green"]
     assert (high.reward, low.reward) == (0.0, pytest.approx(2 / 3))
     assert writers(high) == {"f1": (0,)}
-    assert {len(each.segments) for each in group.episodes} == {1}
-    assert {each.memory_snapshot for each in group.episodes} == {anchor.segments[1].memory_before}
-    assert {each.parent for each in group.episodes} == {anchor.id}
+    assert {len(episode.segments) for episode in group.episodes} == {1}
+    assert {episode.memory_snapshot for episode in group.episodes} == {anchor.segments[1].memory_before}
+    assert {episode.parent for episode in group.episodes} == {anchor.id}
 
 
 def test_the_same_draw_again_is_the_same_episode() -> None:

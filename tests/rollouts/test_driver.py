@@ -127,8 +127,10 @@ class Gives:
 def test_a_reward_may_be_a_scalar_of_numpy_or_torch(value: Any) -> None:
     how = Play(lambda task: Gives(value), lambda task, memory: completer())
     (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how, n=2)
-    assert [(each.stop, each.errors) for each in group.episodes] == [(StopReason.COMPLETED, ())] * 2
-    assert [(each.reward, type(each.rewards[0].value)) for each in group.episodes] == [(float(value), float)] * 2
+    assert [(episode.stop, episode.errors) for episode in group.episodes] == [(StopReason.COMPLETED, ())] * 2
+    assert [(episode.reward, type(episode.rewards[0].value)) for episode in group.episodes] == [
+        (float(value), float)
+    ] * 2
 
 
 @pytest.mark.parametrize(("value", "step", "said"), [
@@ -138,7 +140,7 @@ def test_a_reward_may_be_a_scalar_of_numpy_or_torch(value: Any) -> None:
 def test_a_reward_or_a_step_that_is_none_ends_its_episode_and_not_the_run(value: Any, step: Any, said: str) -> None:
     how = Play(lambda task: Gives(value, step), lambda task, memory: completer())
     (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how, n=2)
-    assert [each.stop for each in group.episodes] == [StopReason.ENVIRONMENT_ERROR] * 2
+    assert [episode.stop for episode in group.episodes] == [StopReason.ENVIRONMENT_ERROR] * 2
     assert group.episodes[0].errors == (said,)
 
 

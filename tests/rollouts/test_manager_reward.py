@@ -213,8 +213,13 @@ class _Scripted:
             ids = [self.encode(self._say(self.decode(prompt), j))[: params.max_tokens] for j in range(params.n)]  # type: ignore[operator]
             result.append(
                 [
-                    Sample(each, (-1.0,) * len(each), FinishReason.STOP, (VersionSpan(self.version, 0, len(each)),))
-                    for each in ids
+                    Sample(
+                        tokens,
+                        (-1.0,) * len(tokens),
+                        FinishReason.STOP,
+                        (VersionSpan(self.version, 0, len(tokens)),),
+                    )
+                    for tokens in ids
                 ]
             )
         return result

@@ -23,7 +23,7 @@ class Script:
 
 @contextmanager
 def scripted(*answers: tuple[int, Any] | tuple[int, Any, dict[str, str]]) -> Iterator[Script]:
-    script = Script([(*each, {})[:3] for each in answers])  # type: ignore[misc]
+    script = Script([(*answer, {})[:3] for answer in answers])  # type: ignore[misc]
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -84,7 +84,7 @@ def upstream(script: Script) -> HttpServer:
     async def events(text: str, tools: list[dict[str, Any]]) -> AsyncIterator[bytes]:
         try:
             if tools:
-                yield chunk({"role": "assistant", "tool_calls": [{"index": 0, **each} for each in tools]})
+                yield chunk({"role": "assistant", "tool_calls": [{"index": 0, **tool} for tool in tools]})
                 yield chunk({}, "tool_calls")
                 yield b"data: [DONE]\n\n"
                 return
@@ -126,7 +126,7 @@ def upstream(script: Script) -> HttpServer:
             spaces = [
                 each for each in asked.get("tools") or () if each.get("type") == "namespace"
             ]  # as Codex lists those of MCP
-            named = [each["name"] for each in spaces if tool[1] in [inside["name"] for inside in each["tools"]]]
+            named = [space["name"] for space in spaces if tool[1] in [inside["name"] for inside in space["tools"]]]
             call |= {"namespace": named[0]} if named else {}
             item = {**call, "arguments": json.dumps(tool[2]), "status": "completed"}
         else:

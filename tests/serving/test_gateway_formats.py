@@ -131,7 +131,7 @@ def test_responses_have_memory_and_are_recorded(gate: Gate, openai_client: Any, 
     raw = openai_client.responses.with_raw_response.create(**asked, stream=stream)
     if stream:
         events = list(raw.parse())
-        assert [each.sequence_number for each in events] == list(range(8))
+        assert [event.sequence_number for event in events] == list(range(8))
         assert events[-1].response.output_text == "Peanuts."
     else:
         assert raw.parse().output_text == "Peanuts."
@@ -395,7 +395,7 @@ def test_a_turn_that_is_sent_again_is_one_episode(gate: Gate, path: str) -> None
     knows(gate)
     asked = {"model": "scripted", **BODIES[path]}
     answers = [gate.http.post(path, json=asked, headers={"X-Keepworth-User": "ana"}) for _ in range(2)]
-    assert len({each.headers["x-keepworth-episode"] for each in answers}) == 1
+    assert len({answer.headers["x-keepworth-episode"] for answer in answers}) == 1
     assert gate.script.sent[0].content == gate.script.sent[1].content
     assert MARK.encode() in gate.script.sent[0].content.replace(b"\\n", b"\n")
 

@@ -65,7 +65,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Nothing that a caller does is worth a line of the log."""
     caplog.set_level(logging.INFO)
     yield
-    assert [each for each in caplog.records if not each.name.startswith("httpx")] == []
+    assert [record for record in caplog.records if not record.name.startswith("httpx")] == []
 
 
 def connected(server: Counting) -> socket.socket:

@@ -219,7 +219,7 @@ def test_a_call_of_another_person_s_is_not_there(server: MemoryServer) -> None:
         assert server.gateway is not None
         while server.gateway._finishing:
             pass
-        (item,) = [each["id"] for each in ana.get("/v1/memory/items").json()["items"]]
+        (item,) = [row["id"] for row in ana.get("/v1/memory/items").json()["items"]]
         for method, path, body in (
             ("GET", "/v1/memory/episodes/{}/receipt", None),
             ("GET", "/v1/memory/episodes/{}", None),

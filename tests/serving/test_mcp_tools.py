@@ -75,7 +75,7 @@ async def used(client: Any) -> None:
     assert (note["text"], note["kind"], note["when"]) == ("Ana lives in Oslo", "fact", "2025-01-01T00:00:00")
     episode = (await call(client, "start_episode", task="where to send Ana's letter"))["episode"]
     found = await call(client, "search_memories", query="where does Ana live", episode=episode)
-    assert [each["id"] for each in found["notes"]] == [note["id"]]
+    assert [note["id"] for note in found["notes"]] == [note["id"]]
     assert (await call(client, "report_outcome", target=episode, value=1.0))["changed"] == 1
     again = await call(client, "search_memories", query="where does Ana live")
     assert (await call(client, "report_outcome", target=again["decision"], value=0.0))["changed"] == 1
@@ -85,7 +85,7 @@ async def used(client: Any) -> None:
     changes = (await call(client, "memory_history", id=new["id"]))["changes"]
     assert changes[0].endswith(": Ana lives in Rome")
     page = await call(client, "list_memories", limit=1)
-    assert [each["id"] for each in page["notes"]] == [new["id"]]
+    assert [note["id"] for note in page["notes"]] == [new["id"]]
     other = (await call(client, "start_episode", task="another"))["episode"]
     await call(client, "add_memory", text="written by mistake", episode=other)
     assert (await call(client, "rollback_episode", episode=other))["changed"] == 1
@@ -141,7 +141,7 @@ def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_pa
             assert (await call(his, "list_memories"))["notes"] == []
             assert "no item" in await mistake(his, "get_memory", id=note["id"])
             await call(his, "add_memory", text="Bob likes milk")
-            assert [each["text"] for each in (await call(hers, "list_memories"))["notes"]] == ["Ana likes tea"]
+            assert [note["text"] for note in (await call(hers, "list_memories"))["notes"]] == ["Ana likes tea"]
             assert "role reward" in await mistake(hers, "report_outcome", target="e1", value=1.0)
         async with connected(server, ana, **{"X-Keepworth-User": "bob"}) as widened:
             assert "already 'ana'" in await mistake(widened, "list_memories")
@@ -166,7 +166,7 @@ def test_the_audit_log_says_which_tool_was_called_and_what_came_of_it(tmp_path: 
                 await mistake(client, "add_memory", text="a word of mine", user_id="bo")
 
     anyio.run(run)
-    found = [each for each in entries(audit_of(tmp_path / "agent.mem")) if "tool" in each]
+    found = [entry for entry in entries(audit_of(tmp_path / "agent.mem")) if "tool" in entry]
     assert [(each["what"], each["tool"], each["outcome"], each.get("ids", [])) for each in found] == [
         ("POST /mcp", "add_memory", "done", ["m1"]),
         ("POST /mcp", "rollback_episode", "refused", []),
@@ -183,7 +183,7 @@ def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(tmp_path
             await call(client, "update_memory", id=note["id"], text="my card is 4111 1111 1111 1111")
             changes = (await call(client, "memory_history", id=note["id"]))["changes"]
             assert len(changes) >= 2
-            assert all(each.endswith("(held in quarantine)") for each in changes)
+            assert all(change.endswith("(held in quarantine)") for change in changes)
 
     with MemoryServer(tmp_path / "agent.mem", encoder=None, mcp=True) as server:
         anyio.run(whole, server)
@@ -268,7 +268,7 @@ def test_the_inspector_lists_and_calls_the_tools_over_both_transports(tmp_path: 
             note = inspected(*target, *called, "add_memory", "--tool-arg", "text=Ana likes tea", folder=tmp_path)
             assert note["structuredContent"]["text"] == "Ana likes tea"
             found = inspected(*target, *called, "search_memories", "--tool-arg", "query=tea", folder=tmp_path)
-            assert [each["text"] for each in found["structuredContent"]["notes"]] == ["Ana likes tea"]
+            assert [note["text"] for note in found["structuredContent"]["notes"]] == ["Ana likes tea"]
             wrong = inspected(*target, *called, "list_memories", "--tool-arg", "user_id=bob", folder=tmp_path)
             assert wrong["isError"] is True
             assert "There is no argument 'user_id' in list_memories. Leave it out" in wrong["content"][0]["text"]

@@ -104,7 +104,7 @@ def test_what_changed_is_superseded_and_the_past_stays(memory: Any) -> None:
     reworded = memory.update(new.id, "Ana lives in Rome, Italy", trust=0.5)
     assert (reworded.id, reworded.trust, reworded.revision) == (new.id, 0.5, 1)
     revisions = memory.history(new.id)
-    assert [(each.before and each.before.text, each.after.text) for each in revisions[:2]] == [
+    assert [(revision.before and revision.before.text, revision.after.text) for revision in revisions[:2]] == [
         (None, "Ana lives in Rome"),
         ("Ana lives in Rome", "Ana lives in Rome, Italy"),
     ]
@@ -140,7 +140,7 @@ def test_an_episode_is_recorded_rewarded_and_undone(memory: Any) -> None:
     assert [each.item for each in record.shown] == [shown.id]
     assert record.task == "reset the router"
     assert [term.value for term in record.rewards] == [1.0]
-    assert [each.chosen for each in record.decisions] == [(shown.id,)]
+    assert [decision.chosen for decision in record.decisions] == [(shown.id,)]
     assert hits.decision == record.decisions[0].id
     assert memory.episodes() == [episode.id]
     assert memory.pending() == []
@@ -154,8 +154,8 @@ def test_one_search_is_rewarded_later_and_the_ledger_says_so(memory: Any) -> Non
     items = memory.add_many(["plan a trip by train", "plan a trip by plane"])
     hits = memory.search("plan a trip", top_k=1)
     memory.reward(hits.decision, 1.0, by="ana")
-    statement = memory.ledger(items=[each.id for each in items])
-    assert {each.item for each in statement.accounts} == {each.id for each in items}
+    statement = memory.ledger(items=[item.id for item in items])
+    assert {account.item for account in statement.accounts} == {item.id for item in items}
     assert statement.rewarded == 1
     worth = memory.worth(hits[0].id, "plan a trip")
     assert worth.seen == 1.0
@@ -296,7 +296,7 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
             if name.startswith("_") or name in ("close", "receipt"):
                 continue
             wanted, given = (inspect.signature(getattr(each, name)).parameters for each in (theirs, mine))
-            free = any(each.kind is each.VAR_KEYWORD for each in given.values())
+            free = any(value.kind is value.VAR_KEYWORD for value in given.values())
             assert set(given) - {"options"} <= set(wanted) | {"options"}, name
             assert free or set(wanted) == set(given), name
 
@@ -385,7 +385,7 @@ def test_an_episode_goes_on_where_another_handle_left_it(tmp_path: Path) -> None
         again.step_reward(1.0)
         again.act("let go")
         again.search("button")
-        assert [each.step for each in two.episode_record(begun.id).decisions] == [0, 1, 2]
+        assert [decision.step for decision in two.episode_record(begun.id).decisions] == [0, 1, 2]
         assert two.reopen(begun.id) is again
         assert two.within(user_id="ana").episodes() == []
         with pytest.raises(errors.UnknownEpisode):
@@ -411,7 +411,7 @@ def test_an_episode_goes_on_after_a_kill(tmp_path: Path) -> None:
         again.search("button")
         again.reward(1.0)
         assert client.pending() == []
-        assert [each.step for each in again.record().decisions] == [0, 1]
+        assert [decision.step for decision in again.record().decisions] == [0, 1]
         answered = httpx.get(f"{server.url}/v1/memory/episodes", headers={"Authorization": f"Bearer {TOKEN}"}).json()
         assert answered == {"episodes": [episode.id], "next": ""}
 

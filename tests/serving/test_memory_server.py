@@ -123,7 +123,7 @@ def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant
         his = all_.post("/items", json={"content": "Bob likes cats", "user_id": "bob"}).json()["items"][0]
         hers = ana.post("/items", json={"content": "I like cats"}).json()["items"][0]
         assert hers["scope"]["user"] == "ana"
-        assert [each["id"] for each in ana.get("/items").json()["items"]] == [hers["id"]]
+        assert [row["id"] for row in ana.get("/items").json()["items"]] == [hers["id"]]
         missing = {"id": "m999", "what": "no item"}
         for path in ("/items/{}", "/items/{}/history", "/items/{}/worth?query=x"):
             theirs, nobodys = ana.get(path.format(his["id"])), ana.get(path.format(missing["id"]))
@@ -134,14 +134,14 @@ def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant
         episode = all_.post("/episodes", json={"task": "t", "user_id": "bob"}).json()["id"]
         refused(ana.post(f"/episodes/{episode}/reward", json={"value": 1.0}), 404)
         hits = ana.post("/search", json={"query": "cats"}).json()
-        assert [each["item"]["id"] for each in hits["hits"]] == [hers["id"]]
+        assert [hit["item"]["id"] for hit in hits["hits"]] == [hers["id"]]
         assert (
             refused(ana.post("/rewards", json={"target": hits["decision"], "value": 1, "by": "bob"}), 403)["field"]
             == "by"
         )
         assert ana.post("/rewards", json={"target": hits["decision"], "value": 1}).status_code == 200
-        assert [each["item"] for each in ana.get("/ledger").json()["accounts"]] == [hers["id"]]
-        assert {each["item"] for each in all_.get("/ledger").json()["accounts"]} >= {hers["id"]}
+        assert [row["item"] for row in ana.get("/ledger").json()["accounts"]] == [hers["id"]]
+        assert {row["item"] for row in all_.get("/ledger").json()["accounts"]} >= {hers["id"]}
         exported = [json.loads(line) for line in all_.get("/export?user_id=ana").text.splitlines()]
         assert [line["item"]["id"] for line in exported if "item" in line] == [hers["id"]]
 
@@ -190,12 +190,12 @@ def test_what_is_in_quarantine_is_an_admin_s_to_see_and_release(server: MemorySe
         assert key not in seen.text
         assert "(held in quarantine)" in seen.text
     listing = {"all_states": True, "where": '{"nothing": {"$exists": false}}'}
-    assert id not in {each["id"] for each in writer.get("/items", params=listing).json()["items"]}
-    assert id in {each["id"] for each in admin.get("/items", params=listing).json()["items"]}
-    waiting = [each["text"] for each in admin.get("/quarantine").json()["items"]]
+    assert id not in {row["id"] for row in writer.get("/items", params=listing).json()["items"]}
+    assert id in {row["id"] for row in admin.get("/items", params=listing).json()["items"]}
+    waiting = [row["text"] for row in admin.get("/quarantine").json()["items"]]
     assert waiting == [f"the deploy key is {key}", f"the other key is {key}"]
     assert admin.post(f"/items/{id}/release").json().get("status", "active") == "active"
-    assert [each["id"] for each in admin.get("/quarantine").json()["items"]] != [id]
+    assert [row["id"] for row in admin.get("/quarantine").json()["items"]] != [id]
     assert [hit["item"]["id"] for hit in writer.post("/search", json={"query": "deploy key"}).json()["hits"]] == [id]
     refused(admin.post(f"/items/{id}/release"), 422)
 
@@ -546,13 +546,13 @@ def test_the_description_names_every_route_and_every_reference_leads_somewhere(s
     document = httpx.get(f"{server.url}/openapi.json", headers=headers, trust_env=False).json()
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
     assert {(route.method, BASE + route.path) for route in VERBS} <= described
-    names = [each["operationId"] for path in document["paths"].values() for each in path.values()]
+    names = [value["operationId"] for path in document["paths"].values() for value in path.values()]
     assert len(names) == len(set(names))
     for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)):
         assert reference in document["components"]["schemas"]
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            in_path = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+            in_path = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
             assert in_path == set(re.findall(r"{(\w+)}", path))
             assert operation["summary"].endswith(".")
 

@@ -23,7 +23,7 @@ class TalkingTokenizer(ByteTokenizer):
     def apply_chat_template(self, messages: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
         assert add_generation_prompt
         assert not tokenize
-        return "".join(f"<{each['role']}>{each['content']}" for each in messages) + "<assistant>"
+        return "".join(f"<{message['role']}>{message['content']}" for message in messages) + "<assistant>"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_a_conversation(client: httpx.Client) -> None:
     assert answer["choices"][0]["message"]["role"] == "assistant"
     assert answer["usage"]["completion_tokens"] <= 3
     assert client.post(CHAT, json={**ASKED, "temperature": 0}).json()["choices"] == answer["choices"]
-    assert [each["id"] for each in client.get("/v1/models").json()["data"]] == ["tiny"]
+    assert [row["id"] for row in client.get("/v1/models").json()["data"]] == ["tiny"]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_program_that_names_nobody_is_given_what_is_of_nobody(server: MemorySe
         live.act("went")
     assert client.episodes() == client.pending() == [live.id]
     live.reward(1.0)
-    assert [each.item for each in client.ledger().accounts] == ["m2"]
+    assert [account.item for account in client.ledger().accounts] == ["m2"]
 
 
 def test_a_program_that_names_a_person_is_given_that_person_s(server: MemoryServer) -> None:
@@ -81,13 +81,13 @@ def test_tools_of_nobody_show_what_is_of_nobody(tmp_path: Path) -> None:
 
     async def used(server: MemoryServer, program: str) -> None:
         async with connected(server, program) as client:
-            assert [each["id"] for each in (await call(client, "search_memories", query="gate"))["notes"]] == ["m2"]
-            assert [each["id"] for each in (await call(client, "list_memories"))["notes"]] == ["m2"]
+            assert [note["id"] for note in (await call(client, "search_memories", query="gate"))["notes"]] == ["m2"]
+            assert [note["id"] for note in (await call(client, "list_memories"))["notes"]] == ["m2"]
             episode = (await call(client, "start_episode", task="gate"))["episode"]
             found = await call(client, "search_memories", query="gate", episode=episode)
-            assert [each["id"] for each in found["notes"]] == ["m2"]
+            assert [note["id"] for note in found["notes"]] == ["m2"]
         async with connected(server, program, **{"X-Keepworth-User": "ana"}) as client:
-            assert [each["id"] for each in (await call(client, "search_memories", query="gate"))["notes"]] == ["m1"]
+            assert [note["id"] for note in (await call(client, "search_memories", query="gate"))["notes"]] == ["m1"]
         async with connected(server, server.token) as client:
             assert len((await call(client, "search_memories", query="gate"))["notes"]) == 2
 

@@ -52,7 +52,7 @@ def test_a_file_of_the_page_needs_no_token_and_has_its_policy(server: MemoryServ
     assert answer.status_code == 200
     policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
     assert policy["default-src"] == "'none'"
-    assert {policy[each] for each in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
+    assert {policy[name] for name in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
     assert policy["require-trusted-types-for"] == "'script'"
     assert policy["frame-ancestors"] == "'none'"
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -111,13 +111,13 @@ def test_the_page_makes_no_html_of_text_and_asks_nobody_else() -> None:
 
 def test_every_module_that_is_named_is_there() -> None:
     index = (files("keepworth.serving") / "page" / "index.html").read_text(encoding="utf-8")
-    assert {f"/{each}" for each in re.findall(r'(?:src|href)="([^"]+)"', index)} <= set(PATHS)
+    assert {f"/{match}" for match in re.findall(r'(?:src|href)="([^"]+)"', index)} <= set(PATHS)
     assert re.findall(r"<script(?! type=\"module\" src=)", index) == [], "the policy allows none inside the page"
     for text in SCRIPTS.values():
         assert set(re.findall(r'from "\./([\w.]+)"', text)) <= set(SCRIPTS)
     views = re.findall(r'\{ name: "(\w+)"', SCRIPTS["page.js"])
     assert views
-    assert {f"{each}.js" for each in views} <= set(SCRIPTS)
+    assert {f"{view}.js" for view in views} <= set(SCRIPTS)
 
 
 def test_the_commands_that_the_page_names_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +147,9 @@ def test_the_newest_come_first_a_page_at_a_time(server: MemoryServer, tenant: st
     with as_(server, tenant) as client:
         ids = [client.post("/items", json={"content": f"number {n}"}).json()["items"][0]["id"] for n in range(5)]
         first = client.get("/items", params={"newest": True, "limit": 2}).json()
-        assert [each["id"] for each in first["items"]] == ids[:2:-1]
+        assert [item["id"] for item in first["items"]] == ids[:2:-1]
         rest = client.get("/items", params={"newest": True, "limit": 4, "after": first["next"]}).json()
-        assert [each["id"] for each in rest["items"]] == ids[2::-1]
+        assert [item["id"] for item in rest["items"]] == ids[2::-1]
         assert rest["next"] == ""
 
 
@@ -210,7 +210,7 @@ def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: s
             episode = all_.post("/episodes", json={"task": f"task {n}", "user_id": user}).json()["id"]
             all_.post(f"/episodes/{episode}/reward", json={"value": n / 4})
         seen = {name: client.get("/overview").json() for name, client in (("all", all_), ("ana", ana), ("none", plain))}
-    assert [(each["items"], each["episodes"], each["rewards"]) for each in seen.values()] == [
+    assert [(value["items"], value["episodes"], value["rewards"]) for value in seen.values()] == [
         (4, 4, 4),
         (3, 3, 3),
         (1, 1, 1),
@@ -236,13 +236,13 @@ def test_episodes_in_one_line_each_the_newest_first(server: MemoryServer, tenant
         client.post(f"/episodes/{ids[4]}/reward", json={"value": 0.5, "source": "first"})
         client.post(f"/episodes/{ids[4]}/reward", json={"value": 0.25, "source": "second"})
         first = client.get("/episode_summaries", params={"limit": 2}).json()
-        assert [each["id"] for each in first["episodes"]] == [ids[4], ids[3]]
+        assert [episode["id"] for episode in first["episodes"]] == [ids[4], ids[3]]
         newest, before = first["episodes"]
         assert (newest["searches"], newest["shown"], newest["reward"]) == (2, 1, 0.25)
         assert (before["searches"], before["shown"], before["reward"]) == (0, 0, None)
         assert newest["scope"]["user"] == "ana"
         rest = client.get("/episode_summaries", params={"limit": 9, "after": first["next"]}).json()
-        assert [each["id"] for each in rest["episodes"]] == ids[2::-1]
+        assert [episode["id"] for episode in rest["episodes"]] == ids[2::-1]
         assert rest["next"] == ""
         undone = client.post("/rollbacks", json={"source": "second"}).json()
         assert undone["cancelled"] == 1

@@ -376,7 +376,7 @@ def test_a_report_scrolls_one_way_and_its_captions_stay_in_their_cards(
         widths = page.evaluate(
             "[...document.querySelectorAll('.whisker')].map(each => each.clientWidth).filter(Boolean)"
         )
-        assert all(each > 60 for each in widths), "intervals can be seen where they are drawn"
+        assert all(width > 60 for width in widths), "intervals can be seen where they are drawn"
         assert violations(page) == [], path.name
         assert said == []
         page.close()

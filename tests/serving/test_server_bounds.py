@@ -118,7 +118,7 @@ def test_who_waits_for_a_silent_upstream_when_it_stops_is_told_so(
             server.close()
             caller.join(60)
             gc.collect()  # an error that nobody took is said when its task goes
-    assert [each.status_code for each in answers] == [503]
+    assert [answer.status_code for answer in answers] == [503]
     assert not [record for record in caplog.records if record.exc_info]
 
 

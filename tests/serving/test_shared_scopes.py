@@ -316,7 +316,7 @@ def test_the_audit_says_which_scope_was_meant(server: MemoryServer, tenant: str)
     ann.delete(ours.id)
     with pytest.raises(InvalidScope):
         ann.add("x", user_id="a stranger's words")
-    found = [each for each in entries(audit_of(server.memories.place.file)) if each.get("tenant") == tenant]
+    found = [entry for entry in entries(audit_of(server.memories.place.file)) if entry.get("tenant") == tenant]
     assert [each.get("ids", []) for each in found] == [
         ["user_id=team", ours.id],
         [ours.id, "user_id=team"],
@@ -369,10 +369,10 @@ def test_tools_reach_both(tmp_path: Path) -> None:
         async with connected(server, ann) as client:
             await call(client, "add_memory", text="I deploy on Sunday")
             found = await call(client, "search_memories", query="deploy")
-            assert {each["text"] for each in found["notes"]} == {"I deploy on Sunday", "We deploy on Friday"}
+            assert {note["text"] for note in found["notes"]} == {"I deploy on Sunday", "We deploy on Friday"}
             await call(client, "update_memory", id="m1", text="We deploy on Monday")
         async with connected(server, bo) as client:
-            assert [each["id"] for each in (await call(client, "list_memories"))["notes"]] == ["m1"]
+            assert [note["id"] for note in (await call(client, "list_memories"))["notes"]] == ["m1"]
             assert "reading alone" in await mistake(client, "delete_memory", id="m1")
         async with connected(server, ann, **{"X-Keepworth-User": "team"}) as client:
             await call(client, "add_memory", text="We meet on Tuesday")
@@ -383,7 +383,7 @@ def test_tools_reach_both(tmp_path: Path) -> None:
         ann, bo = token(server, "", "ann", shared=WRITES), token(server, "", "bo", shared=READS)
         Client(server.url, ann).add("We deploy on Friday", user_id="team")
         anyio.run(used, server, ann, bo)
-    noted = [each for each in entries(audit_of(tmp_path / "m.mem")) if each.get("tool") == "update_memory"]
+    noted = [entry for entry in entries(audit_of(tmp_path / "m.mem")) if entry.get("tool") == "update_memory"]
     assert noted[0]["ids"] == ["m1", "user_id=team"]
 
 

@@ -41,13 +41,13 @@ def tools_of(environment: Any) -> dict[str, Any]:
 
 
 def score(completions: list[Any], **columns: Any) -> list[float | None]:
-    return [float("Oslo" in each[-1]["content"]) if each else None for each in completions]
+    return [float("Oslo" in completion[-1]["content"]) if completion else None for completion in completions]
 
 
 def test_an_episode_begins_with_what_is_recalled_and_the_memory_is_told_what_it_earned(memory: Memory) -> None:
     make = with_memory(memory)
     environments = [make(), make(), make()]
-    shown = [each.reset(prompt=ASKED, id=3) for each in environments]
+    shown = [environment.reset(prompt=ASKED, id=3) for environment in environments]
     assert shown[0].startswith("\n\nMemory:\n- Ana lives in Oslo.")
     one = environments[0]
     assert set(tools_of(one)) == {"recall", "remember"}
@@ -59,11 +59,11 @@ def test_an_episode_begins_with_what_is_recalled_and_the_memory_is_told_what_it_
     said = [[{"role": "assistant", "content": text}] for text in ("Oslo.", "Rome.")]
     assert telling(score, memory)(completions=[*said, []], environments=environments) == [1.0, 0.0, None]
     assert {each.text for each in memory.get_all()} >= {"Ana has a cat."}
-    records = [memory.episode_record(each) for each in memory.episodes()]
-    assert sorted(each.reward for each in records if each.rewards) == [0.0, 1.0]
-    assert sum(not each.rewards for each in records) == 1, "a reward of None is not told"
+    records = [memory.episode_record(episode) for episode in memory.episodes()]
+    assert sorted(record.reward for record in records if record.rewards) == [0.0, 1.0]
+    assert sum(not record.rewards for record in records) == 1, "a reward of None is not told"
     assert telling(score, memory)(completions=said, environments=environments[:2]) == [1.0, 0.0]
-    assert len([each for each in memory.episodes() if memory.episode_record(each).rewards]) == 2, "once"
+    assert len([episode for episode in memory.episodes() if memory.episode_record(episode).rewards]) == 2, "once"
     one.reset(prompt="Where does Ana live?")
     with pytest.raises(ValueError, match="over"):
         environments[1].recall("Ana")
@@ -90,7 +90,7 @@ def test_an_environment_of_ones_own_keeps_its_tools_its_first_text_and_its_rewar
     assert asyncio.run(tools["hint"](about="parity")) == "odd"
     assert tools["guess"](number=3) == "Right."
     assert environment.get_reward() == 1.0
-    (record,) = [memory.episode_record(each) for each in memory.episodes()]
+    (record,) = [memory.episode_record(episode) for episode in memory.episodes()]
     assert record.reward == 1.0
     with pytest.raises(KeepworthError, match="Guessing has get_reward"):
         telling(lambda **_: [1.0], memory)(completions=[[]], environments=[environment])

@@ -106,7 +106,7 @@ def answer(status: str, kind: str, body: bytes, *lines: str, length: int | None 
 def stream(*events: bytes) -> bytes:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
     head += f"{CLOSES}\r\n\r\n".encode()
-    return head + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in events)
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events)
 
 
 EVENT = b'data: {"id": "c1", "choices": [{"index": 0, "delta": {"content": "No"}}]}\n\n'
@@ -343,7 +343,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error_the_sdk_reads(
     user = f"breaks {path} {behaves.__name__}"
     response = ask(server, path, "I like green tea.", user, stream=True)
     assert response.status_code == 200
-    first, *_, last = [each for each in response.text.split("\n\n") if each.strip()]
+    first, *_, last = [part for part in response.text.split("\n\n") if part.strip()]
     assert first == EVENT.decode().strip()
     told = json.loads(last.rpartition("data: ")[2])
     assert "gave no answer" in str(told)

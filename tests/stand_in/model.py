@@ -199,7 +199,7 @@ class ServedModel(InProcessModel):
 
     def adapters(self) -> dict[str, str]:
         """Name and folder of each adapter that new requests may name."""
-        return {each.name: each.path for each in self._adapters.values() if not each.leaving}
+        return {adapter.name: adapter.path for adapter in self._adapters.values() if not adapter.leaving}
 
     def load_adapter(self, name: str, path: str) -> None:
         """Raises NotServed, the network then being as it was, for a folder that holds anything but a LoRA adapter for it."""
@@ -255,9 +255,9 @@ class ServedModel(InProcessModel):
     def _sweep(self) -> None:
         """Delete what was unloaded and serves no request any more, while no forward pass runs. The gate is held."""
         if self._active is None:
-            for each in [each for each in self._adapters.values() if each.leaving and not each.users]:
-                del self._adapters[each.name]
-                self._detach(each)
+            for adapter in [adapter for adapter in self._adapters.values() if adapter.leaving and not adapter.users]:
+                del self._adapters[adapter.name]
+                self._detach(adapter)
 
     def _undisturbed(self, what: str) -> None:
         """Wait until no forward pass runs. The gate is held."""
@@ -318,6 +318,6 @@ class ServedModel(InProcessModel):
 
     def _abort(self, chosen: Callable[[ServedRequest], bool]) -> None:
         with self._gate:
-            for each in filter(chosen, self._requests):
-                each.aborted = True
+            for request in filter(chosen, self._requests):
+                request.aborted = True
             self._gate.notify_all()

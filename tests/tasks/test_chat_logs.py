@@ -20,7 +20,7 @@ def read(*rows: dict[str, Any]) -> ChatLog:
 
 
 def said(log: ChatLog) -> list[list[tuple[str, str]]]:
-    return [[(each.role, each.text) for each in one.messages] for one in log.conversations]
+    return [[(message.role, message.text) for message in one.messages] for one in log.conversations]
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_lines_of_one_session_are_one_conversation_and_a_repeated_history_is_tak
     other = {"messages": [{**ASKED, "content": "And York?"}], "session": "s"}
     log = read(first, longer, other)
     (one,) = log.conversations
-    assert [each.text for each in one.messages] == ["Where is Leeds?", "In Yorkshire.", "Why?", "And York?"]
-    assert [each.reward for each in one.messages] == [None, 1.0, None, None]
+    assert [message.text for message in one.messages] == ["Where is Leeds?", "In Yorkshire.", "Why?", "And York?"]
+    assert [message.reward for message in one.messages] == [None, 1.0, None, None]
     assert read(longer, first).conversations[0].messages[1].reward == 1.0
 
 
@@ -123,24 +123,24 @@ def exchanges(*names: str) -> list[dict[str, str]]:
 
 def texts(log: ChatLog) -> list[str]:
     """Of each conversation, the names in its messages."""
-    return [" ".join(each.text.split()[-1] for each in one.messages[::2]) for one in log.conversations]
+    return [" ".join(message.text.split()[-1] for message in one.messages[::2]) for one in log.conversations]
 
 
 def test_a_history_behind_other_system_messages_is_taken_once() -> None:
     days = [{"role": "system", "content": f"It is day {n}."} for n in range(3)]
     log = read(*({"messages": [day, *exchanges(*"abc"[: n + 1])], "session": "s"} for n, day in enumerate(days)))
     assert texts(log) == ["a b c"]
-    assert [each.system for each in log.conversations[0].messages[::2]] == [each["content"] for each in days]
+    assert [message.system for message in log.conversations[0].messages[::2]] == [day["content"] for day in days]
 
 
 def test_an_exchange_that_is_said_twice_is_no_history() -> None:
     lines = [exchanges(name) for name in "abcb"]
-    assert texts(read(*({"messages": each, "session": "s"} for each in lines))) == ["a b c b"]
+    assert texts(read(*({"messages": line, "session": "s"} for line in lines))) == ["a b c b"]
 
 
 def test_an_answer_that_was_drawn_again_is_imitated_without_the_other() -> None:
     asked = exchanges("q")[:-1]
-    tries = [[*asked, {"role": "assistant", "content": each}] for each in ("bad", "good")]
+    tries = [[*asked, {"role": "assistant", "content": name}] for name in ("bad", "good")]
     lines = [{"messages": each, "session": "s", "rating": n} for n, each in enumerate(tries)]
     log = read(*lines, {"messages": [*tries[1], *exchanges("c")], "session": "s"})
     one, other = log.conversations
@@ -170,11 +170,11 @@ def test_nothing_that_lines_of_a_session_say_is_lost(lines: list[list[str]]) -> 
         rows.append({"messages": messages, "session": "s", "reward": n})
     log = read(*rows)
     turns = [turn.text for one in log.conversations for turn in one.session.turns]
-    assert set(turns) == {each["content"] for row in rows for each in row["messages"]}
-    found = {value: [each.text for each in one.messages[:index]] for one, index, value in rewarded(log)}
+    assert set(turns) == {message["content"] for row in rows for message in row["messages"]}
+    found = {value: [message.text for message in one.messages[:index]] for one, index, value in rewarded(log)}
     assert len(found) == len(rows)
     for n, row in enumerate(rows):
-        asked = [each["content"] for each in row["messages"][:-1]]
+        asked = [message["content"] for message in row["messages"][:-1]]
         assert found[n][-len(asked) :] == asked
 
 

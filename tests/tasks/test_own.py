@@ -21,7 +21,7 @@ def rows(count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def written(path: Path, *lines: Mapping[str, Any] | str) -> Path:
-    path.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in lines))
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     return path
 
 

@@ -70,8 +70,8 @@ def test_nothing_of_a_session_a_person_or_a_sentence_is_on_two_sides(drawn: list
         for task in made.by_split[split]:
             people = {f"person {session.id.split('/')[0]}" for session in task.sessions if "/" in session.id}
             asked = {f"asked {task.input}"}
-            words = {f"said {each.words}" for session in task.sessions for each in statements(session)}
-            for mark in {*(f"session {each.id}" for each in task.sessions), *people, *asked, *words}:
+            words = {f"said {statement.words}" for session in task.sessions for statement in statements(session)}
+            for mark in {*(f"session {session.id}" for session in task.sessions), *people, *asked, *words}:
                 assert place.setdefault(mark, split) == split, mark
     assert {task.tags["split"] for task in made.by_split["train"]} == {"train"}
 
@@ -92,7 +92,7 @@ def test_the_report_counts() -> None:
     assert sum(report.sides.values()) == 24
     (cloze,) = report.kinds
     assert sum(cloze.by_split.values()) == 144  # one of each statement
-    assert all(0 <= value <= 1 for each in report.kinds for value in each.shortcuts.values())
+    assert all(0 <= value <= 1 for kind in report.kinds for value in kind.shortcuts.values())
     text = "\n".join(report.lines())
     assert "24 sessions" in text
     assert "may be chance" in text
@@ -170,7 +170,7 @@ def test_answers_with_more_reward_than_the_average_are_imitated() -> None:
 
 def test_of_what_is_imitated_only_counts_are_told() -> None:
     report = unlabelled(scored([1.0] * 20), ["rewarded"]).report
-    (line,) = [each for each in report.lines() if each.startswith("rewarded:")]
+    (line,) = [line for line in report.lines() if line.startswith("rewarded:")]
     assert line.endswith("test tasks.")
     assert not report.kinds[0].shortcuts
 
@@ -220,7 +220,7 @@ def test_a_history_that_lines_without_a_session_repeat_is_on_one_side() -> None:
     prompts = prompts_of(log_of(rows))
     for one in prompts["train"]:
         for split in ("dev", "test"):
-            assert not any(each.split("] ")[-1] in one or one.split("] ")[-1] in each for each in prompts[split])
+            assert not any(prompt.split("] ")[-1] in one or one.split("] ")[-1] in prompt for prompt in prompts[split])
 
 
 def test_answers_that_were_drawn_again_are_on_the_side_of_their_session() -> None:

@@ -206,7 +206,7 @@ class ModelReader:
             longest = max(map(len, branches))
             prompt, _ = fit(self._model, shown, question, longest, self._style)
             ((*scores,),) = self._model.score([prompt], [branches])
-            means = [sum(each) / len(each) for each in scores]
+            means = [sum(score) / len(score) for score in scores]
             picked.append(means.index(max(means)))
         return picked
 

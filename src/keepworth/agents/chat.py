@@ -86,13 +86,15 @@ class Chat:
     def _opened(self, observation: Observation, chat: ChatTemplate) -> Tokens:
         self._tools, own = observation.tools, chat.takes_tools
         system = "\n\n".join(filter(None, (self.system, "" if own else tools_in_words(observation.tools))))
-        asked = [clean(each) for each in observation.messages] or [_user(observation.question or observation.text)]
+        asked = [clean(message) for message in observation.messages] or [
+            _user(observation.question or observation.text)
+        ]
         self._messages = remembering(headed(asked, system, chat), self.shown)
         self._schemas = tuple(map(schema_of, self._tools)) if own else ()
         return chat.opening(self._messages, self._schemas)
 
     def _continued(self, observation: Observation, chat: ChatTemplate) -> Tokens:
-        new = [clean(each) for each in observation.messages]
+        new = [clean(message) for message in observation.messages]
         if not new:
             role = "tool" if self._schemas and chat.takes_results else "user"
             new = [{"role": role, "content": as_text(observation.text)}]
@@ -132,10 +134,10 @@ class PlainFormat:
         )  # with "\0", which no text has: the special ids alone
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
-        return self.model.encode("\n\n".join(each["content"] for each in messages) + "\n")
+        return self.model.encode("\n\n".join(message["content"] for message in messages) + "\n")
 
     def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
-        return self.model.encode_continuation("\n".join(("", *(each["content"] for each in messages), "")))
+        return self.model.encode_continuation("\n".join(("", *(message["content"] for message in messages), "")))
 
 
 def headed(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
@@ -194,7 +196,7 @@ def tools_in_words(tools: Sequence[ToolDescription]) -> str:
     """The same for a template that has no words for tools; nothing where there are none."""
     if not tools:
         return ""
-    lines = [f"{each.name}: {each.argument} - {each.does}" for each in tools]
+    lines = [f"{tool.name}: {tool.argument} - {tool.does}" for tool in tools]
     return "\n".join(
         ("To use a tool, write one line: its name, a colon, its argument.", *lines, f"{ANSWER}: the answer")
     )
@@ -205,7 +207,7 @@ def acted(text: str, tools: Sequence[ToolDescription]) -> str:
     said = without_thoughts(text)  # a call that was only thought of is none
     if (called := call_in(said)) is not None:
         name, arguments = called
-        known = next((each for each in tools if each.name == name), None)
+        known = next((tool for tool in tools if tool.name == name), None)
         own = None if known is None or known.parameters else known.argument
         alone = arguments.get(own) if own and set(arguments) == {own} else None
         if alone is None or str(alone).startswith("{"):  # which would be read as arguments by name
@@ -213,7 +215,7 @@ def acted(text: str, tools: Sequence[ToolDescription]) -> str:
         return f"{name}: {alone}"
     stripped = said.strip()
     found = _LINE.fullmatch(stripped.split("\n", 1)[0])
-    if found and found[1].lower() in {ANSWER, *(each.name.lower() for each in tools)}:
+    if found and found[1].lower() in {ANSWER, *(tool.name.lower() for tool in tools)}:
         return stripped if found[1].lower() == ANSWER else stripped.split("\n", 1)[0]
     return f"{ANSWER}: {text.strip()}"
 

@@ -166,15 +166,15 @@ class Manager:
         if self.facts is None:
             facts = [Operation(OperationKind.ADD, (), message["content"]) for message in finished.transcript]
         else:  # a stated fact stays one: who stated it, and when
-            found = [each for each in self.facts(finished) if each.text]
+            found = [fact for fact in self.facts(finished) if fact.text]
             facts = [
                 each if isinstance(each, Operation) else Operation(OperationKind.ADD, (), each.text) for each in found
             ]
-        for each in facts:
-            state = _state(finished.nearest(each.text, self.k), each.text, each.text)
+        for fact in facts:
+            state = _state(finished.nearest(fact.text, self.k), fact.text, fact.text)
             asked, _ = parse(self.choose([state])[0], state.ids)
-            done = grounded(asked, each.text, dict(zip(state.ids, state.memories, strict=True)))
-            yield replace(each, kind=done.kind, targets=done.targets, text=done.text)
+            done = grounded(asked, fact.text, dict(zip(state.ids, state.memories, strict=True)))
+            yield replace(fact, kind=done.kind, targets=done.targets, text=done.text)
 
 
 def act(

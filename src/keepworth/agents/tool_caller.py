@@ -62,7 +62,7 @@ class ToolCaller:
 
 def opening(question: str, tools: tuple[ToolDescription, ...] = ()) -> str:
     """How an episode begins: the tools, one a line, and the question. Ends where the first action begins."""
-    lines = [f"{each.name}: {each.argument} - {each.does}" for each in tools]
+    lines = [f"{tool.name}: {tool.argument} - {tool.does}" for tool in tools]
     return "\n".join((*lines, f"Question: {as_line(question)}", TURN))
 
 

@@ -73,9 +73,9 @@ def argument(metavar: str, help: str, **settings: Any) -> Any:
 def help_of(command: Any, ctx: Any) -> str:
     """Usage, what it does, its commands, arguments and options, and examples: at most 100 columns, and as few as there are."""
     width = width_of_help()
-    parameters = [each for each in command.get_params(ctx) if not getattr(each, "hidden", False)]
-    arguments = [each for each in parameters if each.param_type_name == "argument"]
-    options = [each for each in parameters if each.param_type_name != "argument"]
+    parameters = [param for param in command.get_params(ctx) if not getattr(param, "hidden", False)]
+    arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
+    options = [parameter for parameter in parameters if parameter.param_type_name != "argument"]
     groups = hasattr(command, "commands")
     pieces = ["[OPTIONS]", *map(_usage, arguments), *(["COMMAND ..."] if groups else [])]
     usage = textwrap.fill(f"Usage: {ctx.command_path} {' '.join(pieces)}", width, subsequent_indent="  ")
@@ -118,7 +118,7 @@ def _usage(argument: Any) -> str:
 
 def _spelled(option: Any) -> str:
     """Such as `-f, --file FILE`: names with one dash first, and no value where there is none to give."""
-    names = ", ".join(sorted(option.opts, key=len)) + "".join(f" / {each}" for each in option.secondary_opts)
+    names = ", ".join(sorted(option.opts, key=len)) + "".join(f" / {opt}" for opt in option.secondary_opts)
     long = max(option.opts, key=len).lstrip("-").upper().replace("-", "_")
     return names if option.is_flag or getattr(option, "count", False) else f"{names} {option.metavar or long}"
 

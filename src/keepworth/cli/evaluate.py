@@ -112,7 +112,7 @@ def answerer(
     values = {}
     phases = ["untrained", "trained"] if run else ["untrained"]
     arms = {when: table_arms(when, recall, tasks, config) for when in phases}
-    progress.start(sum(len(each) for each in arms.values()), f"answering {len(tasks)} {split} questions")
+    progress.start(sum(len(arm) for arm in arms.values()), f"answering {len(tasks)} {split} questions")
     # A run's own type of number: auto may have measured either.
     model = loaded_model(config, progress, str(run.environment.get("precision", "")) if run else "")
     settle_threads(model, config.threads)

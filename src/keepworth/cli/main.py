@@ -153,10 +153,13 @@ def _unread() -> int:
 
 def _commands() -> set[str]:
     """The names of all groups and commands."""
-    groups = [app, *(each.typer_instance for each in app.registered_groups if each.typer_instance)]
+    groups = [app, *(group.typer_instance for group in app.registered_groups if group.typer_instance)]
     named = {str(each.name) for group in groups for each in group.registered_groups}
     return named | {
-        each.name or each.callback.__name__ for group in groups for each in group.registered_commands if each.callback
+        command.name or command.callback.__name__
+        for group in groups
+        for command in group.registered_commands
+        if command.callback
     }
 
 

@@ -50,8 +50,8 @@ def check(
     from keepworth.models.files import State, list_models
     from keepworth.models.files import check as check_model
 
-    names = [name] if name else [each.model.name for each in list_models() if each.state is not State.ABSENT]
-    found = [check_model(each) for each in names]
+    names = [name] if name else [model.model.name for model in list_models() if model.state is not State.ABSENT]
+    found = [check_model(name) for name in names]
     _print_models(found, as_json)
     if any(each.state is not State.READY for each in found):
         raise typer.Exit(2)

@@ -210,7 +210,7 @@ class TrainCommand(Command):
 def numbers_of(text: str) -> list[int]:
     """`0,1,2` as numbers. Raises KeepworthError."""
     try:
-        return [int(each) for each in text.split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError:
         raise KeepworthError(f"--seeds is {text!r}.", "Write whole numbers with commas between them: 0,1,2.") from None
 
@@ -231,10 +231,10 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
 
     path = sweep(name, seeds, runs, trained)
     result, console = json.loads(path.read_text(encoding="utf-8")), terminal()
-    for each in result["tables"]:
-        gains = [{**gain, "arm": "trained less untrained"} for gain in each["gains"]]
-        note = " ".join([*([each["note"]] if each["note"] else []), "95 % intervals over seeds; n counts seeds."])
-        print_table(table_of_rows(each["title"], [*each["rows"], *gains], note), console)
+    for table in result["tables"]:
+        gains = [{**gain, "arm": "trained less untrained"} for gain in table["gains"]]
+        note = " ".join([*([table["note"]] if table["note"] else []), "95 % intervals over seeds; n counts seeds."])
+        print_table(table_of_rows(table["title"], [*table["rows"], *gains], note), console)
     console.print(f"{result['headline']}\nAll of it: {path}", soft_wrap=True)
 
 

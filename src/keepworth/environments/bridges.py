@@ -79,7 +79,7 @@ def _maker(given: Any) -> Callable[[Task], Any]:
         takes = inspect.signature(given).parameters.values()
     except (TypeError, ValueError):  # of a class that is not written in Python
         return lambda task: given()
-    needed = [each for each in takes if each.default is each.empty and each.kind in _POSITIONAL]
+    needed = [take for take in takes if take.default is take.empty and take.kind in _POSITIONAL]
     return given if needed else lambda task: given()
 
 
@@ -119,7 +119,7 @@ def _close(made: Any) -> None:
 
 def playable(made: Any, rewarded: bool = False) -> Environment:
     """One of ours as it is, another's in a class that plays it; rewarded as in `adapted`. Raises UnplayableEnvironment."""
-    ways = [getattr(made, each, None) for each in ("reset", "step", "close")]
+    ways = [getattr(made, name, None) for name in ("reset", "step", "close")]
     if all(map(inspect.iscoroutinefunction, ways)):
         own: Environment = made
         return own
@@ -130,7 +130,7 @@ def playable(made: Any, rewarded: bool = False) -> Environment:
         return Blocking(made)
     if callable(reset) and _tools_of(made):
         return ToolClass(made, rewarded)
-    has = [each for each in ("reset", "step", "close", "get_reward") if callable(getattr(made, each, None))]
+    has = [name for name in ("reset", "step", "close", "get_reward") if callable(getattr(made, name, None))]
     raise UnplayableEnvironment(
         f"{type(made).__qualname__} cannot be played: it has {', '.join(has) or 'nothing'} of what an environment needs.",
         ACCEPTED,
@@ -205,8 +205,8 @@ class TextGame:
         names = (
             row.get("actions") or getattr(inner, "action_names", None) or (meanings() if callable(meanings) else None)
         )
-        names = [str(each) for each in names or range(count)]
-        if len(names) != count or len({each.casefold() for each in names}) != count:
+        names = [str(name) for name in names or range(count)]
+        if len(names) != count or len({name.casefold() for name in names}) != count:
             raise UnplayableEnvironment(
                 f"{_called(self._game)} has {count} actions, and is given the names {', '.join(names):.100}.",
                 "Give each action a name of its own, in their order.",
@@ -276,7 +276,7 @@ class ToolClass:
             raise UnplayableEnvironment(
                 f"{type(inner).__qualname__} has a tool called {ANSWER!r}, which is what ends an episode.", "Rename it."
             )
-        self._described = tuple(described(each) for each in self._tools.values())
+        self._described = tuple(described(tool) for tool in self._tools.values())
         self._asked = Observation("")
 
     async def reset(self, task: Task, seed: int) -> Observation:

@@ -44,7 +44,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     found = get_close_matches(name, names, n=1, cutoff=0.5)
     if found:
         return found[0]
-    tails = {each.rsplit(".", 1)[-1]: each for each in names}
+    tails = {name.rsplit(".", 1)[-1]: name for name in names}
     found = get_close_matches(name.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.6)
     return tails[found[0]] if found else None
 

@@ -67,7 +67,7 @@ def require(extra: str, what: str, *modules: str) -> None:
 
 def missing(extra: str, *modules: str) -> list[str]:
     """Which of the modules of the extra, or of `modules`, are not installed. Imports none of them."""
-    return [each for each in modules or EXTRAS[extra].modules if find_spec(each) is None]
+    return [module for module in modules or EXTRAS[extra].modules if find_spec(module) is None]
 
 
 def fix_for(extra: str) -> str:

@@ -161,13 +161,13 @@ def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
         "shown": [[shown.item, round(shown.score, 4), number(shown.text)] for shown in episode.shown],
         "operations": [
             [
-                each.operation.kind.value,
-                list(each.operation.targets),
-                each.operation.text,
-                each.status.value,
-                each.outcome,
+                operation.operation.kind.value,
+                list(operation.operation.targets),
+                operation.operation.text,
+                operation.status.value,
+                operation.outcome,
             ]
-            for each in episode.operations
+            for operation in episode.operations
         ],
         "stop": episode.stop.value,
         "errors": list(episode.errors),

@@ -159,7 +159,7 @@ def logit(mean: float, half: float, within: tuple[float, float]) -> tuple[float,
 
 def score_range(values: Sequence[float]) -> tuple[float, float] | None:
     """(0, 1) where all values of a metric lie there, which is then taken for a share or a score; None for others."""
-    return SCORE if all(0.0 <= each <= 1.0 for each in values) else None
+    return SCORE if all(0.0 <= value <= 1.0 for value in values) else None
 
 
 def constant(value: float, many: int, within: tuple[float, float], level: float = 0.95) -> tuple[float, float]:
@@ -429,8 +429,8 @@ def calibration(predicted: Sequence[float], realised: Sequence[float]) -> dict[s
         return {"n": len(p), "error": None, "correlation": None, "curve": []}
     place = np.minimum((p * BINS).astype(int), BINS - 1)
     curve, error = [], 0.0
-    for each in range(BINS):
-        inside = place == each
+    for number in range(BINS):
+        inside = place == number
         if inside.any():
             mean_p, mean_r, count = float(p[inside].mean()), float(r[inside].mean()), int(inside.sum())
             curve.append([mean_p, mean_r, count])

@@ -100,7 +100,7 @@ def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> StreamRow
         float(np.nanmean(run.target[late])) if late.any() else float("nan"),
         float(run.success[late].mean()) if late.any() else float("nan"),
         float(run.words.mean()),
-        tuple(_bits(each) for each in run.checks),
+        tuple(_bits(check) for check in run.checks),
         tuple(run.detection),
     )
 

@@ -102,7 +102,7 @@ def planned(
         return None
     if before is None:
         return plan(PairedSpread(DECLARED), seeds, wanted=wanted, comparisons=comparisons)
-    pilot = Results([each for each in before.rows if each.family in streams and each.arm in arms])
+    pilot = Results([row for row in before.rows if row.family in streams and row.arm in arms])
     seen = spread(dict(_all(pilot, method, rivals(pilot.arms, method))))
     return plan(seen, seeds, wanted=wanted, comparisons=comparisons)
 
@@ -191,7 +191,7 @@ def _best(
                 continue
             means = {arm: float(np.mean([measure(row) for row in results.of(name, arm)])) for arm in compared}
             best = max(means, key=lambda arm: means[arm])
-            verdicts = [each["verdict"] for each in compared.values()]
+            verdicts = [value["verdict"] for value in compared.values()]
             found.append(
                 {
                     **compared[best],

@@ -35,7 +35,7 @@ def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results
     """`report.html` in the folder of `keepworth eval stream`. summary: what its summary.json holds; results: of its rows."""
     plan, method, claimed = summary["plan"], method_of(summary), summary["claims"]
     streams = list(summary["table"])
-    tasks = sorted({len(each.bits) for each in results.rows})
+    tasks = sorted({len(row.bits) for row in results.rows})
     against = claimed["against_rivals"]
     sections = {
         f"{method} beside the rival with the highest mean": _best(claimed["best_rival"], summary["table"], method),
@@ -73,7 +73,7 @@ def method_of(summary: Mapping[str, Any]) -> str:
 def verdict(summary: Mapping[str, Any]) -> str:
     """One sentence: how the method stands to its rivals, or why nothing can be said."""
     method, seeds = method_of(summary), summary["seeds"]
-    best = [each for each in summary["claims"]["best_rival"] if each["measure"] == "stream"]
+    best = [claim for claim in summary["claims"]["best_rival"] if claim["measure"] == "stream"]
     arms = list(dict.fromkeys(arm for values in summary["table"].values() for arm in values))
     if not best and (method not in arms or not rivals(arms, method)):
         return "No verdict: it takes two arms that learn from reward."
@@ -130,7 +130,7 @@ def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
 
 
 def tasks_of(results: Results, name: str) -> int:
-    return len(next(each.bits for each in results.rows if each.family == name))
+    return len(next(row.bits for row in results.rows if row.family == name))
 
 
 def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method: str) -> list[str]:

@@ -359,7 +359,7 @@ class Learner:
                 scalar.backward()  # type: ignore[no-untyped-call]
                 own[number] = metrics, lp.detach()
             # Everybody has the numbers of all parts, because the controls of the next update follow them.
-            found, scored = self.shares.gathered(own), [each.rows for each in parts]
+            found, scored = self.shares.gathered(own), [part.rows for part in parts]
         drawn = [(rows.batch.rows(of), lp) for of, (_, lp) in zip(scored, found, strict=True)]
         measured = {**merge_metrics([metrics for metrics, _ in found]), **mismatch(drawn)}
         scale = self._learning_rate_scale(rows.batch)
@@ -394,7 +394,7 @@ class Learner:
         """For a loss that reads all rows of an episode at once, where they do not fit into one pass: its gradient in the
         log-probabilities first, from a pass without a gradient, then that of the weights, part by part."""
         order = torch.tensor(learning)
-        lp, entropy = (each[order].requires_grad_() for each in self._scores(rows, parts, temperature))
+        lp, entropy = (score[order].requires_grad_() for score in self._scores(rows, parts, temperature))
         scalar, metrics = self._loss(rows, learning, lp, entropy, advantage, divisors)
         scalar.backward()  # type: ignore[no-untyped-call]
         place = {row: position for position, row in enumerate(learning)}
@@ -538,7 +538,7 @@ def score_norms(
                 each if total is None else total + each if each is not None else total
                 for total, each in zip(totals, part, strict=True)
             ]
-        squares = [(each.detach().to(torch.float64) ** 2).sum() for each in totals if each is not None]
+        squares = [(total.detach().to(torch.float64) ** 2).sum() for total in totals if total is not None]
         norms[rows] = torch.stack(squares).sum().sqrt().cpu() if squares else 0.0
     (norms,) = shares.joined(norms)
     return norms.to(batch.mask.device)

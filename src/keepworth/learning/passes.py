@@ -137,7 +137,7 @@ def own_parts(
     """One learner's share of the parts, with their numbers."""
     if shares.count == 1:
         return list(enumerate(parts))
-    return [(number, parts[number]) for number in shares.own([work(contexts, answers, each) for each in parts])]
+    return [(number, parts[number]) for number in shares.own([work(contexts, answers, part) for part in parts])]
 
 
 def training_passes(

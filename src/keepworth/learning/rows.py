@@ -202,14 +202,14 @@ def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) ->
         )
     episodes = [episode for group in groups for episode in group.episodes]
     if "rewards of turns" in objective.advantage.episodes and not any(
-        each.scope is RewardScope.SEGMENT and each.segment is not None for e in episodes for each in e.rewards
+        reward.scope is RewardScope.SEGMENT and reward.segment is not None for e in episodes for reward in e.rewards
     ):
         raise BadEpisode(
             f"Objective {name!r} credits single turns, and no reward term of this step names its segment.",
             "Give terms a scope of 'segment' and a segment, as keepworth.learning.collect.episode_credit.with_attribution does.",
         )
     for episode in episodes if term is not None else ():
-        if all(each.name != term for each in episode.rewards):
+        if all(reward.name != term for reward in episode.rewards):
             raise BadEpisode(
                 f"Objective {name!r} trains on a reward term {term!r}, which episode {episode.id!r} does not have.",
                 "Add it, as keepworth.learning.collect.episode_credit.with_episodic_reward does.",

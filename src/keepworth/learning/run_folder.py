@@ -473,7 +473,7 @@ class RunFolder:
         run = cls(Path(path), clock=clock)
         with disk(run.path):
             begun = is_run(run.path)
-            if not begun and run.path.is_dir() and any(not each.name.startswith(".") for each in run.path.iterdir()):
+            if not begun and run.path.is_dir() and any(not path.name.startswith(".") for path in run.path.iterdir()):
                 raise RunConflict(
                     f"{run.path} holds files, but no record of a run ({RECORD} with its configuration).",
                     "Give the run another name with --name, or another place with --runs; or move these files away.",

@@ -50,10 +50,10 @@ class Shares:
         exact."""
         if self.count == 1:
             return parts
-        kind = functools.reduce(torch.promote_types, (each.dtype for each in parts))
-        whole = torch.cat([each.detach().reshape(-1).to("cpu", kind) for each in parts])
+        kind = functools.reduce(torch.promote_types, (part.dtype for part in parts))
+        whole = torch.cat([part.detach().reshape(-1).to("cpu", kind) for part in parts])
         self._add(whole)
-        sums = torch.split(whole, [each.numel() for each in parts])
+        sums = torch.split(whole, [part.numel() for part in parts])
         return tuple(sum_.view(each.shape).to(each.device, each.dtype) for sum_, each in zip(sums, parts, strict=True))
 
     def summed(self, gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
@@ -61,7 +61,7 @@ class Shares:
         an optimiser leaves such a tensor alone."""
         if self.count == 1:
             return list(gradients)
-        there = torch.tensor([float(each is not None) for each in gradients], dtype=like[0].dtype)
+        there = torch.tensor([float(gradient is not None) for gradient in gradients], dtype=like[0].dtype)
         filled = [torch.zeros_like(of) if own is None else own for own, of in zip(gradients, like, strict=True)]
         *sums, somewhere = self.joined(*filled, there)
         return [each if any_ > 0 else None for each, any_ in zip(sums, somewhere.tolist(), strict=True)]
@@ -101,4 +101,6 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def fingerprints(values: Iterable[Tensor]) -> list[int]:
     """The sum of each tensor's bits, read as whole numbers: a bit that differs changes it."""
-    return [int(each.detach().contiguous().view(_BITS[each.element_size()]).sum(dtype=torch.int64)) for each in values]
+    return [
+        int(value.detach().contiguous().view(_BITS[value.element_size()]).sum(dtype=torch.int64)) for value in values
+    ]

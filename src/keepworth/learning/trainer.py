@@ -162,8 +162,8 @@ def train(
             collected = collector.collect(step)
             sampled = time.perf_counter()
             number = schedule.first + step + 1
-            for each in collected.notes:
-                progress.note(f"Step {number}: {each}")
+            for note in collected.notes:
+                progress.note(f"Step {number}: {note}")
             if reason := next((error for episode in collected.failed for error in episode.errors), ""):
                 progress.note(
                     f"Step {number}: {len(collected.failed)} episodes are not trained on: {reason.rstrip('.')}."
@@ -235,7 +235,7 @@ def has_ended(run: RunFolder, role: str, schedule: Schedule, step: int) -> bool:
     if not schedule.patience:
         return False
     best = best_step(run, role, step)
-    return best is not None and sum(each > best for each in dev_scores(run, role, step)) >= schedule.patience
+    return best is not None and sum(score > best for score in dev_scores(run, role, step)) >= schedule.patience
 
 
 def take_best(run: RunFolder, learner: Learns, first: int, last: int) -> int:
@@ -244,7 +244,7 @@ def take_best(run: RunFolder, learner: Learns, first: int, last: int) -> int:
     best = best_step(run, learner.role, last)
     if best is None or best == last:
         return last
-    kept = next((each for each in run.checkpoints() if each.step == first + best), None)
+    kept = next((checkpoint for checkpoint in run.checkpoints() if checkpoint.step == first + best), None)
     if kept is None:
         raise KeepworthError(
             f"The weights of step {first + best}, the best on dev, are not in {run.path / 'checkpoints'} any more.",
@@ -268,7 +268,7 @@ def save(run: RunFolder, learner: Learns, schedule: Schedule, step: int, collect
     Where the best weights are kept, the best checkpoint so far stays besides the latest, and the one that was it before."""
     first, spare = schedule.first, set[int]()
     if schedule.keep == "best":
-        latest = [each.step - first for each in run.checkpoints()[-1:]]
+        latest = [checkpoint.step - first for checkpoint in run.checkpoints()[-1:]]
         found = [best_step(run, learner.role, each) for each in (*latest, step)]
         spare = {first + best for best in found if best is not None}
     with run.checkpoint(first + step, spare=spare) as folder:

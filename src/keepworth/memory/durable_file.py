@@ -47,14 +47,14 @@ def part_for(name: str) -> str | None:
 def remove(files: Iterable[Path]) -> list[Path]:
     """Those that could not be removed, such as another user's where a folder says that each removes only their own."""
     left = []
-    for each in files:
+    for file in files:
         try:
-            each.unlink()
+            file.unlink()
         except FileNotFoundError:
             pass
         except OSError:
-            if not each.is_dir():  # which is none of ours
-                left.append(each)
+            if not file.is_dir():  # which is none of ours
+                left.append(file)
     return left
 
 

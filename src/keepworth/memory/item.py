@@ -481,7 +481,7 @@ def member(options: type[Option], value: Option | str) -> Option:
     except ValueError:
         name = "status" if options is Status else "kind"
         raise InvalidFilter(
-            f"{name} {value!r:.40} does not exist: use one of {', '.join(each.value for each in options)}"
+            f"{name} {value!r:.40} does not exist: use one of {', '.join(option.value for option in options)}"
         ) from None
 
 

@@ -91,7 +91,7 @@ class Scan:
     def _kinds(self, texts: Iterable[str]) -> dict[str, list[str]]:
         """What is found in them, by what is done with it; {} where nothing is. Raises RefusedText."""
         spans = [span for text in texts for span in self.spans(text)]
-        kinds = {action: sorted({each.kind for each in spans if self._action(each) == action}) for action in ACTIONS}
+        kinds = {action: sorted({span.kind for span in spans if self._action(span) == action}) for action in ACTIONS}
         if kinds["refuse"]:
             raise RefusedText(
                 f"the text holds what is not remembered here: {', '.join(kinds['refuse'])}; nothing was written",

@@ -248,7 +248,7 @@ def _cards(text: str) -> Spans:
 
 def _luhn(digits: list[int]) -> bool:
     """ISO/IEC 7812-1, annex B."""
-    doubled = [2 * each - 9 * (each > 4) for each in digits[-2::-2]]
+    doubled = [2 * digit - 9 * (digit > 4) for digit in digits[-2::-2]]
     return (sum(doubled) + sum(digits[-1::-2])) % 10 == 0
 
 

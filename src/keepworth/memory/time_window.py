@@ -107,7 +107,7 @@ def window_of(question: str, asked_at: str = "") -> TimeWindow | None:
 
 def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
     """By the dates that are written out."""
-    known = [(each, span) for each in _DATE.finditer(text) if (span := _span(each.groupdict(), asked)) is not None]
+    known = [(match, span) for match in _DATE.finditer(text) if (span := _span(match.groupdict(), asked)) is not None]
     if not known:
         return None
     clocks = re.search(rf"\b(?:between|from)\s+({_CLOCK})\s+(?:and|to)\s+({_CLOCK})\s+on\s", text)
@@ -120,7 +120,7 @@ def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
         if begun and re.fullmatch(r"\W*(?:(?:and|to|until|through)\W*(?:on\W+|the\W+)*)?", between):
             return TimeWindow(one.start, max(one.start, other.end))
     windows = [_related(text[: each.start()], each[0], span, asked) for each, span in known]
-    return TimeWindow(min(each.start for each in windows), max(each.end for each in windows))
+    return TimeWindow(min(window.start for window in windows), max(window.end for window in windows))
 
 
 def _related(before: str, written: str, span: TimeWindow, asked: datetime | None) -> TimeWindow:
@@ -174,7 +174,7 @@ def _last_year(month: int, day: int, asked: datetime) -> int:
 
 
 def _at(day: datetime, clock: str) -> datetime:
-    hour, minute = (int(each) for each in re.findall(r"\d+", clock)[:2])
+    hour, minute = (int(match) for match in re.findall(r"\d+", clock)[:2])
     if clock.endswith("m"):
         hour = hour % 12 + (12 if clock.endswith("pm") else 0)
     return day.replace(hour=hour, minute=minute)

@@ -180,9 +180,9 @@ def verb(
     def make(function: Callable[..., Any]) -> Verb:
         hints = get_type_hints(function, include_extras=True)
         named = [
-            each
-            for each in list(inspect.signature(function).parameters.values())[1:]
-            if each.kind is not each.VAR_KEYWORD and f"{{{each.name}}}" not in path
+            parameter
+            for parameter in list(inspect.signature(function).parameters.values())[1:]
+            if parameter.kind is not parameter.VAR_KEYWORD and f"{{{parameter.name}}}" not in path
         ]
         bases = (*fields, _StrictFields if method in ("POST", "PATCH") else _Fields)
         model: type[BaseModel] = create_model(
@@ -206,7 +206,7 @@ def _whole(value: Any) -> Any:
 
 
 _KINDS: list[Any] = [each.value for each in ItemKind]
-_STATUSES: list[Any] = [each.value for each in Status]
+_STATUSES: list[Any] = [Statu.value for Statu in Status]
 # What `Memory` refuses by itself, with better words, only the description says.
 Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern": r"^[^\u0000-\u001f]*$"})]
 Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
@@ -337,7 +337,7 @@ def add_items(
     if texts is not None and infer:
         raise _wrong("infer", "infer is for messages, and texts are stored as they are.", "Give content.")
     if provenances is not None:
-        options["provenances"] = [Provenance(**each) for each in provenances]  # type: ignore[arg-type]
+        options["provenances"] = [Provenance(**provenance) for provenance in provenances]  # type: ignore[arg-type]
     caller.open.touch(options.get("episode", ""))
     if texts is not None:
         made: Any = caller.memory.add_many(texts, **options)
@@ -362,7 +362,7 @@ def list_items(
     if matching is not None:  # a filter that matched what is held back would tell what stands there
         matching = replace(matching, function=lambda item: not caller.withholds(item))
     options |= caller.nobody(options.get("user_id", ""))
-    listed = [each for each in kinds.split(",") if each]
+    listed = [part for part in kinds.split(",") if part]
     page = caller.memory.get_all(kinds=listed, newest=newest, all_states=all_states, where=matching, **options)
     return [caller.item(each) for each in page]
 
@@ -496,11 +496,11 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
     record = memory.episode_record(id)
     if "admin" not in caller.access.roles:  # what it wrote or saw may lie in quarantine
         concerned = log.concerned_by(memory.store, id)
-        held = {each: caller.withholds_id(each) for ids in concerned for each in ids}
+        held = {identifier: caller.withholds_id(identifier) for ids in concerned for identifier in ids}
         held |= {each.item: caller.withholds_id(each.item) for each in record.shown}
         operations = [
             replace(event, operation=replace(event.operation, text=IN_QUARANTINE))
-            if event.operation.text and any(held[each] for each in ids)
+            if event.operation.text and any(held[identifier] for identifier in ids)
             else event
             for event, ids in zip(record.operations, concerned, strict=True)
         ]
@@ -574,7 +574,7 @@ def pending(caller: VerbCaller) -> list[str]:
 def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bool = False, exact: bool = False) -> Any:
     """What showing each item added, from draws of chance."""
     memory, nobody = caller.memory, caller.nobody()
-    ids = [each for each in items.split(",") if each] or None
+    ids = [part for part in items.split(",") if part] or None
     if ids is None and (nobody or not caller.access.whole):  # the ledger is of the whole tenant
         listed = memory.store.items(memory.scope, current=not everything)
         ids = [each.id for each in listed if not (nobody and each.scope.user)]

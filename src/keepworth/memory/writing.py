@@ -126,24 +126,24 @@ def _asked(
 
     bank = memory.bank(draft.scope)
     asked: list[tuple[Operation, OperationOutcome]] = []
-    stated = next((each["said_at"] for each in messages if each.get("said_at")), "")
+    stated = next((message["said_at"] for message in messages if message.get("said_at")), "")
     at = draft.event_time or said_at or timestamp(stated) or timestamp(memory._clock())
     finished = Finished(
         messages=tuple(messages), bank=lambda: bank, memory=memory, source=draft.provenance.source, said_at=at
     )
     waiting = [id for id in instead if (item := bank.find(id)) is not None and item.open]
-    for each in _answers(writer, finished):
-        operation = each
-        if waiting and each.kind in (OperationKind.ADD, OperationKind.SUPERSEDE):
-            targets = tuple(dict.fromkeys((*each.targets, *waiting)))
-            operation, waiting = replace(each, kind=OperationKind.SUPERSEDE, targets=targets), []
+    for answer in _answers(writer, finished):
+        operation = answer
+        if waiting and answer.kind in (OperationKind.ADD, OperationKind.SUPERSEDE):
+            targets = tuple(dict.fromkeys((*answer.targets, *waiting)))
+            operation, waiting = replace(answer, kind=OperationKind.SUPERSEDE, targets=targets), []
         known = repeated(memory, operation, bank)
         outcome = (
             OperationOutcome(False, reason="recalled", item=known)
             if known
             else bank.perform(operation, _draft_of(operation, draft, at))
         )
-        if not outcome.applied and not outcome.item and each.kind is not OperationKind.NOOP:
+        if not outcome.applied and not outcome.item and answer.kind is not OperationKind.NOOP:
             _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
         asked.append((operation, outcome))
     for id in waiting:  # it is read now, and nothing in it is to be kept
@@ -297,7 +297,7 @@ def _kept_raw(
     def work(transaction: Transaction) -> list[OperationOutcome]:
         outcomes = [transaction.perform(act, each, now=time, episode=episode) for act, each in acts]
         ids = tuple(outcome.item for outcome in outcomes if outcome.item)
-        plain = [dict(each) for each in messages]
+        plain = [dict(message) for message in messages]
         waiting = notes.unread_turn(plain, ids, draft, episode, time, memory._new_id(), WAITS[0])
         notes.keep_unread(transaction.connection, waiting)
         return outcomes

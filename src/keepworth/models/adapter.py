@@ -298,8 +298,10 @@ class Replica:
     """The sampler's side. `model` has the learner's frozen tensors themselves and copies of `named`, the trained ones."""
 
     def __init__(self, learner: InProcessModel, named: Named) -> None:
-        trained = {id(each) for each in named.values()}
-        shared = {id(each): each for each in learner.network.parameters() if id(each) not in trained}
+        trained = {id(value) for value in named.values()}
+        shared = {
+            id(parameter): parameter for parameter in learner.network.parameters() if id(parameter) not in trained
+        }
         network = copy.deepcopy(learner.network, shared)
         self.model = InProcessModel(network, learner.tokenizer, learner.name, learner.token_budget)
         self.model.version = learner.version

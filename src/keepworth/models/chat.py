@@ -247,9 +247,9 @@ def extractor(chat: ChatModel, instructions: str = "") -> Callable[[Sequence[Mes
             asked += f"\n\nMore about what to list, which goes before what is said above:\n{instructions}"
         answer = chat.complete_json([{"role": "system", "content": asked}, {"role": "user", "content": shown}])
         facts = answer.get("facts")
-        if not isinstance(facts, list) or not all(isinstance(each, str) for each in facts):
+        if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
             raise ChatError(f"{chat.model} did not answer with a list of facts: {_excerpt(json.dumps(answer))!r}.")
-        stated = [each.strip() for each in facts if each.strip()]
+        stated = [fact.strip() for fact in facts if fact.strip()]
         said = set(tokens(shown))
         grounded = [each for each in stated if said & set(tokens(each))]
         if stated and not grounded:

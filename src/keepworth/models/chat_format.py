@@ -59,14 +59,14 @@ class TokenizerChat:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    [dict(each) for each in messages],
+                    [dict(message) for message in messages],
                     add_generation_prompt=goes_on,
                     tokenize=False,
-                    **({"tools": [dict(each) for each in tools]} if tools else {}),
+                    **({"tools": [dict(tool) for tool in tools]} if tools else {}),
                 )
             )
         except (TemplateError, KeyError, TypeError, ValueError, AttributeError) as error:
-            roles = ", ".join(str(each.get("role")) for each in messages)
+            roles = ", ".join(str(message.get("role")) for message in messages)
             raise TemplateMismatch(
                 f"The chat template of {self.name} does not take these messages ({roles}): {error}.",
                 "Leave out the role that it does not know, such as system, or write that text into the user's message.",
@@ -123,7 +123,7 @@ class TokenizerChat:
 
     def _behind(self, messages: Sequence[Message]) -> Tokens:
         """Ids of what the template writes behind an assistant's words when `messages` follow."""
-        key = json.dumps([dict(each) for each in messages], sort_keys=True)
+        key = json.dumps([dict(message) for message in messages], sort_keys=True)
         if key not in self._between:
             text = self.rendered([_user("a"), {"role": "assistant", "content": _SAID}, *messages])
             _, found, behind = text.rpartition(_SAID)

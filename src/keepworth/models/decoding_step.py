@@ -73,7 +73,7 @@ class PackedWeights:
 
 def _state(tensors: Sequence[torch.Tensor]) -> _State:
     """Another one after each change that PyTorch counts."""
-    return [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in tensors]
+    return [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
 
 _SAMPLED = 61
@@ -157,15 +157,17 @@ class DecodingStep:
         config = causal.config
         if config.model_type not in _FAMILIES or window_of(config) is not None:
             raise ThroughModules
-        if any(each._forward_hooks or each._forward_pre_hooks for each in causal.modules()):
+        if any(module._forward_hooks or module._forward_pre_hooks for module in causal.modules()):
             raise ThroughModules
-        if any(each.weight.device.type != "cpu" for each in causal.modules() if isinstance(each, torch.nn.Linear)):
+        if any(
+            module.weight.device.type != "cpu" for module in causal.modules() if isinstance(module, torch.nn.Linear)
+        ):
             raise ThroughModules
         self._packed = packed
         first = decoder.layers[0].self_attn
         self._scale, self._size = float(first.scaling), int(first.head_dim)
         self._queries, self._keys = int(config.num_attention_heads), int(config.num_key_value_heads)
-        self._layers = [self._layer(each) for each in decoder.layers]
+        self._layers = [self._layer(layer) for layer in decoder.layers]
         self._norm = self._norm_of(decoder.norm)
         self._head = self._product([causal.get_output_embeddings()])
         packed.forget_unused()
@@ -201,13 +203,13 @@ class DecodingStep:
         return _Norm(weight, float(norm.variance_epsilon))
 
     def _product(self, layers: Sequence[Any]) -> Product:
-        parts = [_parts(each) for each in layers]
+        parts = [_parts(layer) for layer in layers]
         self._read += [
-            each for base, *others in parts for each in (base.weight, base.bias, *others) if torch.is_tensor(each)
+            other for base, *others in parts for other in (base.weight, base.bias, *others) if torch.is_tensor(other)
         ]
         weights = [base.weight for base, *_ in parts]
         biases = [base.bias for base, *_ in parts]
-        if any(each is None for each in biases) != all(each is None for each in biases):
+        if any(bias is None for bias in biases) != all(bias is None for bias in biases):
             raise ThroughModules
         down = up = None
         scales = {scale for _, _, _, scale in parts if scale}

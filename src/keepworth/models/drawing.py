@@ -198,7 +198,7 @@ def require_draws(model: InProcessModel, params: SamplingParams) -> None:
     if params.top_k < 0 or not 0 < params.top_p <= 1:
         raise ValueError(f"top_k must be at least 0 and top_p in (0, 1], not {params.top_k} and {params.top_p}")
     vocabulary = int(model.network.config.vocab_size)
-    if strange := sorted(each for each in params.stop_ids if not 0 <= each < vocabulary):
+    if strange := sorted(identifier for identifier in params.stop_ids if not 0 <= identifier < vocabulary):
         raise ValueError(f"stop ids must be tokens of {model.name}, from 0 to {vocabulary - 1}, not {strange[0]}")
 
 
@@ -425,14 +425,14 @@ class DraftBatch:
         """Forget a draft; one that has ended or was never added is no error."""
         if draft in self.waiting:
             self.waiting.remove(draft)
-        for each in self._drawings:
-            if draft in each.drafts:
-                each.drawing.ended[each.drafts.index(draft)] = True
+        for drawing in self._drawings:
+            if draft in drawing.drafts:
+                drawing.drawing.ended[drawing.drafts.index(draft)] = True
 
     @property
     def live(self) -> list[PartialSample]:
         """Those of which tokens were drawn and more will be."""
-        return [each.drafts[branch] for each in self._drawings for branch in _going(each.drawing)]
+        return [drawing.drafts[branch] for drawing in self._drawings for branch in _going(drawing.drawing)]
 
     @property
     def busy(self) -> bool:
@@ -440,16 +440,16 @@ class DraftBatch:
 
     def unfinished(self) -> int:
         """Tokens of drafts that have not ended."""
-        live = sum(int(each.drawing.drawn[~each.drawing.ended].sum()) for each in self._drawings)
+        live = sum(int(drawing.drawing.drawn[~drawing.drawing.ended].sum()) for drawing in self._drawings)
         return live + sum(len(each.ids) for each in (*self.waiting, *self.live))
 
     def interrupt(self) -> None:
         """Call before the weights change: what is unfinished will be read again under the new ones."""
         drawings, self._drawings = self._drawings, []
-        for each in drawings:
-            for branch in _going(each.drawing):
-                self._take(each, branch)
-                self.waiting.append(each.drafts[branch])
+        for drawing in drawings:
+            for branch in _going(drawing.drawing):
+                self._take(drawing, branch)
+                self.waiting.append(drawing.drafts[branch])
 
     @torch.inference_mode()
     def step(self) -> list[PartialSample]:
@@ -460,12 +460,12 @@ class DraftBatch:
                 while not each.drawing.over:
                     self._step(each)
             return drafts
-        self._drawings = [each for each in self._drawings if not each.drawing.over]
+        self._drawings = [drawing for drawing in self._drawings if not drawing.drawing.over]
         if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:
             self.waiting.sort(key=self.order)
             chosen, self.waiting = self.waiting[:free], self.waiting[free:]
             self._drawings += self._begin(chosen)
-        return [draft for each in self._drawings for draft in self._step(each)]
+        return [draft for drawing in self._drawings for draft in self._step(drawing)]
 
     def _begin(self, drafts: Sequence[PartialSample]) -> Iterator[_Drafts]:
         """In as few drawings as their settings allow. A prompt that a group shares is read and kept once."""
@@ -478,7 +478,7 @@ class DraftBatch:
         for (alike, _, prompt), members in by_prompt.items():
             batches.setdefault((alike, len(members)), []).append((prompt, members))
         for (alike, copies), entries in batches.items():
-            limits = [[len(each.draws()) for each in members] for _, members in entries]
+            limits = [[len(member.draws()) for member in members] for _, members in entries]
             params = replace(alike, n=copies, max_tokens=max(map(max, limits)))
             draws = np.zeros((len(entries), copies, params.max_tokens))
             for row, (_, members) in enumerate(entries):
@@ -486,8 +486,8 @@ class DraftBatch:
                     draws[row, column, : limits[row][column]] = draft.draws()
             uniform = None if params.temperature == 0 else torch.from_numpy(draws)
             for rows, first, drawing in self.model.drawings([prompt for prompt, _ in entries], params, uniform):
-                members = [each for row in rows for each in entries[row][1][first : first + drawing.group]]
-                drawing.limits = torch.tensor([len(each.draws()) for each in members])
+                members = [entry for row in rows for entry in entries[row][1][first : first + drawing.group]]
+                drawing.limits = torch.tensor([len(member.draws()) for member in members])
                 self.read += sum(len(entries[row][0]) for row in rows)
                 yield _Drafts(drawing, members)
 

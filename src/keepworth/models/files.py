@@ -451,7 +451,7 @@ _PARTS = {
 
 def complete_folder(folder: Path) -> Path:
     """Return `folder`, if it has a configuration, weights and a tokenizer. Raises IncompleteModel naming what is missing."""
-    missing = [part for part, patterns in _PARTS.items() if not any(any(folder.glob(each)) for each in patterns)]
+    missing = [part for part, patterns in _PARTS.items() if not any(any(folder.glob(pattern)) for pattern in patterns)]
     if missing:
         raise IncompleteModel(f"{folder} is no checkpoint folder: it lacks {', '.join(missing)}.")
     return folder
@@ -492,7 +492,7 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
     if progress:
         progress(f"asking the Hugging Face Hub for {model}")
     repository, revision = hub_parts(model)
-    same = next((each.name for each in KNOWN.values() if each.origin.lower() == repository.lower()), None)
+    same = next((value.name for value in KNOWN.values() if value.origin.lower() == repository.lower()), None)
     near = nearest(model)
     instead = f" {same!r} holds the same model." if same else f" The nearest is {near!r}." if near else ""
     try:

@@ -151,7 +151,7 @@ class InProcessModel(HasText):
         hidden = self.hidden_states(batch.ids, batch.positions, batch.mask, None)
         chosen = hidden.flatten(0, 1)[batch.predictor]
         output = self._causal_model().get_output_embeddings()
-        trained = [each for each in output.parameters() if each.requires_grad]
+        trained = [parameter for parameter in output.parameters() if parameter.requires_grad]
         target = batch.target.to(chosen.device)
         lp, entropy = token_scores(self.head, chosen, target, temperature, parameters=trained)
         return lp.cpu(), entropy.cpu()  # gradients find their way back
@@ -189,7 +189,9 @@ class InProcessModel(HasText):
         """What draws the branches of these prompts, as many at once as memory holds: which prompts, the first of their branches,
         and the drawing."""
         most = self._most_kept
-        for rows in together([len(each) for each in prompts], params.n * params.max_tokens, self.token_budget, most):
+        for rows in together(
+            [len(prompt) for prompt in prompts], params.n * params.max_tokens, self.token_budget, most
+        ):
             # A group that memory does not hold is drawn in parts. What each draws is its own.
             part = max(1, (most - len(prompts[rows[0]])) // params.max_tokens) if len(rows) == 1 else params.n
             for alike in self._alike([len(prompts[row]) for row in rows], rows):
@@ -202,7 +204,9 @@ class InProcessModel(HasText):
         """Rows that can be drawn together: where the network keeps what it wants of a text, those of one length."""
         if not self.way.reason:
             return [rows]
-        return [[row for row, own in zip(rows, lengths, strict=True) if own == each] for each in dict.fromkeys(lengths)]
+        return [
+            [row for row, own in zip(rows, lengths, strict=True) if own == length] for length in dict.fromkeys(lengths)
+        ]
 
     def begin(self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None) -> Drawing:
         return Drawing(self, prompts, params, draws)

@@ -56,7 +56,7 @@ def node_bytes(
     return b"".join(
         [
             *(_text(1, each) for each in inputs),
-            *(_text(2, each) for each in outputs),
+            *(_text(2, output) for output in outputs),
             *([_text(3, name)] if name else []),
             _text(4, kind),
             *(_bytes(5, _attribute(key, value)) for key, value in sorted((attributes or {}).items())),
@@ -68,7 +68,7 @@ def node_bytes(
 def value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:
     """A ValueInfoProto: an input or output. shape: sizes, and names for those that are free."""
     sizes = (_text(2, each) if isinstance(each, str) else _integer(1, each) for each in shape)
-    dimensions = b"".join(_bytes(1, each) for each in sizes)
+    dimensions = b"".join(_bytes(1, size) for size in sizes)
     return _text(1, name) + _bytes(2, _bytes(1, _integer(1, kind) + _bytes(2, dimensions)))
 
 
@@ -85,16 +85,16 @@ def model(
     """A ModelProto with one graph. operator_sets: domain -> version."""
     graph = b"".join(
         [
-            *(_bytes(1, each) for each in nodes),
+            *(_bytes(1, node) for node in nodes),
             _text(2, name),
-            *(_bytes(5, each) for each in constants),
+            *(_bytes(5, constant) for constant in constants),
             *(_bytes(11, each) for each in inputs),
-            *(_bytes(12, each) for each in outputs),
+            *(_bytes(12, output) for output in outputs),
         ]
     )
     sets = (_text(1, domain) + _integer(2, version) for domain, version in operator_sets.items())
     return b"".join(
-        [_integer(1, ir_version), _text(2, "keepworth"), _bytes(7, graph), *(_bytes(8, each) for each in sets)]
+        [_integer(1, ir_version), _text(2, "keepworth"), _bytes(7, graph), *(_bytes(8, group) for group in sets)]
     )
 
 

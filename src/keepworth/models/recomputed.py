@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 def layers_of(network: torch.nn.Module) -> list[torch.nn.Module]:
     """The layers of a decoder, in their order; none where it has no list of them."""
-    found = next((each for each in network.modules() if isinstance(each, torch.nn.ModuleList)), None)
+    found = next((module for module in network.modules() if isinstance(module, torch.nn.ModuleList)), None)
     return [] if found is None else list(found)
 
 

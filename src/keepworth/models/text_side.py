@@ -69,7 +69,7 @@ class TextSide:
     def stop_ids_for(self, prefix: str) -> frozenset[int]:
         if prefix not in self._stops:
             ids = range(len(self.tokenizer) if self._vocabulary is None else self._vocabulary)
-            texts = self.tokenizer.batch_decode([[each] for each in ids])
+            texts = self.tokenizer.batch_decode([[identifier] for identifier in ids])
             special = set(self.tokenizer.all_special_ids)
             self._stops[prefix] = frozenset(
                 each for each, text in zip(ids, texts, strict=True) if each in special or text.startswith(prefix)
@@ -142,4 +142,4 @@ def _ropes(config: Any) -> list[dict[str, Any]]:
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(rope, dict):
         return []
-    return [each for each in (rope, *rope.values()) if isinstance(each, dict)]
+    return [value for value in (rope, *rope.values()) if isinstance(value, dict)]

@@ -186,7 +186,7 @@ def _without_decoder(module: torch.nn.Module, decoder: torch.nn.Module) -> torch
     vars(copied).update(vars(module))
     vars(copied)["_modules"] = {
         name: _without_decoder(child, decoder)
-        if child is not None and any(each is decoder for each in child.modules())
+        if child is not None and any(module is decoder for module in child.modules())
         else child
         for name, child in module._modules.items()
     }

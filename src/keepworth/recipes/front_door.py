@@ -248,7 +248,7 @@ def given(
 
 def run_name(name: str) -> str:
     """The name, if it is that of one folder."""
-    if name in (".", "..") or any(each in name for each in "/\\\0"):
+    if name in (".", "..") or any(letter in name for letter in "/\\\0"):
         raise KeepworthError(
             f"{name!r} cannot be the name of a run: it is one folder's name, not a path.",
             "Where the run folders are is said by runs (--runs).",
@@ -338,7 +338,7 @@ def module_of(path: str) -> ModuleType:
     """A file of Python, run as a module; what stands beside it can be imported from it. Raises BadRecipe."""
     file = Path(path).expanduser()
     if not file.is_file():
-        near = nearest(file.stem, [each.stem for each in file.parent.glob("*.py")])
+        near = nearest(file.stem, [path.stem for path in file.parent.glob("*.py")])
         fix = f"Did you mean {file.with_name(f'{near}.py')}?" if near else "Give the path of a file of Python."
         raise BadRecipe(f"There is no file {file}.", fix)
     name = f"keepworth_file_{file.stem}"

@@ -28,7 +28,7 @@ _PAGE = 1000
 def tasks_of(source: Any, kinds: Sequence[str] | str = KINDS) -> MadeTasks:
     """Tasks from a file of conversations, a memory's file or an open memory. Raises WrongFormat, UnknownName, MemoryProblem."""
     chosen = (
-        tuple(each.strip() for each in kinds.split(",") if each.strip()) if isinstance(kinds, str) else tuple(kinds)
+        tuple(part.strip() for part in kinds.split(",") if part.strip()) if isinstance(kinds, str) else tuple(kinds)
     )
     return unlabelled(log_of(source), chosen)
 
@@ -62,7 +62,7 @@ def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         row = _talk(talks, one.scope.user or one.person, one.scope.session or id)
         row["messages"].append({"role": "user", "content": one.task})
-        done = next((each.action for each in reversed(one.choices) if each.action.strip()), "")
+        done = next((choice.action for choice in reversed(one.choices) if choice.action.strip()), "")
         if done:
             reward = next((value for value, _ in reversed(one.rewards) if value == value), None)
             row["messages"].append({"role": "assistant", "content": done, "reward": reward})

@@ -158,7 +158,7 @@ def _table(table: ResultTable) -> Iterator[str]:
     yield f"| | {' | '.join(map(_cell, table.metrics))} | n |"
     yield "| --- |" + " --- |" * (len(table.metrics) + 1)
     for row in table.rows:
-        cells = ("" if each is None else f"{each.mean:.3f} {each.interval}".strip() for each in row.cells)
+        cells = ("" if cell is None else f"{cell.mean:.3f} {cell.interval}".strip() for cell in row.cells)
         label = f"**{_cell(row.label)}**" if row.emphasis else _cell(row.label)
         yield f"| {label} | {' | '.join(cells)} | {row.n} |"
 

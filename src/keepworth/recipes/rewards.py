@@ -101,7 +101,7 @@ class Scoring:
             raise UnusableReward(
                 f"No reward says anything of an answer to {place_of(task)}.", "One of them must return a number."
             )
-        if self.logged and task.answers and task.verifier and task.verifier not in {each.name for each in terms}:
+        if self.logged and task.answers and task.verifier and task.verifier not in {term.name for term in terms}:
             terms.append(RewardTerm(task.verifier, verify(task, answer), weight=0.0))
         return tuple(terms)
 
@@ -109,11 +109,11 @@ class Scoring:
     def digest(self) -> str:
         """Of the source text: a run is continued with the rewards that it began with."""
         sources = []
-        for each in self.rewards:
+        for reward in self.rewards:
             try:
-                sources.append(inspect.getsource(each.function))
+                sources.append(inspect.getsource(reward.function))
             except (OSError, TypeError):
-                sources.append(getattr(each.function, "__qualname__", repr(type(each.function))))
+                sources.append(getattr(reward.function, "__qualname__", repr(type(reward.function))))
         return hashlib.sha256("\x1f".join(sources).encode()).hexdigest()[:16]
 
 
@@ -143,7 +143,7 @@ class AlsoRewarded:
         """Of an episode whose turns are used up: what the model said last is its answer."""
         own = await self._inner.outcome() if isinstance(self._inner, ScoresTheEnd) else ()
         self._earned = self._earned or bool(own)
-        said = [each["content"] for each in self._messages if each["role"] == "assistant"]
+        said = [message["content"] for message in self._messages if message["role"] == "assistant"]
         return (*own, *await self._terms(said[-1].strip() if said else ""))
 
     async def close(self) -> None:
@@ -187,7 +187,7 @@ def call_reward(reward: Reward, task: Task, answer: str, played: PlayedEpisode |
         )
     asked = [list(messages) if messages else task.input]
     given = {"prompts": asked, "completions": [completion], **columns, "log_metric": _unlogged, "log_extra": _unlogged}
-    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
+    if not any(take.kind is inspect.Parameter.VAR_KEYWORD for take in takes.values()):
         given = {key: value for key, value in given.items() if key in takes}
     for name, parameter in takes.items():
         named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
@@ -256,11 +256,11 @@ def try_rewards(score: Scoring, tasks: Sequence[Task], played: bool = False) -> 
     import asyncio
 
     if played:
-        score = replace(score, rewards=tuple(each for each in score.rewards if not each.batched))
+        score = replace(score, rewards=tuple(reward for reward in score.rewards if not reward.batched))
     begun, spoke, tried = time.monotonic(), False, list[Task]()
     waits = any(
-        inspect.iscoroutinefunction(each.function) or inspect.iscoroutinefunction(type(each.function).__call__)
-        for each in score.rewards
+        inspect.iscoroutinefunction(reward.function) or inspect.iscoroutinefunction(type(reward.function).__call__)
+        for reward in score.rewards
     )
     for task in tasks if score.rewards else ():
         if tried and (waits or time.monotonic() - begun > TRIED_FOR):
@@ -272,7 +272,9 @@ def try_rewards(score: Scoring, tasks: Sequence[Task], played: bool = False) -> 
         except KeepworthError:
             raise
         except Exception as error:
-            name = score.rewards[0].name if len(score.rewards) == 1 else ", ".join(each.name for each in score.rewards)
+            name = (
+                score.rewards[0].name if len(score.rewards) == 1 else ", ".join(reward.name for reward in score.rewards)
+            )
             raise UnusableReward(
                 f"The reward {name!r} fails on {place_of(task)} and the answer {answer!r:.40}: {type(error).__name__}: {error}.",
                 "An answer may be any text, the empty one too: let the reward return a number for it. Rewards run in threads.",

@@ -325,7 +325,9 @@ class ValuedFirst:
             rollout = self._episodes.rollout
             with reference.active():
                 groups = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)
-            whole = [(group, tuple(each for each in group.episodes if not has_failed(each))) for group in groups]
+            whole = [
+                (group, tuple(episode for episode in group.episodes if not has_failed(episode))) for group in groups
+            ]
             measured = [replace(group, episodes=good) for group, good in whole if len(good) > 1]
             values.update(reference_values(measured, self._learner.objective))
         return replace(collected, groups=[group for group in collected.groups if group.task in values])
@@ -513,9 +515,11 @@ def engines_of(
             if settings.temperature != 1:  # raises where the engine's log-probabilities are of another temperature
                 engine.sample([engine.encode("The")], SamplingParams(1, temperature=settings.temperature))
         require_alike(engines)
-        run.record_environment(engine="; ".join(f"{each.name} at {each.url} ({each.software})" for each in engines))
-        if len({each.software for each in engines}) > 1:
-            listed = ", ".join(f"{each.software} at {each.url}" for each in engines)
+        run.record_environment(
+            engine="; ".join(f"{engine.name} at {engine.url} ({engine.software})" for engine in engines)
+        )
+        if len({engine.software for engine in engines}) > 1:
+            listed = ", ".join(f"{engine.software} at {engine.url}" for engine in engines)
             progress.note(
                 f"The engines are not of one version: {listed}. Each proves by itself that it computes as the learner."
             )
@@ -527,12 +531,12 @@ def engines_of(
 
 def _unload(engines: Sequence[HttpModel]) -> None:
     """From all at once, and not waiting for ever: one of them may be gone, and hold on to whoever asks."""
-    threads = [threading.Thread(target=each.unload, daemon=True, name=f"unload {each.url}") for each in engines]
-    for each in threads:
-        each.start()
+    threads = [threading.Thread(target=engine.unload, daemon=True, name=f"unload {engine.url}") for engine in engines]
+    for thread in threads:
+        thread.start()
     ends = time.monotonic() + 60.0
-    for each in threads:
-        each.join(max(0.0, ends - time.monotonic()))
+    for thread in threads:
+        thread.join(max(0.0, ends - time.monotonic()))
 
 
 def finish(run: RunFolder, tables: Sequence[Mapping[str, Any]], **more: Any) -> None:

@@ -158,7 +158,7 @@ async def _play_together(
     places = [(index, place) for index in range(len(tasks)) for place in range(n)]
     for _ in places:
         lockstep.enter()
-    running = [asyncio.create_task(member(*each)) for each in places]
+    running = [asyncio.create_task(member(*place)) for place in places]
     try:
         await asyncio.gather(*running)
     finally:  # the first failure cancels the rest
@@ -509,7 +509,7 @@ def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int
     count = bisect_left(
         range(len(sample.ids)), True, key=lambda n: any(text in decode(sample.ids[:n]) for text in stop)
     )
-    spans = tuple(replace(each, end=min(each.end, count)) for each in sample.spans if each.start < count)
+    spans = tuple(replace(span, end=min(span.end, count)) for span in sample.spans if span.start < count)
     return Sample(sample.ids[:count], sample.logprobs[:count], FinishReason.STOP, spans)
 
 

@@ -305,7 +305,7 @@ class _Loop:
         """Success on the held-out tasks as it would be if learning ended here."""
         before = self.memory.snapshot() if self.memory is not None else ""
         draws = [self.generator] if self.memory is None else [self.generator, self.experience.generator]
-        states = [each.bit_generator.state for each in draws]
+        states = [draw.bit_generator.state for draw in draws]
         total, met = len(self.stream.tasks), []
         for number, task in enumerate(self.stream.held_out):
             met.append((await self._episode(total + number, task, attempt=0, explore=False))[0])

@@ -97,7 +97,10 @@ class Access:
         """Raises KeepworthError for what cannot take effect."""
         for permission in permissions:
             require_known("permission", permission, PERMISSIONS)
-        what, missing = f"{name!r:.60}", next((each for each in permissions if each not in self.roles), "")
+        what, missing = (
+            f"{name!r:.60}",
+            next((permission for permission in permissions if permission not in self.roles), ""),
+        )
         for wrong, message, fix in (
             (
                 not self.user_id,
@@ -187,7 +190,7 @@ class Tokens:
             known = self._read()
             left = {digest: each for digest, each in known.items() if each.id != id}
             if len(left) == len(known):
-                raise UnknownName("token", id, [each.id for each in known.values()])
+                raise UnknownName("token", id, [value.id for value in known.values()])
             self._write(left)
 
     @contextmanager
@@ -222,7 +225,7 @@ class Tokens:
         state = (found.st_mtime_ns, found.st_ino)
         if state != self._read_at:
             try:
-                self._at_rest = dict(_access(each) for each in json.loads(self.file.read_bytes())["tokens"])
+                self._at_rest = dict(_access(row) for row in json.loads(self.file.read_bytes())["tokens"])
             except (ValueError, KeyError, TypeError) as error:
                 raise KeepworthError(
                     f"{self.file} holds no tokens that can be read ({type(error).__name__}).",

@@ -439,10 +439,10 @@ class _Errors:
 
     def _instead(self, request: Request) -> str:
         """What a caller of a route that is none may have meant."""
-        path, here = request.url.path, [each for each in _methods(request) if each != "HEAD"]
+        path, here = request.url.path, [method for method in _methods(request) if method != "HEAD"]
         if here:
             return f"{path} takes {' and '.join(here)}."
-        near = nearest(path, {each.path for each in request.app.routes if isinstance(each, Route)})
+        near = nearest(path, {route.path for route in request.app.routes if isinstance(route, Route)})
         return f"{f'Did you mean {near}? ' if near else ''}GET /openapi.json lists the routes."
 
     async def not_served(self, request: Request, error: Exception) -> Response:
@@ -452,8 +452,8 @@ class _Errors:
 
 def _methods(request: Request) -> list[str]:
     """Those of the path."""
-    routes = [each for each in request.app.routes if isinstance(each, Route)]
-    return sorted({m for each in routes if each.path_regex.match(request.url.path) for m in each.methods or ()})
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    return sorted({m for route in routes if route.path_regex.match(request.url.path) for m in route.methods or ()})
 
 
 def _by_path(table: Mapping[str, Any], path: str) -> Any:

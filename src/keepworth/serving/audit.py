@@ -89,7 +89,7 @@ class AuditLog:
             "what": what,
             "status": status,
             **(tool or {}),
-            "ids": list(dict.fromkeys(each for each in ids if _ID.fullmatch(each)))[:MOST_IDS],
+            "ids": list(dict.fromkeys(identifier for identifier in ids if _ID.fullmatch(identifier)))[:MOST_IDS],
         }
         with self._lock:
             self._write({name: value for name, value in line.items() if value not in ("", [])})

@@ -263,15 +263,15 @@ def tools_answered(pieces: Sequence[Any]) -> bool:
 
 def first_answer(pieces: Sequence[Any]) -> str:
     """The first words of a model in these pieces; "" for none."""
-    spoken = (text_of(each).strip() for each in pieces if each.get("role") == "assistant")
+    spoken = (text_of(piece).strip() for piece in pieces if piece.get("role") == "assistant")
     return next(filter(None, spoken), "")
 
 
 def names_kept(body: Body) -> bool:
     """Whether a call of chat completions or messages names what an upstream keeps: a container, a file or an earlier sound."""
     messages = _listed(body.get("messages"))
-    files = [part.get("file_id") for each in messages for part in _parts_within(each)]
-    return any((body.get("container"), *files, *(each.get("audio") for each in messages)))
+    files = [part.get("file_id") for message in messages for part in _parts_within(message)]
+    return any((body.get("container"), *files, *(message.get("audio") for message in messages)))
 
 
 def _parts_within(piece: Body) -> Iterator[Body]:

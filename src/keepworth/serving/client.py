@@ -99,9 +99,9 @@ def _served(method: Callable[Concatenate[Any, P], Kind]) -> Callable[Concatenate
     """A verb with the arguments, the documentation and the result of a method of `Memory` or `LiveEpisode`."""
     verb, signature = _VERBS[method], inspect.signature(method)
     names, free = [], False
-    for each in list(signature.parameters.values())[1:]:
-        free |= each.kind is each.VAR_KEYWORD
-        names += [each.name] if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) else []
+    for parameter in list(signature.parameters.values())[1:]:
+        free |= parameter.kind is parameter.VAR_KEYWORD
+        names += [parameter.name] if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) else []
 
     @wraps(method)
     def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> Kind:

@@ -393,9 +393,9 @@ class Gateway:
             "recalled": ids,
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
             "new": [id for id in memory.block.lines if id in injected],
-            "missing": [id for each in before.values() for id in each.lines if id not in injected],
+            "missing": [id for value in before.values() for id in value.lines if id not in injected],
             "held": [id for id in room.there if id not in injected],
-            "tokens": sum(each.tokens for each in before.values()),
+            "tokens": sum(value.tokens for value in before.values()),
             "sha256": hashlib.sha256(turn.content).hexdigest(),
             "bytes": len(turn.content),
         }

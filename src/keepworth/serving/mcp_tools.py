@@ -252,7 +252,7 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
 
     def guarded(context: Context[Any, Any], **options: Any) -> Any:
         name = function.__name__
-        ids = [str(options[each]) for each in ("id", "target", "episode") if options.get(each)]
+        ids = [str(options[name]) for name in ("id", "target", "episode") if options.get(name)]
         try:
             open, access, bounds = opened(context)
             access.require(verb.role)
@@ -261,7 +261,7 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
             whose += [f"{each}={value}" for each, value in bounds.items()]
             within = OpenMemory(open.memory.within(**dict[str, Any](bounds))) if bounds else open
             result = function(ToolHost(within.memory, access, within, bounds), **options)
-            made = [str(getattr(result, each)) for each in ("id", "episode") if hasattr(result, each)]
+            made = [str(getattr(result, name)) for name in ("id", "episode") if hasattr(result, name)]
             _noted(context, name, "done", *ids, *whose, *made, reads=reads)
             return result
         except KeepworthError as error:
@@ -279,7 +279,8 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
     parameters = inspect.signature(function).parameters.values()
     call = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any, Any])
     kept = [
-        each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in list(parameters)[1:]
+        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in list(parameters)[1:]
     ]
     guarded.__name__, guarded.__doc__ = function.__name__, function.__doc__
     guarded.__signature__ = inspect.Signature([*kept, call], return_annotation=hints["return"])  # type: ignore[attr-defined]

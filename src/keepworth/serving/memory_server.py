@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from keepworth.serving.upstream import Upstream
 
 OPENAI_PATHS = tuple(
-    f"/v1/{each}" for each in ("chat", "models", "embeddings", "completions", "responses", "conversations")
+    f"/v1/{name}" for name in ("chat", "models", "embeddings", "completions", "responses", "conversations")
 )
 """Beginnings of the paths that are OpenAI's, and whose errors are."""
 ANTHROPIC_PATH = "/v1/messages"

@@ -126,7 +126,7 @@ class OpenMemories:
     def paths(self) -> tuple[str, ...]:
         """Of what is open, the longest first."""
         return tuple(
-            sorted({*(each.path for each in list(self._files.values())), str(self.place)}, key=len, reverse=True)
+            sorted({*(file.path for file in list(self._files.values())), str(self.place)}, key=len, reverse=True)
         )
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ POINTS = 40
 
 def page_table() -> dict[tuple[str, str], RouteAnswers]:
     """(method, path) -> what answers it."""
-    own = [each.name for each in (files("keepworth.serving") / "page").iterdir()]
+    own = [path.name for path in (files("keepworth.serving") / "page").iterdir()]
     texts = {name: asset(name, "keepworth.serving", "page") for name in own}
     texts |= {name: asset(name) for name in (STYLE, PARTS)}
     return {
@@ -99,7 +99,7 @@ def reward_curve(rewards: Sequence[float]) -> Panel:
         "trained",
         f"mean of {size:,}" if size > 1 else "each reward",
         tuple(ends),
-        tuple(sum(each) / len(each) for each in blocks),
+        tuple(sum(block) / len(block) for block in blocks),
     )
     until = Series("untrained", "mean until then", tuple(ends), tuple(sums[end - 1] / end for end in ends))
     return Panel("reward", "Reward", "", (until, means), wide=True, along="reward")

@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -51,7 +51,7 @@ def read(kind: Any, value: Any) -> Any:
     Args:
         kind: The type, as annotations say it.
     """
-    inside = [each for each in get_args(kind) if each is not NoneType]
+    inside = [arg for arg in get_args(kind) if arg is not NoneType]
     if kind is NoneType or value is None:
         return None
     if kind is Item:
@@ -59,7 +59,7 @@ def read(kind: Any, value: Any) -> Any:
     if kind is Episode:
         return episode_from_json(value)
     if kind is Hits:
-        hits = [read(Hit, each) for each in value["hits"]]
+        hits = [read(Hit, hit) for hit in value["hits"]]
         told = {name: value[name] for name in ("text", "propensity", "policy")}
         return Hits(hits, value["decision"], advice=read(tuple[tuple[str, float, float], ...], value["advice"]), **told)
     if is_dataclass(kind):

@@ -211,9 +211,9 @@ def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
 
 def _one_source(one: Task, other: Task) -> bool:
     """Whether what holds the answer to one question was told to who is asked the other."""
-    told = [{normalise(turn.text) for each in task.sessions for turn in each.turns} for task in (one, other)]
+    told = [{normalise(turn.text) for session in task.sessions for turn in session.turns} for task in (one, other)]
     marked = [
-        {normalise(turn.text) for each in task.sessions for turn in each.turns if turn.evidence}
+        {normalise(turn.text) for session in task.sessions for turn in session.turns if turn.evidence}
         for task in (one, other)
     ]
     holding = [some or whole for some, whole in zip(marked, told, strict=True)]

@@ -145,8 +145,8 @@ def logged(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ChatLog:
         raise WrongFormat(f"{name} holds no conversation.", 'Write {"messages": [...]} a line.')
     seen: set[tuple[tuple[str, str, str], ...]] = set()
     distinct = []
-    for one in (each for listed in lines.values() for each in _conversations(listed, left_out)):
-        content = tuple((each.role, each.text, each.system) for each in one.messages)
+    for one in (conversation for listed in lines.values() for conversation in _conversations(listed, left_out)):
+        content = tuple((message.role, message.text, message.system) for message in one.messages)
         if content in seen:
             left_out["conversations that repeat another, word for word"] += 1
         else:
@@ -171,15 +171,17 @@ def _conversation(row: Mapping[str, Any], place: str, left_out: Counter[str], un
     left_out["messages without text"] += len(given) - len(messages)
     known = {*SAID, *COMPLETIONS, *SESSION, *PERSON, *WHEN, *REWARD, "prompt", "question", "request"}
     unread.update(dict.fromkeys(str(each) for each in row if each not in known))
-    time = _time(row, place) or next((each.time for each in messages if each.time), "")
+    time = _time(row, place) or next((message.time for message in messages if message.time), "")
     person = _name(row, PERSON, place)
     name = _name(row, SESSION, place)
     if not name:  # by its content, so that it stays on its side when lines are added before it
-        name = hashlib.sha256("\x1f".join(f"{each.role}\x1e{each.text}" for each in messages).encode()).hexdigest()[:12]
+        name = hashlib.sha256(
+            "\x1f".join(f"{message.role}\x1e{message.text}" for message in messages).encode()
+        ).hexdigest()[:12]
     # What stands before all else is a setting, which often changes from call to call: no message that is repeated or not.
     opening = list(itertools.takewhile(lambda each: each.role == "system", messages))
     system = "\n\n".join(each.text for each in opening)
-    said = tuple(replace(each, system=system) for each in messages[len(opening) :])
+    said = tuple(replace(message, system=system) for message in messages[len(opening) :])
     return Conversation(name, said, time, person, place)
 
 
@@ -198,7 +200,7 @@ def _messages(row: Mapping[str, Any], place: str, left_out: Counter[str]) -> lis
     elif isinstance(row.get("request"), Mapping) and isinstance(row.get("response"), Mapping):
         listed, where = _exchanged(row["request"], row["response"], place), f"{place}: request"
     else:
-        asked = next((each for each in ("prompt", "question") if row.get(each)), "")
+        asked = next((name for name in ("prompt", "question") if row.get(name)), "")
         answered = next((each for each in COMPLETIONS if isinstance(row.get(each), str)), "")
         if not asked or not answered:
             looks = recognised(row)
@@ -255,8 +257,8 @@ def _message(given: Any, where: str, left_out: Counter[str]) -> LoggedMessage:
     value = given.get(content)
     if isinstance(value, list):
         parts = [each.get("text") if isinstance(each, Mapping) else each for each in value]
-        left_out["parts of messages that are no text"] += sum(not isinstance(each, str) for each in parts)
-        value = "\n".join(each for each in parts if isinstance(each, str))
+        left_out["parts of messages that are no text"] += sum(not isinstance(part, str) for part in parts)
+        value = "\n".join(part for part in parts if isinstance(part, str))
     elif value is not None and not isinstance(value, str):
         raise WrongFormat(f"{where}: {content} is {value!r:.60}.", "Write a text, or a list of parts with text.")
     text = UNSAYABLE.sub(" ", value or "").strip()
@@ -283,7 +285,7 @@ def _reward(given: Mapping[str, Any], left_out: Counter[str]) -> float | None:
 
 
 def _name(row: Mapping[str, Any], fields: Sequence[str], place: str) -> str:
-    field = next((each for each in fields if row.get(each) not in (None, "")), "")
+    field = next((field for field in fields if row.get(field) not in (None, "")), "")
     if not field:
         return ""
     value = row[field]

@@ -57,7 +57,7 @@ def located(
         )
     if root.is_file():
         return root
-    tried = [root / sub / each for sub in dict.fromkeys(("", folder)) for each in names]
+    tried = [root / sub / name for sub in dict.fromkeys(("", folder)) for name in names]
     tried = [root, *tried] if root.suffix in (".gz", ".json", ".jsonl", ".csv") else tried
     for path in tried:
         if path.is_file():

@@ -134,7 +134,7 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
         if verifier not in VERIFIERS:
             raise WrongFormat(f"{at}: there is no verifier {verifier!r}.", f"Write one of {', '.join(VERIFIERS)}.")
         evidence = {places[mark] for mark in marks}
-        haystack = tuple(marked(each, {turn for id, turn in evidence if id == each.id}) for each in sessions)
+        haystack = tuple(marked(session, {turn for id, turn in evidence if id == session.id}) for session in sessions)
         key = f"{source}/{id}/{_of(question, 'id', (str, int), at, number)}"
         if key in (task.key for task in tasks):
             raise WrongFormat(f"{at}: {key} comes twice.", "Give each question of a line an id of its own.")

@@ -169,7 +169,9 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
             "competing": str(sum(rivals[question.id](said) for id, said in said_in if id not in evidence)),
             "seen in training": str(seen),
             "later": str(sum(session.date > question.asked_at for session in haystack)),
-            "redated": _flag(any(own[_content(each)].date[:10] != each.date[:10] for each in question.sessions)),
+            "redated": _flag(
+                any(own[_content(session)].date[:10] != session.date[:10] for session in question.sessions)
+            ),
         }
         source = f"longmemeval-oracle-shared+{len(drawn)}"
         tasks.append(replace(task, source=source, sessions=told, evidence=tuple(evidence), tags={**task.tags, **more}))

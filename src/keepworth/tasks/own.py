@@ -123,7 +123,9 @@ def _asked(task: Task, by_row: bool) -> str:
         return json.dumps(own, sort_keys=True, default=str)
     messages = messages_of(task)
     if len(messages) > 1:  # what is asked last may be the same in other conversations
-        return json.dumps([(each.get("role"), " ".join(str(each.get("content")).split())) for each in messages])
+        return json.dumps(
+            [(message.get("role"), " ".join(str(message.get("content")).split())) for message in messages]
+        )
     return " ".join(task.input.split())
 
 
@@ -131,7 +133,7 @@ def divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
     """The side of each task, by the fixed rule; where that leaves a side empty, the last set of tied tasks of the largest one
     goes there."""
     smallest = tied(marks)
-    place = {each: side(each) for each in set(smallest.values())}
+    place = {value: side(value) for value in set(smallest.values())}
     for split in ("train", "test", "dev"):
         counts = Counter(place.values())
         largest = max(SPLITS, key=lambda each: counts[each])

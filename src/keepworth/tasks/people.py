@@ -34,10 +34,10 @@ def _read() -> tuple[tuple[str, ...], tuple[Attribute, ...]]:
         resources.files("keepworth.tasks").joinpath("data/people.json").read_text(encoding="utf-8")
     )
     attributes: list[dict[str, Any]] = [
-        {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
-        for each in found["attributes"]
+        {name: tuple(value) if isinstance(value, list) else value for name, value in attribute.items()}
+        for attribute in found["attributes"]
     ]
-    return tuple(found["names"]), tuple(Attribute(**each) for each in attributes)
+    return tuple(found["names"]), tuple(Attribute(**attribute) for attribute in attributes)
 
 
 NAMES, ATTRIBUTES = _read()

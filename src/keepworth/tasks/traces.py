@@ -16,14 +16,14 @@ from keepworth.episodes.episode import Episode
 def write_traces(path: Path | str, episodes: Iterable[Episode]) -> int:
     """Write episodes as lines of JSON; returns how many. What the environment said after its question is in the record as tokens
     alone, so of several turns only what the model said is written."""
-    lines = [json.dumps(row_of(each), ensure_ascii=False) for each in episodes]
+    lines = [json.dumps(row_of(episode), ensure_ascii=False) for episode in episodes]
     Path(path).expanduser().write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return len(lines)
 
 
 def row_of(episode: Episode) -> dict[str, Any]:
     """One episode, as a line says it."""
-    said = [segment.text for segment in episode.segments] or [each.done for each in episode.exchanges]
+    said = [segment.text for segment in episode.segments] or [exchange.done for exchange in episode.exchanges]
     return {
         "id": episode.id,
         "task": episode.task,

@@ -127,11 +127,11 @@ class LogReport:
         yield f"{self.name}: {self.sessions} sessions ({split}), {self.turns} turns of the user, {self.statements} statements."
         known = f"{self.people} people, " if self.people else ""
         yield f"{known}{self.dated} sessions with a time, {self.tied_sets} sets of sessions that share no sentence."
-        for each in self.kinds:
-            counts = ", ".join(f"{each.by_split[split]} {split}" for split in SPLITS)
-            rule, value = each.best_shortcut
-            rules = f" On {each.held_out} held out: best simple rule {value:.2f} ({rule})." if each.shortcuts else ""
-            yield f"{each.kind}: {counts} tasks.{rules}"
+        for kind in self.kinds:
+            counts = ", ".join(f"{kind.by_split[split]} {split}" for split in SPLITS)
+            rule, value = kind.best_shortcut
+            rules = f" On {kind.held_out} held out: best simple rule {value:.2f} ({rule})." if kind.shortcuts else ""
+            yield f"{kind.kind}: {counts} tasks.{rules}"
         found = self.rewards
         if found.count:
             values = f"{found.low:g} to {found.high:g}, mean {found.mean:.2f}"
@@ -167,20 +167,20 @@ def unlabelled(
             "Tasks of the kind rewarded are imitated, and others are not.",
             "Train them one after the other, by themselves.",
         )
-    sessions = {each.id: each.session for each in log.conversations}
+    sessions = {conversation.id: conversation.session for conversation in log.conversations}
     phrases = _phrases(sessions.values())
-    people = {each.id: each.person for each in log.conversations}
+    people = {conversation.id: conversation.person for conversation in log.conversations}
     alone = len(set(people.values())) == 1 and any(people.values())  # then sides are by session
     marks = {
-        each.id: {
-            f"session\x1f{each.of or each.id}",
-            *_marks("" if alone else each.person, sessions[each.id], phrases),
+        conversation.id: {
+            f"session\x1f{conversation.of or conversation.id}",
+            *_marks("" if alone else conversation.person, sessions[conversation.id], phrases),
         }
-        for each in log.conversations
+        for conversation in log.conversations
     }
     common: frozenset[str] = frozenset()
     if "rewarded" in kinds:
-        heard = {each.id: list(_heard(each)) for each in log.conversations}
+        heard = {conversation.id: list(_heard(conversation)) for conversation in log.conversations}
         common = _common(heard.values())
         for id, listed in heard.items():
             marks[id] |= {*listed} - common
@@ -217,7 +217,7 @@ def unlabelled(
             )
     by_split = {split: tuple(task for made in by_kind.values() for task in made[split]) for split in SPLITS}
     cluster = {task.key: roots[_home(task)] for tasks in by_split.values() for task in tasks}
-    whole = [each.id for each in log.conversations if not each.of]
+    whole = [conversation.id for conversation in log.conversations if not conversation.of]
     counts = Counter(side_of[id] for id in whole)
     asked = by_split["test"][:questions]
     report = LogReport(
@@ -225,8 +225,8 @@ def unlabelled(
         sessions=len(whole),
         people=len(set(people.values()) - {""}),
         dated=sum(bool(sessions[id].date) for id in whole),
-        turns=sum(turn.speaker == "user" for each in sessions.values() for turn in each.turns),
-        statements=sum(len(statements(each)) for each in sessions.values()),
+        turns=sum(turn.speaker == "user" for session in sessions.values() for turn in session.turns),
+        statements=sum(len(statements(session)) for session in sessions.values()),
         tied_sets=sets,
         sides={split: counts[split] for split in SPLITS},
         kinds=tuple(_measured(kind, made, sessions) for kind, made in by_kind.items()),
@@ -240,7 +240,7 @@ def unlabelled(
     for split in SPLITS:
         for task in by_split[split]:
             digest.update(
-                repr((split, task.key, task.input, task.answers, [each.id for each in task.sessions])).encode()
+                repr((split, task.key, task.input, task.answers, [session.id for session in task.sessions])).encode()
             )
     note = f"Tasks of the kinds {', '.join(by_kind)} from {len(whole)} sessions of {log.name}, split by session."
     return MadeTasks(OwnTasks(log.name, digest.hexdigest()[:16], by_split, cluster, note), report)
@@ -254,7 +254,7 @@ def _sides(roots: Mapping[str, str], usable: Collection[str]) -> dict[str, str]:
 
 def _phrases(sessions: Iterable[Session]) -> frozenset[str]:
     listed = list(sessions)
-    often = Counter(words for session in listed for words in {each.words for each in statements(session)})
+    often = Counter(words for session in listed for words in {statement.words for statement in statements(session)})
     bound = max(PHRASE_SESSIONS, PHRASE_SHARE * len(listed))
     return frozenset(words for words, count in often.items() if count > bound)
 
@@ -263,24 +263,24 @@ def _marks(person: str, session: Session, phrases: frozenset[str]) -> Iterator[s
     """What ties a session to others: its person, its statements, and how those read with something hidden."""
     if person:
         yield f"person\x1f{person}"
-    for each in statements(session):
-        if each.words in phrases:
+    for statement in statements(session):
+        if statement.words in phrases:
             continue
-        yield f"said\x1f{each.words}"
-        for _, start, end in spans(each.text):
-            yield f"cloze\x1f{' '.join(tokens(f'{each.text[:start]} {BLANK} {each.text[end:]}'))}"
+        yield f"said\x1f{statement.words}"
+        for _, start, end in spans(statement.text):
+            yield f"cloze\x1f{' '.join(tokens(f'{statement.text[:start]} {BLANK} {statement.text[end:]}'))}"
 
 
 def _heard(one: Conversation) -> Iterator[str]:
     """What else ties conversations where answers are imitated: how they begin, up to each message of the user; and each message
     of the user and answer of some words."""
     begun = hashlib.sha256()
-    for each in one.messages:
-        words = _normalised(each.text)
-        if each.role == "user":
+    for message in one.messages:
+        words = _normalised(message.text)
+        if message.role == "user":
             begun.update(f"{words}\x1f".encode())
             yield f"begins\x1f{begun.hexdigest()}"
-        if each.role in ("user", "assistant") and len(words.split()) >= TELLING:
+        if message.role in ("user", "assistant") and len(words.split()) >= TELLING:
             yield f"heard\x1f{words}"
 
 
@@ -319,7 +319,7 @@ def _cloze(
         if not any(turn.speaker == "user" for session in listed for turn in session.turns):
             continue
         tasks = cloze(listed, seed, MOST, later=True, distractors=distractors, source=f"{name}-cloze", split=split)
-        made[split] += [each for each in tasks if " ".join(tokens(_restored(each))) not in phrases]
+        made[split] += [task for task in tasks if " ".join(tokens(_restored(task))) not in phrases]
     return {split: sorted(tasks, key=lambda each: draw_order(seed, each.key))[:MOST] for split, tasks in made.items()}
 
 
@@ -428,7 +428,7 @@ def _rewards(log: ChatLog, threshold: float) -> RewardReport:
         max(values),
         fmean(values),
         fmean(reward > threshold for reward in values),
-        sum(len(each) == 2 for each in by_session.values()),
+        sum(len(value) == 2 for value in by_session.values()),
     )
 
 
@@ -443,8 +443,8 @@ def _missing(kind: str) -> str:
 
 def _verdict(report: LogReport, alone: bool) -> Iterator[str]:
     """What can and what cannot be learned from it, in sentences. alone: whether it is all of one person."""
-    own = [each for each in report.kinds if each.kind != "rewarded"]
-    train = sum(each.by_split["train"] for each in report.kinds)
+    own = [kind for kind in report.kinds if kind.kind != "rewarded"]
+    train = sum(kind.by_split["train"] for kind in report.kinds)
     if own:
         yield (
             "What can be learned: to use what memory shows (restore what was said). What cannot: "

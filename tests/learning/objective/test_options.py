@@ -189,9 +189,9 @@ def test_parts_are_read_as_they_are_written() -> None:
 
 def test_every_part_is_described_and_in_the_reference() -> None:
     page = (Path(__file__).parents[3] / "docs" / "objectives.md").read_text()
-    for kind in (each for each in PARTS.values() if each.__module__ == Clip.__module__):
+    for kind in (value for value in PARTS.values() if value.__module__ == Clip.__module__):
         named = set(re.findall(r"`(\w+)`", str(inspect.getdoc(kind))))
-        assert named <= {each.name for each in fields(kind)}, kind
+        assert named <= {field.name for field in fields(kind)}, kind
         assert f"`{signature(kind)}`" in page, kind
 
 

@@ -26,24 +26,24 @@ from tests.learning.objective.toys import runnable, toy
 GRPO = without_kl(preset("grpo"))
 OBJECTIVES = (
     *(
-        varied(GRPO, advantage=each)
-        for each in ("Outcome(group, TaskStd)", "Outcome(batch, BatchStd)", "Outcome(group)")
+        varied(GRPO, advantage=name)
+        for name in ("Outcome(group, TaskStd)", "Outcome(batch, BatchStd)", "Outcome(group)")
     ),
-    *(varied(GRPO, advantage=each) for each in ("RewardToGo(0.9, group, Whitened)", "PrefixTree(Whitened)")),
+    *(varied(GRPO, advantage=name) for name in ("RewardToGo(0.9, group, Whitened)", "PrefixTree(Whitened)")),
     varied(GRPO, advantage="StepState(1.0, 1.0, 0.9, GroupStd)"),
     varied(GRPO, advantage="StepIndex(1.0, 1.0, 0.9, GroupStd)"),
     preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),
     preset("vcpo"),
     preset("a_star_po"),
-    *(varied(GRPO, ratio=f"{each}(behaviour, episode)") for each in ("Sequence", "SequenceProduct", "SequenceToken")),
+    *(varied(GRPO, ratio=f"{name}(behaviour, episode)") for name in ("Sequence", "SequenceProduct", "SequenceToken")),
     *(
-        varied(GRPO, surrogate=each)
-        for each in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "SoftGate(1.0, 2.0)", "Plain")
+        varied(GRPO, surrogate=name)
+        for name in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "SoftGate(1.0, 2.0)", "Plain")
     ),
-    *(varied(GRPO, correction=f"{each}(0.9, 1.1)") for each in ("Mask", "GeometricMask")),
+    *(varied(GRPO, correction=f"{name}(0.9, 1.1)") for name in ("Mask", "GeometricMask")),
     varied(GRPO, correction="SequenceMask(0.2, 4.0)"),
-    *(varied(GRPO, correction=each) for each in ("Truncate(1.1, 0.9)", "SequenceTruncate(1.1)", "Veto(0.4)")),
-    *(varied(GRPO, correction=each) for each in ("K2Mask(0.05)", "K3Mask(0.05)")),
+    *(varied(GRPO, correction=name) for name in ("Truncate(1.1, 0.9)", "SequenceTruncate(1.1)", "Veto(0.4)")),
+    *(varied(GRPO, correction=name) for name in ("K2Mask(0.05)", "K3Mask(0.05)")),
     preset("prorl", overlong="OverlongMask", group_filter="Spread(0.3)"),
     preset("reinforce_pp", entropy="EntropyBonus(0.1)", kl="KlReward(0.1, Reset(0.1, 5))"),
     varied(GRPO, entropy="AdaptiveEntropy(0.1, 0.8, 0.01)", teacher="Teacher(0.1, wrong, Anneal(0.01, 4))"),
@@ -60,9 +60,7 @@ def others(kind: Any, value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, str):
-        words = [
-            each for option in (kind, *get_args(kind)) if get_origin(option) is Literal for each in get_args(option)
-        ]
+        words = [arg for option in (kind, *get_args(kind)) if get_origin(option) is Literal for arg in get_args(option)]
         yield from (word for word in words if word != value)
     elif isinstance(value, int):
         yield from (value + 1, value - 1)
@@ -73,14 +71,14 @@ def others(kind: Any, value: Any) -> Iterator[Any]:
 def changed(part: Any) -> Iterator[tuple[str, Any]]:
     """(its name, the part with one other value), for each value of the part and of the parts in it."""
     kinds = get_type_hints(type(part))
-    for each in fields(part):
-        value = getattr(part, each.name)
+    for field in fields(part):
+        value = getattr(part, field.name)
         if is_dataclass(value):
             for name, inner in changed(value):
-                yield name, replace(part, **{each.name: inner})
-        for other in (None,) if is_dataclass(value) else others(kinds[each.name], value):
+                yield name, replace(part, **{field.name: inner})
+        for other in (None,) if is_dataclass(value) else others(kinds[field.name], value):
             try:
-                yield f"{type(part).__name__}.{each.name}", replace(part, **{each.name: other})
+                yield f"{type(part).__name__}.{field.name}", replace(part, **{field.name: other})
             except ObjectiveError:
                 continue  # out of range
 
@@ -141,7 +139,7 @@ def test_every_value_of_every_part_acts() -> None:
                 acts[name] = differs(plain, outcome(runnable(other)))
     assert {name for name, found in acts.items() if not found} == set()
     ours = {name: kind for name, kind in PARTS.items() if kind.__module__ == Plain.__module__}
-    every = {f"{name}.{each.name}" for name, kind in ours.items() for each in fields(kind)}
+    every = {f"{name}.{field.name}" for name, kind in ours.items() for field in fields(kind)}
     lacking = sorted(every - set(acts))
     assert not lacking, f"no objective of OBJECTIVES, above in this file, holds {lacking}: add one that does"
     assert every == set(acts)

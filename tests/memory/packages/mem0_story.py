@@ -89,7 +89,7 @@ def outcome(call: Callable[[], Any], look: Callable[[Any], Any]) -> Any:
 
 
 def texts(found: Any) -> list[str]:
-    return sorted(each["memory"] for each in found["results"])
+    return sorted(result["memory"] for result in found["results"])
 
 
 def told(memory: Any) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def told(memory: Any) -> dict[str, Any]:
         metadata={"topic": "food", "stars": 3, "user_id": "bo"},
         infer=False,
     )
-    see("added", lambda: [{k: v for k, v in each.items() if k != "id"} for each in added["results"]])
+    see("added", lambda: [{k: v for k, v in result.items() if k != "id"} for result in added["results"]])
     see("added: shape", lambda: shape(added))
     for text, metadata in (("I play chess.", {"topic": "game", "stars": 5}), ("I sing in a choir.", {"stars": 1})):
         memory.add(text, user_id="ana", agent_id="coach", run_id="r1", metadata=metadata, infer=False)
@@ -131,8 +131,8 @@ def told(memory: Any) -> dict[str, Any]:
     see("search: shape", lambda: memory.search("tofu soup", filters=ana, top_k=1), shape)
     see(
         "search: score from 0 to 1, falling",
-        lambda: [each["score"] for each in memory.search("tofu soup", filters=ana)["results"]],
-        lambda scores: scores == sorted(scores, reverse=True) and all(0.0 <= each <= 1.0 for each in scores),
+        lambda: [result["score"] for result in memory.search("tofu soup", filters=ana)["results"]],
+        lambda scores: scores == sorted(scores, reverse=True) and all(0.0 <= score <= 1.0 for score in scores),
     )
     see("search: far", lambda: memory.search("quantum chromodynamics", filters=ana, threshold=0.9), texts)
     see("search: near", lambda: memory.search("I play chess.", filters=ana, threshold=0.9), texts)
@@ -201,13 +201,13 @@ def told(memory: Any) -> dict[str, Any]:
     see(
         "infer",
         lambda: memory.add(talk, user_id="di", metadata={"topic": "home"}),
-        lambda found: sorted([each["event"], each["memory"]] for each in found["results"]),
+        lambda found: sorted([result["event"], result["memory"]] for result in found["results"]),
     )
     see("infer: shape", lambda: memory.get_all(filters={"user_id": "di"}, top_k=1), shape)
     see(
         "infer: who",
         lambda: memory.get_all(filters={"user_id": "di"}),
-        lambda found: sorted([each["attributed_to"], each["memory"]] for each in found["results"]),
+        lambda found: sorted([result["attributed_to"], result["memory"]] for result in found["results"]),
     )
     see("infer: again", lambda: [memory.add(talk, user_id="di"), memory.get_all(filters={"user_id": "di"})][1], texts)
     see("infer: nothing", lambda: memory.add("Hi there!", user_id="di"))
@@ -215,7 +215,7 @@ def told(memory: Any) -> dict[str, Any]:
     see(
         "procedural",
         lambda: memory.add(talk, agent_id="bot", memory_type="procedural_memory", metadata={"a": 1}),
-        lambda found: [[each["event"], each["memory"]] for each in found["results"]],
+        lambda found: [[result["event"], result["memory"]] for result in found["results"]],
     )
     see("procedural: kept", lambda: memory.get_all(filters={"agent_id": "bot"}), lambda f: f["results"][0]["metadata"])
     refused: dict[str, Callable[[], Any]] = {

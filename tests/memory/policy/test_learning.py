@@ -322,7 +322,7 @@ def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path:
     before = state(memory)
     memory.close()
     assert state(Memory(path, policy=first("exprag"), encoder=HashedWords(64), user_id="ana")) == before
-    assert not any(b"zxgoal" in each.read_bytes() for each in tmp_path.iterdir())
+    assert not any(b"zxgoal" in path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_what_is_said_as_it_is_anyway_is_no_ranking_to_refuse(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_what_an_episode_showed_without_a_draw_is_no_evidence_of_it() -> None:
             found.add("e9", decision, 1.0, 1.0, shown, odds, 0.0, at)
         for each in (found, without):
             each.add("e10", "d10", 1.0, 1.0, ["m1"], {"m1": 0.8}, 0.4, 12)
-        assert [each.tolist() for each in found.rows("m1")] == [each.tolist() for each in without.rows("m1")]
+        assert [row.tolist() for row in found.rows("m1")] == [row.tolist() for row in without.rows("m1")]
         assert found.rows("m2")[0].tolist() == [1.0]
         found.forget(11)
         assert len(found.rows("m1")[0]) == 1
@@ -248,13 +248,13 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_k
     memory = well_known
     pull, hold = (next(i for i in memory.get_all() if i.text == text) for text in (PULL, HOLD))
     statement = memory.ledger()
-    accounts = {each.item: each for each in statement.accounts}
+    accounts = {account.item: account for account in statement.accounts}
     assert accounts[pull.id].verdict == "helps"
     assert accounts[pull.id].effect == pytest.approx(0.6, abs=0.25)
     assert accounts[hold.id].verdict != "helps"
     assert statement.rewarded == 700
     assert statement.unknown == 0
-    assert statement.net == pytest.approx(sum(each.cost for each in statement.accounts))
+    assert statement.net == pytest.approx(sum(account.cost for account in statement.accounts))
     worth = memory.worth(pull.id, ASKED)
     assert worth.interval == accounts[pull.id].interval
     assert worth.tested == accounts[pull.id].rows
@@ -267,12 +267,14 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_k
     assert worth.overall.seen == worth.seen > 400
     exact = memory.ledger(items=[pull.id], exact=True).accounts[0]
     assert exact.low < accounts[pull.id].low
-    assert [each.item for each in memory.ledger(source="manual").accounts] == [each.item for each in statement.accounts]
+    assert [account.item for account in memory.ledger(source="manual").accounts] == [
+        account.item for account in statement.accounts
+    ]
     assert memory.ledger(source="another").accounts == ()
 
 
 def test_once_the_interval_is_clear_the_item_is_withheld_no_more(well_known: Memory) -> None:
-    helps = [each.item for each in well_known.ledger().accounts if each.verdict == "helps"]
+    helps = [account.item for account in well_known.ledger().accounts if account.verdict == "helps"]
     assert helps
     for _ in range(60):
         assert set(helps) <= {hit.id for hit in well_known.search(ASKED, top_k=2)}
@@ -295,7 +297,7 @@ def test_chance_decides_once_in_an_episode_in_any_process(tmp_path: Path) -> Non
             withheld += shown[0] != {HOLD, PULL}
             episode.reward(1.0)
         assert 2 <= withheld <= 20
-        rows = [each.rows for each in memory.ledger().accounts]
+        rows = [account.rows for account in memory.ledger().accounts]
         assert sum(rows) == 32  # one of each episode after the first
 
 
@@ -355,7 +357,7 @@ def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_proces
         assert drawn_too_late(memory) == 0
         live = memory.ledger()
         assert live == other.ledger()
-        assert sum(each.rows for each in live.accounts) > 30
+        assert sum(account.rows for account in live.accounts) > 30
     with opened(path, withhold=0.5) as memory, opened(path, withhold=0.5) as again:
         assert memory.ledger() == live
         open_ = memory.episode("help the caller")
@@ -384,12 +386,12 @@ def test_reopening_and_another_process_come_to_the_same(tmp_path: Path) -> None:
         rewarded(memory, 20)
         live = memory.ledger()
         assert live == other.ledger()
-        assert sum(each.rows for each in live.accounts) > 60
+        assert sum(account.rows for account in live.accounts) > 60
     with opened(path) as memory:
         assert memory.ledger() == live
     with opened(path, policy="memrl") as memory:
-        assert [replace(each, success=0.0, usual=0.0, seen=0.0) for each in memory.ledger().accounts] == [
-            replace(each, success=0.0, usual=0.0, seen=0.0) for each in live.accounts
+        assert [replace(account, success=0.0, usual=0.0, seen=0.0) for account in memory.ledger().accounts] == [
+            replace(account, success=0.0, usual=0.0, seen=0.0) for account in live.accounts
         ]
 
 
@@ -406,23 +408,23 @@ def test_a_rollback_a_correction_and_an_erasure_change_the_rows_that_they_concer
         whole = memory.ledger()
         memory.reward(last.id, 0.0)
         corrected = memory.ledger()
-        assert [each.rows for each in corrected.accounts] == [each.rows for each in whole.accounts]
+        assert [account.rows for account in corrected.accounts] == [account.rows for account in whole.accounts]
         assert corrected != whole
         memory.reward(last.id, 1.0)
         assert memory.ledger() == whole
         memory.rollback(last.id)
-        assert sum(each.rows for each in memory.ledger().accounts) == 39
+        assert sum(account.rows for account in memory.ledger().accounts) == 39
         memory.rollback(since=snapshot)
         assert memory.ledger() == before
         assert hits
         rewarded(memory, 5, seed=3, user="ana")
-        assert 29 < sum(each.rows for each in memory.ledger().accounts) <= 34
+        assert 29 < sum(account.rows for account in memory.ledger().accounts) <= 34
         # Every search listed what ana wrote, so all that they knew is erased with it.
         memory.erase(user_id="ana")
         assert memory.ledger().accounts == ()
         rewarded(memory, 5, seed=4)
         after = memory.ledger()
-        assert sum(each.rows for each in after.accounts) == 4
+        assert sum(account.rows for account in after.accounts) == 4
     with opened(path) as memory:
         assert memory.ledger() == after
 
@@ -434,15 +436,15 @@ def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
         rewarded(memory, 60)
         unseen = memory.add("the cat sleeps").id
         whole = memory.ledger()
-        tested = [each.item for each in whole.accounts if each.rows]
+        tested = [account.item for account in whole.accounts if account.rows]
         memory.update(tested[0], "reset the router and say nothing")
         assert memory.ledger() == whole  # the id is the same
         memory.forget(tested[1])
-        assert tested[1] not in [each.item for each in memory.ledger().accounts]
+        assert tested[1] not in [account.item for account in memory.ledger().accounts]
         undone = memory.rollback(source="manual")
         left = memory.ledger()
-        assert {each.item for each in left.accounts} <= {other}
-        assert left.gross == sum(each.cost for each in left.accounts if each.cost > 0.0)
+        assert {account.item for account in left.accounts} <= {other}
+        assert left.gross == sum(account.cost for account in left.accounts if account.cost > 0.0)
         assert memory.ledger(source="manual").accounts == ()
         everything = memory.ledger(everything=True)
         assert everything.accounts[: len(whole.accounts)] == whole.accounts
@@ -452,22 +454,22 @@ def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
         assert "(gone)" in rows
         assert "(gone)" not in CliRunner().invoke(app, ["ledger", "--file", str(path)]).output
         memory.rollback(undone.id)
-        assert tested[0] in [each.item for each in memory.ledger().accounts]
-        assert unseen not in [each.item for each in memory.ledger().accounts]
-        assert unseen in [each.item for each in memory.ledger(everything=True).accounts]
+        assert tested[0] in [account.item for account in memory.ledger().accounts]
+        assert unseen not in [account.item for account in memory.ledger().accounts]
+        assert unseen in [account.item for account in memory.ledger(everything=True).accounts]
 
 
 def test_of_a_log_without_odds_nothing_is_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.mem"
     with filled_memory(path) as memory:
         rewarded(memory, 60)
-        drawn = sum(each.rows for each in memory.ledger().accounts)
+        drawn = sum(account.rows for account in memory.ledger().accounts)
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute("UPDATE decisions SET details = json_remove(details, '$.odds', '$.expected')")
     with opened(path) as memory:
         statement = memory.ledger()
         assert statement.unknown == drawn
-        assert {each.verdict for each in statement.accounts} == {"not tested"}
+        assert {account.verdict for account in statement.accounts} == {"not tested"}
         assert statement.net == 0.0
 
 

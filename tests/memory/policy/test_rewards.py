@@ -46,7 +46,7 @@ def test_the_scale_is_what_was_seen() -> None:
     assert not scale.see([0.4, 0.4])
     assert scale.of(0.4) == 0.5  # nobody knows yet whether that is much
     assert scale.see([0.0])
-    assert [scale.of(each) for each in (0.0, 0.2, 0.4)] == [0.0, 0.5, 1.0]
+    assert [scale.of(value) for value in (0.0, 0.2, 0.4)] == [0.0, 0.5, 1.0]
     assert not scale.see([0.41])  # hardly more than the best so far
     assert scale.of(0.41) == 1.0
     assert scale.see([0.8])

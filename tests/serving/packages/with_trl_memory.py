@@ -114,7 +114,7 @@ def trained(how: str) -> dict[str, Any]:
 
         trainer._calculate_rewards = noted
         trainer.train()
-    told = [memory.episode_record(each).reward for each in memory.episodes()]
+    told = [memory.episode_record(episode).reward for episode in memory.episodes()]
     kept = sorted({each.text for each in memory.get_all()})
     (ana,) = [each for each in memory.get_all() if "Ana" in each.text]
     return {
@@ -128,4 +128,4 @@ def trained(how: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    print(json.dumps({each: trained(each) for each in ("environment", "prompts", "ours")}))  # noqa: T201
+    print(json.dumps({name: trained(name) for name in ("environment", "prompts", "ours")}))  # noqa: T201

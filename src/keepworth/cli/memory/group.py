@@ -136,17 +136,17 @@ def command(
         scope = getattr(function, "__globals__", {})
         parameters = [
             parameter(
-                each.name, eval(each.annotation, scope), each.default
+                value.name, eval(value.annotation, scope), value.default
             )  # the others are known to type checkers alone
-            for each in signature.values()
-            if each.name not in ("memory", "file", "as_json", "encoder", "bounds")
+            for value in signature.values()
+            if value.name not in ("memory", "file", "as_json", "encoder", "bounds")
         ]
         parameters.append(parameter("file", file, DEFAULT))
         parameters += [parameter(each, kind, "") for each, kind in _BOUNDS.items() if bounds]
         parameters += [parameter("encoder", Encoder, "default")] if encoder else []
         parameters.append(parameter("as_json", Json, False))
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__name__, run.__doc__ = function.__name__, function.__doc__
         group, panel = (app, place) if isinstance(place, str) else (place, None)
         group.command(name, rich_help_panel=panel, examples=examples, context_settings=context_settings)(run)
@@ -239,7 +239,7 @@ def check_there(file: MemoryPlace, make: bool = False) -> bool:
 
 def _instead_of(file: Path) -> str:
     """What to type where a file is not there: whoever has one beside it most likely means that one."""
-    beside = sorted(each for each in file.parent.glob("*.mem") if each.is_file())
+    beside = sorted(path for path in file.parent.glob("*.mem") if path.is_file())
     if not beside:
         return "`keepworth memory add` makes one; --file names another."
     if len(beside) == 1:

@@ -243,9 +243,9 @@ def ledger(
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
     if source:
-        _known_source(source, {each.provenance.source for each in memory.store.items(memory.scope)})
+        _known_source(source, {pair.provenance.source for pair in memory.store.items(memory.scope)})
     statement = memory.ledger(items=[item] if item else None, source=source, everything=everything, exact=exact)
-    items = memory.store.fetch(memory.scope, [each.item for each in statement.accounts])
+    items = memory.store.fetch(memory.scope, [account.item for account in statement.accounts])
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
     wide = width() >= 100
     if statement.accounts:
@@ -299,7 +299,7 @@ def _plain(record: Account | Balance) -> dict[str, Any]:
 
 
 def _worth_notes(statement: Balance) -> list[str]:
-    usual = next((each.usual for each in statement.accounts if not math.isnan(each.usual)), math.nan)
+    usual = next((account.usual for account in statement.accounts if not math.isnan(account.usual)), math.nan)
     points = statement.points(statement.net)
     overall = "" if math.isnan(usual) else f" ({usual:.2f} over all choices)"
     notes = [

@@ -233,7 +233,7 @@ def _take_foreign(
     yield from (NoteLine(f"Left out: {line}") for line in bad)
     new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
     known, held = len(items) - len(new), [item for item in new if item.status is Status.QUARANTINED]
-    texts = {str(each.record.get("text")) for each in records}
+    texts = {str(record.record.get("text")) for record in records}
     redacted = sum(item.text not in texts for item in new)
     counts = {"items": len(new), "known": known, "left_out": len(bad), "quarantined": len(held), "redacted": redacted}
     left_out = f", {len(bad)} left out" if bad else ""

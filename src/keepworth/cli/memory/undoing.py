@@ -36,10 +36,10 @@ def diff(
 ) -> Lines:
     """List the items that differ between two states, or between one and now."""
     differences = memory.diff(one, other)
-    for each in differences:
-        states = (("-", each.before), ("+", each.after))
-        shown = [f"{sign} {each.id:>6}  {_state(item)}" for sign, item in states if item is not None]
-        yield Line(plain(each), "\n".join(shown))
+    for difference in differences:
+        states = (("-", difference.before), ("+", difference.after))
+        shown = [f"{sign} {difference.id:>6}  {_state(item)}" for sign, item in states if item is not None]
+        yield Line(plain(difference), "\n".join(shown))
     if not differences:
         yield NoteLine("Nothing differs.")
 

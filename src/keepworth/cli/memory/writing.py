@@ -66,7 +66,7 @@ def add(
     with opened(file, encoder, make=True, writer=infer) as memory:
         before = memory.store.head()
         if infer:
-            added = memory.add([{"role": "user", "content": each} for each in texts], infer=True, **options)
+            added = memory.add([{"role": "user", "content": text} for text in texts], infer=True, **options)
         else:
             added = memory.add_many(texts, **options)
         stored = set(memory.store.changed_since(before).ids)

@@ -177,8 +177,8 @@ class LivingMemory:
         """No file, and none of what lies beside one: its log, its layout of vectors."""
         with disk(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            for each in list(self.path.parent.glob(f"{self.path.name}*")):
-                each.unlink()
+            for path in list(self.path.parent.glob(f"{self.path.name}*")):
+                path.unlink()
 
     def close(self) -> None:
         self._close()
@@ -241,7 +241,7 @@ class LivingMemory:
         with self._lock:
             self._time, told = "", 0
             used: set[str] = set()
-            for episode in (each for group in groups for each in group.episodes):
+            for episode in (episode for group in groups for episode in group.episodes):
                 if episode.memory_steps:
                     owner = episode.memory_steps[0].name
                     used.add(owner)

@@ -162,7 +162,7 @@ class Rollouts:
         finally:
             del self._running[number]
         episodes = [group.done[member] for member in range(run.size)]
-        return [json.dumps(episode_to_json(each)) for each in episodes], [
+        return [json.dumps(episode_to_json(episode)) for episode in episodes], [
             json.dumps(episode_to_json(each)) for each in failed
         ]
 

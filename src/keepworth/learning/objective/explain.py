@@ -49,7 +49,7 @@ def described(objective: Objective, source: Source | None = None) -> str:
     rules = controls(objective)
     if rules:
         lines += ["", "from step to step", *(f"  {rule}" for rule in rules)]
-    needs = [*inputs(objective), *(f"in its episodes: {each}" for each in episode_inputs(objective))]
+    needs = [*inputs(objective), *(f"in its episodes: {value}" for value in episode_inputs(objective))]
     if source is not None and source.needs:
         needs.append(source.needs)
     if needs:
@@ -95,9 +95,9 @@ def written(part: object) -> str:
     """The first paragraph of a part's description, with its numbers in the place of `names`; what follows a semicolon is left
     out where it names what is off."""
     text = " ".join(str(inspect.getdoc(type(part))).split("\n\n")[0].split()).removesuffix(".")
-    values = {each.name: getattr(part, each.name) for each in fields(cast(Any, part))}
+    values = {field.name: getattr(part, field.name) for field in fields(cast(Any, part))}
     off = [name for name, value in values.items() if value is None or value is False]
-    clauses = [each for each in text.split("; ") if not any(f"`{name}`" in each for name in off)]
+    clauses = [part for part in text.split("; ") if not any(f"`{name}`" in part for name in off)]
     return re.sub(r"`(\w+)`", lambda found: _shown(found[1], values[found[1]]), "; ".join(clauses))
 
 

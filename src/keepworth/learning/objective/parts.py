@@ -162,7 +162,7 @@ def _written(self: Any) -> str:
 
 
 def _complaints(cls: Any, error: ValidationError) -> str:
-    names, hints = [each.name for each in fields(cls)], get_type_hints(cls)
+    names, hints = [field.name for field in fields(cls)], get_type_hints(cls)
     complaints: dict[str, str] = {}  # one complaint a field, of those that each kind of part would make
     for entry in error.errors():
         place = entry["loc"][0] if entry["loc"] else ""
@@ -895,7 +895,7 @@ def kinds_in(annotation: Any) -> tuple[type, ...]:
         return (annotation,)
     if isinstance(annotation, type) and issubclass(annotation, Part):
         return tuple(kind for kind in PARTS.values() if issubclass(kind, annotation))
-    return tuple(kind for each in get_args(annotation) for kind in kinds_in(each))
+    return tuple(kind for arg in get_args(annotation) for kind in kinds_in(arg))
 
 
 def inside(kinds: tuple[type, ...]) -> tuple[type, ...]:
@@ -906,7 +906,7 @@ def inside(kinds: tuple[type, ...]) -> tuple[type, ...]:
 
 def signature(kind: type) -> str:
     """How a part is written: `Clip(low, high)`."""
-    return f"{kind.__name__}({', '.join(each.name for each in fields(kind))})"
+    return f"{kind.__name__}({', '.join(field.name for field in fields(kind))})"
 
 
 def read(text: str) -> Any:
@@ -937,7 +937,7 @@ def _made(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id not in _parts(node.func.id):
             raise UnknownName("part of an objective", node.func.id, PARTS)
-        named = {str(each.arg): _made(each.value) for each in node.keywords}
+        named = {str(keyword.arg): _made(keyword.value) for keyword in node.keywords}
         return PARTS[node.func.id](*map(_made, node.args), **named)
     if isinstance(node, ast.Name):
         word = node.id

@@ -94,7 +94,7 @@ class Plan:
         clock: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self.parts = tuple(part for part in parts if part.units)
-        self.seconds_of_each = {kind: float(seconds[kind]) for kind in dict.fromkeys(each.kind for each in self.parts)}
+        self.seconds_of_each = {kind: float(seconds[kind]) for kind in dict.fromkeys(part.kind for part in self.parts)}
         self._clock = clock
         self._units = {kind: sum(p.units for p in self.parts if p.kind == kind) for kind in self.seconds_of_each}
         self._recent = {kind: deque([each], maxlen=RECENT) for kind, each in self.seconds_of_each.items()}

@@ -67,16 +67,16 @@ def take(
     UnreadableRecord, InvalidScope, StorageFull."""
     acts: list[tuple[Operation, Draft]] = []
     bad: list[str] = []
-    for each in records:
+    for record in records:
         try:
-            if "problem" in each.record:
-                raise ValueError(each.record["problem"])
-            operation, draft = _act(memory, each.record, bounds)
+            if "problem" in record.record:
+                raise ValueError(record.record["problem"])
+            operation, draft = _act(memory, record.record, bounds)
             if memory.store.scan is not None:
                 memory.store.scan.screened(operation, draft)  # raises RefusedText
             acts.append((operation, draft))
         except (ValueError, TypeError) as error:  # all that is wrong with a value
-            bad.append(f"{each.place}: {error}")
+            bad.append(f"{record.place}: {error}")
     if bad and not skip_bad:
         raise UnreadableRecord(bad, where)
     vectors = memory.store.encode([draft.key or operation.text for operation, draft in acts]) if acts else {}

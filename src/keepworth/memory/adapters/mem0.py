@@ -304,13 +304,13 @@ class Memory:
         except UnknownItem:
             return []
         merged: list[Revision] = []
-        for each in revisions:
-            if each.kind == "REWARD":
+        for revision in revisions:
+            if revision.kind == "REWARD":
                 continue
-            if merged and merged[-1].at == each.at:  # one update of text and metadata is two entries of our journal
-                merged[-1] = replace(merged[-1], after=each.after)
+            if merged and merged[-1].at == revision.at:  # one update of text and metadata is two entries of our journal
+                merged[-1] = replace(merged[-1], after=revision.after)
             else:
-                merged.append(each)
+                merged.append(revision)
         return [_change(memory_id, each, revisions[0].at) for each in merged]
 
     def reset(self) -> None:

@@ -188,11 +188,11 @@ def _is_notation(line: str) -> bool:
 
 
 def _plain(text: str) -> list[str]:
-    lines = [" ".join(each.split()) for each in sentences(text)]
+    lines = [" ".join(sentence.split()) for sentence in sentences(text)]
     long = [
-        each
-        for each in lines
-        if (len(each.split()) >= 3 or (len(each) >= 4 and not each[0].isascii())) and not _is_notation(each)
+        line
+        for line in lines
+        if (len(line.split()) >= 3 or (len(line) >= 4 and not line[0].isascii())) and not _is_notation(line)
     ]
     return [_short(each) for each in long if not each.endswith(("?", "\uff1f", "\u061f", "\u037e"))]
 
@@ -234,7 +234,7 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
     for pattern in read_patterns("over"):
         if pattern.search(rest):
             over, rest = True, pattern.sub("", rest).strip()
-    instead = next((old["o"] for each in read_patterns("instead") if (old := each.search(rest)) is not None), "")
+    instead = next((old["o"] for pattern in read_patterns("instead") if (old := pattern.search(rest)) is not None), "")
     plain = re.sub(r"(?:, not|\band not)\s+[^.,;]+", "", rest) if instead else rest
     if _RULES.negation.search(_RULES.first_part.split(plain, maxsplit=1)[0]) and not plain.lower().startswith("my "):
         denies, plain = (

@@ -321,7 +321,7 @@ class Ledger:
         self._known: dict[str, tuple[int, float, Account]] = {}
 
     def __len__(self) -> int:
-        return sum(len(each.at) for each in self._columns.values())
+        return sum(len(column.at) for column in self._columns.values())
 
     @property
     def items(self) -> Collection[str]:

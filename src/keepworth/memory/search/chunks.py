@@ -83,8 +83,8 @@ def _weighed(text: str) -> list[int]:
     for found in _WIDE.finditer(text):
         weights[found.start()] = WIDE
     out, total = [0], 0
-    for each in weights:
-        total += each
+    for weight in weights:
+        total += weight
         out.append(total)
     return out
 

@@ -194,7 +194,7 @@ class MetadataColumns:
         codes = columns[0].codes
         current = np.zeros(len(found), bool)
         current[: len(codes)] = codes >= 0
-        while len(self._columns) > len(columns) and sum(len(each.codes) for each in self._columns.values()) > MOST:
+        while len(self._columns) > len(columns) and sum(len(column.codes) for column in self._columns.values()) > MOST:
             self._columns.popitem(last=False)
         return found & current
 

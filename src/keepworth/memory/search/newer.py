@@ -105,7 +105,7 @@ def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | N
     start = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     end = next((at for at in range(shorter - start) if one[-1 - at] != other[-1 - at]), shorter - start)
     values = one[start : len(one) - end], other[start : len(other) - end]
-    return values if start + end and all(0 < len(each) <= LONGEST_VALUE for each in values) else None
+    return values if start + end and all(0 < len(value) <= LONGEST_VALUE for value in values) else None
 
 
 def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], asked: QueryTerms) -> bool | None:

@@ -79,11 +79,11 @@ def _languages() -> _Languages:
     for each in said["latin"]:
         for word in each["function_words"].split():
             having.setdefault(word, []).append(each["name"])
-    tags = {each["name"]: each["tag"] for names in listed.values() for each in names}
+    tags = {name["name"]: name["tag"] for names in listed.values() for name in names}
     return _Languages(
         tags,
         {tag: name for name, tag in tags.items()},
-        {script: tuple(each["name"] for each in names) for script, names in listed.items()},
+        {script: tuple(name["name"] for name in names) for script, names in listed.items()},
         {word: tuple((name, 1.0 / len(names)) for name in names) for word, names in having.items()},
         {form: first for first, forms in said["irregular"].items() for form in forms.split()},
     )
@@ -125,7 +125,7 @@ def terms_and_languages(text: str) -> tuple[list[str], frozenset[str]]:
 def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
     """`terms` of each, and the languages whose stems are among them: sooner than one after the other."""
     words = [_latin(text) for text in texts]
-    told = [_language_by_words(each) for each in words]
+    told = [_language_by_words(word) for word in words]
     asked = [text for text, language in zip(texts, told, strict=True) if language is None]
     found = iter(_languages_by_letters(asked))
     listed = [

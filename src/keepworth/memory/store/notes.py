@@ -218,7 +218,7 @@ def receipt(store: Store, episode: str) -> Json | None:
 def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
     """Those of the episodes that have one."""
     query = f"SELECT name FROM facts_of_file WHERE name {AMONG}"
-    found = select(connection, query, (among([_RECEIPT + each for each in episodes]),))
+    found = select(connection, query, (among([_RECEIPT + episode for episode in episodes]),))
     return {name.removeprefix(_RECEIPT) for (name,) in found}
 
 
@@ -308,7 +308,7 @@ def unread_turn(
         "metadata": dict(draft.metadata),
     }
     at = timestamp(time)
-    words = tuple({"role": each.get("role", "user"), "content": each.get("content")} for each in messages)
+    words = tuple({"role": message.get("role", "user"), "content": message.get("content")} for message in messages)
     return UnreadTurn(id, words, tuple(items), fields, episode, draft.event_time or at, later(at, seconds))
 
 

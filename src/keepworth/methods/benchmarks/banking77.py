@@ -28,7 +28,7 @@ def banking77(
     if examples < 1:
         raise KeepworthError(f"examples={examples}: each label needs one at least.", "Write 1 or another number.")
     queries = {
-        each: [pair for pair in customer_queries(data, each) if side(pair[1]) == split] for each in ("train", "test")
+        name: [pair for pair in customer_queries(data, name) if side(pair[1]) == split] for name in ("train", "test")
     }
     intents = sorted({intent for _, intent in queries["test"]})
     if len(intents) < 2:

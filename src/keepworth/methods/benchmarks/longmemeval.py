@@ -34,7 +34,7 @@ def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bo
     source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
     names = tuple(name + end for name in _S for end in ("", ".gz"))
     path = located("LongMemEval S or M", names, data, folder="longmemeval", source=source)
-    found = {str(each["question_id"]): each for each in records(path, "LongMemEval", _FIELDS)}
+    found = {str(record["question_id"]): record for record in records(path, "LongMemEval", _FIELDS)}
     known = {question.id: question.split for question in questions()}
     marks = {
         id: {*map(str, each["answer_session_ids"]), f"question {normalise(str(each['question']))}"}

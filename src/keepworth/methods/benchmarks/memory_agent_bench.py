@@ -39,8 +39,8 @@ def memory_agent_bench(
         source="huggingface.co/datasets/ai-hyz/MemoryAgentBench",
     )
     rows = {
-        name_of("memoryagentbench", each["context"]): each
-        for each in records(path, "MemoryAgentBench", ("context", "questions", "answers"))
+        name_of("memoryagentbench", record["context"]): record
+        for record in records(path, "MemoryAgentBench", ("context", "questions", "answers"))
     }
     side_of = sides({id: set(asked_in(each)) for id, each in rows.items()})
     tasks = []

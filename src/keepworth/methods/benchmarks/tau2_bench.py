@@ -34,7 +34,8 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
     source = "github.com/sierra-research/tau2-bench (data/tau2/domains/DOMAIN)"
     path = located("tau2-bench", ("tasks.json",), data, folder="tau2", source=source)
     found = {
-        str(each["id"]): each for each in records(path, "tau2-bench", ("id", "user_scenario", "evaluation_criteria"))
+        str(record["id"]): record
+        for record in records(path, "tau2-bench", ("id", "user_scenario", "evaluation_criteria"))
     }
     wanted = {id: _wanted(each) for id, each in found.items()}
     side_of = sides({id: {normalise(text)} for id, text in wanted.items()})

@@ -44,7 +44,7 @@ def time_ranges(
     for record in records(path, "Time-Dialog's ranges", ("question", "question_time_range")):
         ends = record["question_time_range"]
         known_ends = [str(ends.get(end)) for end in ("start", "end")]
-        if all(_known_time(each) for each in known_ends) and known_ends[0] <= known_ends[1]:
+        if all(_known_time(end) for end in known_ends) and known_ends[0] <= known_ends[1]:
             met.setdefault(" ".join(str(record["question"]).split()), (known_ends[0][:16], known_ends[1][:16]))
     side_of = sides({text: {normalise(text)} for text in met})
     known = [text for text in met if side_of[text] == "train" and remembered(text)]

@@ -111,7 +111,7 @@ def _question(id: str, name: str, line: Mapping[str, Any], split: str) -> Task:
     else:
         parts = [context] if isinstance(context, str) else context
         texts = [window for part in parts for window in windows_of(part)]
-    golds = [f" {normalise(each)} " for each in answers if each != UNANSWERABLE and normalise(each)]
+    golds = [f" {normalise(answer)} " for answer in answers if answer != UNANSWERABLE and normalise(answer)]
     marked = {place for place, text in enumerate(texts) if any(gold in f" {normalise(text)} " for gold in golds)}
     # Sentences of an article call their subject "he": who is spoken of stands before each.
     subject = re.search(r"/wiki/([^#]+)", str(line.get("idx", "")))
@@ -140,10 +140,10 @@ _LABELS = {
 def _choice(id: str, name: str, line: Mapping[str, Any], split: str) -> Task | None:
     if name in INFERENCES:
         labels = list(_LABELS)[: 2 if name in ("tracie", "timexnli_cs2") else 3]
-        options, right = [_LABELS[each] for each in labels], [_LABELS[str(line["Label"])]]
+        options, right = [_LABELS[label] for label in labels], [_LABELS[str(line["Label"])]]
         question, texts = f"From what was said, what of this: {line['Hypothesis']}", [str(line["Premise"])]
     else:
-        options = [str(each).strip() for each in line["options"]]
+        options = [str(option).strip() for option in line["options"]]
         right = [option for option, label in zip(options, line["labels"], strict=True) if label == "yes"]
         texts = [text.strip() for text in str(line["context"]).splitlines() if text.strip()]
         masked = f'What stands in the place of <MASK> in "{_masked(str(line["context"]))}"?'

@@ -195,8 +195,8 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
     source = "github.com/ZubinGou/math-evaluation-harness (data/math_oai/test.jsonl) or github.com/openai/prm800k"
     path = located("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)
     found = {
-        str(each["unique_id"]): each
-        for each in records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
+        str(record["unique_id"]): record
+        for record in records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
     }
     side_of = sides({id: {normalise(str(each["problem"]))} for id, each in found.items()})
     known = [id for id in found if side_of[id] == "train" and remembered(id)]

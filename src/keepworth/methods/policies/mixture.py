@@ -121,9 +121,9 @@ class MixtureValuer:
         self.known = Experiences()
         # Beside each outcome: how memory advised the action, and how much the outcome counts.
         self.advised = Experiences()
-        ridges = dict.fromkeys((each.keep, each.words) for each in self.estimators)
+        ridges = dict.fromkeys((estimator.keep, estimator.words) for estimator in self.estimators)
         self.ridges = [Ridge(keep, words, self.prior) for keep, words in ridges]
-        start = np.array([each.start for each in self.estimators])
+        start = np.array([estimator.start for estimator in self.estimators])
         self.start: Floats = start / start.sum()
         self.weights: Floats = self.start.copy()
         # What `_alike` found last, for what is asked and then learned of one choice.
@@ -192,12 +192,14 @@ class MixtureValuer:
             covariance += shared[kept] * (ridge.keep ** age[kept])[:, None]
             ridges[ridge.keep, ridge.words] = ridge.estimate(covariance)
         found = []
-        for each in self.estimators:
-            mean = ridges[each.keep, each.words]
-            if each.bandwidth:
-                near = np.exp((like - 1.0) / each.bandwidth) * each.keep**age * self.advised.reward[:n]
+        for estimator in self.estimators:
+            mean = ridges[estimator.keep, estimator.words]
+            if estimator.bandwidth:
+                near = np.exp((like - 1.0) / estimator.bandwidth) * estimator.keep**age * self.advised.reward[:n]
                 weight = near[:, None] * otherwise
-                mean = _bounded((known.reward[:n] @ weight + each.weight * mean) / (weight.sum(axis=0) + each.weight))
+                mean = _bounded(
+                    (known.reward[:n] @ weight + estimator.weight * mean) / (weight.sum(axis=0) + estimator.weight)
+                )
             found.append(mean)
         return np.stack(found)
 

@@ -151,7 +151,7 @@ def cited(reply: str, ids: Sequence[str]) -> frozenset[str] | None:
     brackets = _BRACKETS.findall(reply)
     if not brackets:
         return None
-    names = {each.strip() for each in brackets[-1].split(",")}
+    names = {part.strip() for part in brackets[-1].split(",")}
     if names & set(ids):
         return frozenset(names & set(ids))
     # The ids of another search of the same reply are a citation too: of nothing of this one.

@@ -72,7 +72,7 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _leaves_a_choice(self) -> Config:
-        for length in (self.length, *(each.length for each in self.horizons)) if self.unit == "items" else ():
+        for length in (self.length, *(horizon.length for horizon in self.horizons)) if self.unit == "items" else ():
             if self.budget >= length:
                 raise ValueError(
                     f"a bank of {self.budget} keeps all of a stream of {length} facts: set budget below it, or length above it"
@@ -86,8 +86,8 @@ class Config(Settings):
         """Of the training: the horizons, then `length` to the end. () where there is only that."""
         if not self.horizons:
             return ()
-        last = max(1, self.steps - sum(each.steps for each in self.horizons))
-        stretches = (*((each.steps, each.length) for each in self.horizons), (last, self.length))
+        last = max(1, self.steps - sum(horizon.steps for horizon in self.horizons))
+        stretches = (*((horizon.steps, horizon.length) for horizon in self.horizons), (last, self.length))
         return tuple(Stage(steps, horizon=length) for steps, length in stretches)
 
     @property

@@ -364,7 +364,9 @@ class _Weighed:
 
     async def step(self, action: str) -> Step:
         step = await self._inner.step(action)
-        terms = tuple(replace(each, weight=self._progress) if each.name == PROGRESS else each for each in step.rewards)
+        terms = tuple(
+            replace(reward, weight=self._progress) if reward.name == PROGRESS else reward for reward in step.rewards
+        )
         return replace(step, rewards=terms)
 
 

@@ -58,11 +58,11 @@ def features(question: str, asked_at: str, candidates: Sequence[CandidateEvidenc
     if not candidates:
         return np.zeros((0, len(FEATURES)))
     window = window_of(question, asked_at)
-    asked = datetime.fromisoformat(asked_at) if asked_at else max(each.said_at for each in candidates)
-    lexical = np.array([each.lexical for each in candidates])
+    asked = datetime.fromisoformat(asked_at) if asked_at else max(candidate.said_at for candidate in candidates)
+    lexical = np.array([candidate.lexical for candidate in candidates])
     best = max(float(lexical.max()), 1e-9)
     ranks = np.argsort(np.argsort(-lexical, kind="stable"), kind="stable")
-    days = [each.said_at.date() for each in candidates]
+    days = [candidate.said_at.date() for candidate in candidates]
     asks = set(tokens(question))
     several = float(bool(asks & {"many", "much", "order", "total", "all", "most", "different"}))
     rows = []
@@ -123,7 +123,7 @@ class EvidencePolicy:
     @property
     def size(self) -> int:
         """How many numbers are learned."""
-        return sum(each.size for each in self.parameters.values())
+        return sum(parameter.size for parameter in self.parameters.values())
 
     def scores(self, x: Floats) -> Floats:
         """Of each candidate, then of stopping. x: (candidates, FEATURES)."""
@@ -190,7 +190,7 @@ def train_evidence(
     policy begins with."""
     generator = np.random.default_rng(seed)
     policy = EvidencePolicy(seed, names=names, first=first)
-    usable = [each for each in questions if len(each.x)]
+    usable = [question for question in questions if len(question.x)]
     mean = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
     square = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
     step = 0

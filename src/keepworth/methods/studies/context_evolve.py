@@ -106,10 +106,10 @@ def itself(text: str) -> str:
 def mean_gains(attempts: Sequence[ScoredText]) -> Direction:
     """The navigator's rule: (sum of the gains of an edit) / (how often it was tried + 1)."""
     sums, counts = dict[str, float](), Counter[str]()
-    for each in attempts:
-        if each.parent >= 0:
-            sums[each.edit] = sums.get(each.edit, 0.0) + each.gain
-            counts[each.edit] += 1
+    for attempt in attempts:
+        if attempt.parent >= 0:
+            sums[attempt.edit] = sums.get(attempt.edit, 0.0) + attempt.gain
+            counts[attempt.edit] += 1
     return Direction({edit: total / (counts[edit] + 1) for edit, total in sums.items()}, counts)
 
 
@@ -117,8 +117,8 @@ def priorities(attempts: Sequence[ScoredText], exponent: float = EXPONENT, epsil
     """[n]: the sampler's probabilities. ValueError where there is nothing to draw from."""
     if not attempts:
         raise ValueError("priorities: there is no attempt to draw from")
-    alike = Counter(each.summary for each in attempts)
-    weights = np.array([(abs(each.gain) + epsilon) ** exponent / alike[each.summary] for each in attempts])
+    alike = Counter(attempt.summary for attempt in attempts)
+    weights = np.array([(abs(attempt.gain) + epsilon) ** exponent / alike[attempt.summary] for attempt in attempts])
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
@@ -161,7 +161,7 @@ def evolve(
     known, curve, unusable, repeated = {start}, list[float](), 0, 0
     for _ in range(rounds):
         parent = best_of(attempts)
-        others = [each for each in attempts if each is not parent]
+        others = [attempt for attempt in attempts if attempt is not parent]
         picked = gumbel_top_k(np.log(priorities(others)), min(shown, len(others)), draw) if others and shown else ()
         made = propose(EvolveContext(parent, navigate(attempts), tuple(others[place] for place in picked)))
         if made is None:

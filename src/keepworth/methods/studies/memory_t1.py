@@ -114,7 +114,7 @@ def evidence_reward(
 ) -> float:
     """R of one choice. texts, gaps, fidelities: of each chosen utterance. Proximity and fidelity are means over what is chosen,
     utterances without events left out of the latter; 0 where nothing is left."""
-    known = [each for each in fidelities if each is not None]
+    known = [fidelity for fidelity in fidelities if fidelity is not None]
     terms = {
         "answer": answer_coverage(texts, answers),
         "grounding": grounding(chosen, gold),
@@ -189,12 +189,14 @@ def indexed(texts: tuple[tuple[str, str], ...]) -> InvertedIndex:
 def prepared(task: Task, cluster: str) -> DateQuestion | None:
     """None where no turn is marked."""
     entries = haystack(task)
-    gold = tuple(dict.fromkeys(turn_of(place(each)) for each in entries if each.evidence))
+    gold = tuple(dict.fromkeys(turn_of(place(entry)) for entry in entries if entry.evidence))
     if not gold:
         return None
-    by_place = dict(zip(*scored(task.input, tuple(sorted((place(each), each.text) for each in entries))), strict=True))
-    lexical = np.array([by_place[place(each)] for each in entries])
-    said_at = [datetime.fromisoformat(each.date) for each in entries]
+    by_place = dict(
+        zip(*scored(task.input, tuple(sorted((place(entry), entry.text) for entry in entries))), strict=True)
+    )
+    lexical = np.array([by_place[place(entry)] for entry in entries])
+    said_at = [datetime.fromisoformat(entry.date) for entry in entries]
     told = [when for each, when in zip(entries, said_at, strict=True) if each.evidence]
     hull = TimeWindow(min(told).replace(hour=0, minute=0), max(told).replace(hour=23, minute=59))
     window = window_of(task.input, task.asked_at)
@@ -208,7 +210,9 @@ def of_longmemeval(
     split: str, seed: int | None, *, undated: bool = False, distractors: int = DISTRACTORS
 ) -> list[DateQuestion]:
     """seed: None for the dates that the sessions have. undated: other questions about time besides, to train on."""
-    ties = {f"longmemeval/{each.id}": each.tie for each in questions()} | {each.id: each.tie for each in questions()}
+    ties = {f"longmemeval/{question.id}": question.tie for question in questions()} | {
+        question.id: question.tie for question in questions()
+    }
     ages = ages_of(longmemeval(split, abstention=False))
     made = []
     for task in longmemeval(split, distractors=distractors, abstention=False):
@@ -244,7 +248,7 @@ def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQue
     turns = [turn_of(place(question.entries[each])) for each in pool]
     gaps = [question.range.gap(question.said_at[each]) for each in pool]
     events = [window_of(text, question.said_at[each].isoformat()) for text, each in zip(texts, pool, strict=True)]
-    fidelities = [event_fidelity([] if each is None else [each], question.range) for each in events]
+    fidelities = [event_fidelity([] if event is None else [event], question.range) for event in events]
 
     def reward(slate: tuple[int, ...]) -> float:
         return evidence_reward(

@@ -202,14 +202,14 @@ class Recommendation:
     @cached_property
     def stances(self) -> Floats:
         """[aspects]"""
-        return np.array([each.stance for each in self.patterns])
+        return np.array([pattern.stance for pattern in self.patterns])
 
     @cached_property
     def x(self) -> Floats:
         """[aspects, ASPECT_FEATURES]: nothing of what is wanted."""
         decides = self.memory.decides.get(self.request.scenario, {})
         share = self.has.mean(axis=0)
-        known = [each.count for each in self.patterns]
+        known = [pattern.count for pattern in self.patterns]
         columns = (
             [10.0 * decides.get(name, 0.0) for name in self.aspects],
             np.abs(self.stances),
@@ -217,7 +217,7 @@ class Recommendation:
             4.0 * share * (1.0 - share),
             share,
         )
-        return np.stack([np.asarray(each, dtype=np.float64) for each in columns], axis=1)
+        return np.stack([np.asarray(column, dtype=np.float64) for column in columns], axis=1)
 
     @cached_property
     def popularity(self) -> Floats:

@@ -66,9 +66,9 @@ class Household:
         _, self._state = self._engine.reset(seed=self._seed, gameFold=self._fold, generateGoldPath=True)
         solved = [each for each in self._engine.getGoldActionSequence() if each.startswith("put ")]
         self._belongs = dict(each.removeprefix("put ").split(" in ", 1) for each in solved)
-        while shut := [each for each in self._state["validActions"] if each.startswith("open ")]:
+        while shut := [validAction for validAction in self._state["validActions"] if validAction.startswith("open ")]:
             self._step(min(shut))
-        taken = sorted(each for each in self._state["validActions"] if each.startswith("take "))
+        taken = sorted(validAction for validAction in self._state["validActions"] if validAction.startswith("take "))
         self._things = [each.removeprefix("take ") for each in taken]
         self._tried = set()
         self.scene = self._next()
@@ -102,10 +102,18 @@ class Household:
 
     def _next(self) -> Scene:
         thing = self._things[0]
-        take = next(each for each in sorted(self._state["validActions"]) if each.startswith(f"take {thing}"))
+        take = next(
+            validAction
+            for validAction in sorted(self._state["validActions"])
+            if validAction.startswith(f"take {thing}")
+        )
         self._step(take)
         head = f"put {thing} in "
-        places = sorted(each.removeprefix(head) for each in self._state["validActions"] if each.startswith(head))
+        places = sorted(
+            validAction.removeprefix(head)
+            for validAction in self._state["validActions"]
+            if validAction.startswith(head)
+        )
         actions = tuple(f"put it in {place}" for place in places if place not in self._tried)[:WIDEST]
         right = frozenset({f"put it in {self._belongs[thing]}"} if thing in self._belongs else ())
         return Scene(GOAL, thing, actions, right=right, leaning=(0.0,) * len(actions))

@@ -77,7 +77,7 @@ def labelled(
     first = dict(zip(picked, labels, strict=True))
     moved = picked[: len(picked) // 2]
     later = {**first, **{label: first[moved[(place + 1) % len(moved)]] for place, label in enumerate(moved)}}
-    pool = [each for each in texts if each[1] in first]
+    pool = [text for text in texts if text[1] in first]
     pool = [pool[place] for place in generator.permutation(len(pool))]
     held = [each for each in own if each[1] in first]
     held = [held[place] for place in generator.permutation(len(held))[:HELD_OUT]]
@@ -121,7 +121,7 @@ def _side(texts: Labelled, splits: str, split: str, name: str) -> Labelled:
         return texts
     held = {label if splits == "labels" else text for text, label in texts}
     held = {each for each in held if side(each) == "test"}
-    return [each for each in texts if (each[splits == "labels"] in held) == (split == "held-out")]
+    return [text for text in texts if (text[splits == "labels"] in held) == (split == "held-out")]
 
 
 def _drawn(texts: Labelled, alike: bool, generator: np.random.Generator) -> list[str]:
@@ -173,16 +173,16 @@ def labelled_table(path: Path) -> Labelled:
     rows = list(csv.DictReader(_text(path).splitlines()))
     if not rows or set(rows[0]) != {"text", "category"}:
         raise KeepworthError(f"{path} does not have the columns text and category.", "Use the files as published.")
-    return [(each["text"], each["category"]) for each in rows]
+    return [(row["text"], row["category"]) for row in rows]
 
 
 def _tools(folder: Path) -> tuple[Labelled, Labelled]:
     """BFCL, multi-turn base (Apache 2.0, PyPI bfcl-eval): what a user says, and the function that has to be called first."""
-    said = {each["id"]: each["question"] for each in _lines(folder / "multi_turn_base.jsonl")}
+    said = {line["id"]: line["question"] for line in _lines(folder / "multi_turn_base.jsonl")}
     found = [
         (" ".join(message["content"] for message in turn), calls[0].partition("(")[0])
-        for each in _lines(folder / "multi_turn_base_answers.jsonl")
-        for turn, calls in zip(said[each["id"]], each["ground_truth"], strict=True)
+        for line in _lines(folder / "multi_turn_base_answers.jsonl")
+        for turn, calls in zip(said[line["id"]], line["ground_truth"], strict=True)
         if calls and turn
     ]
     return _common(found), []
@@ -192,28 +192,28 @@ def _operations(folder: Path) -> tuple[Labelled, Labelled]:
     """SVAMP (MIT, arXiv 2103.07191): a problem in words, and the operation that solves it."""
     rows = json.loads(_text(folder / "SVAMP.json"))
     spelled = {"Common-Divison": "Common-Division"}
-    return [(f"{each['Body']} {each['Question']}", spelled.get(each["Type"], each["Type"])) for each in rows], []
+    return [(f"{row['Body']} {row['Question']}", spelled.get(row["Type"], row["Type"])) for row in rows], []
 
 
 def _subjects(folder: Path) -> tuple[Labelled, Labelled]:
     """MATH-500 (MIT, arXiv 2103.03874): a problem, and the subject that it is of."""
-    return [(each["problem"], each["subject"]) for each in _lines(folder / "test.jsonl")], []
+    return [(line["problem"], line["subject"]) for line in _lines(folder / "test.jsonl")], []
 
 
 def _question_types(folder: Path) -> tuple[Labelled, Labelled]:
     """LongMemEval (MIT, arXiv 2410.10813), as the package ships it: a question, and which of its types it is of."""
-    return [(each.text, each.type) for each in questions()], []
+    return [(question.text, question.type) for question in questions()], []
 
 
 def _relations(folder: Path) -> tuple[Labelled, Labelled]:
     """2WikiMultiHopQA (Apache 2.0, Ho et al., 2020): a question, and the relation that its answer is found by at last."""
     rows = _lines(folder / "evidence_triples_dev.jsonl.gz")
-    return _common([(each["question"], each["evidences"][-1][1]) for each in rows if each["evidences"]]), []
+    return _common([(row["question"], row["evidences"][-1][1]) for row in rows if row["evidences"]]), []
 
 
 def _topics(folder: Path) -> tuple[Labelled, Labelled]:
     """PrefEval (CC BY-NC 4.0, Zhao et al., 2025; never shipped): a question, and the topic that it is of."""
-    return [(each["question"], each["topic"]) for each in _lines(folder / "explicit_with_mcq.jsonl.gz")], []
+    return [(line["question"], line["topic"]) for line in _lines(folder / "explicit_with_mcq.jsonl.gz")], []
 
 
 KINDS = (
@@ -232,14 +232,14 @@ KINDS = (
 
 def _kinds(folder: Path) -> tuple[Labelled, Labelled]:
     """TimeBench (MIT, Chu et al., 2024): a question about time, and which of its tasks that ask questions it is of."""
-    return _common([(each["question"], kind) for kind in KINDS for each in _lines(folder / f"{kind}.jsonl.gz")]), []
+    return _common([(line["question"], kind) for kind in KINDS for line in _lines(folder / f"{kind}.jsonl.gz")]), []
 
 
 def _common(texts: Labelled) -> Labelled:
     """The first text of each wording, of labels that have at least `COMMON`."""
     texts = list({text: (text, label) for text, label in reversed(texts)}.values())[::-1]
     many = Counter(label for _, label in texts)
-    return [each for each in texts if many[each[1]] >= COMMON]
+    return [text for text in texts if many[text[1]] >= COMMON]
 
 
 def _lines(path: Path) -> Sequence[Any]:

@@ -130,7 +130,7 @@ class LifeSpan:
         offered = sorted(self._game.get_valid_action_object_combinations())
         rooms = {each.removeprefix("teleport to ") for each in offered if each.startswith("teleport to ")}
         names = [each.removeprefix("focus on ") for each in offered if each.startswith("focus on ")]
-        self._animals = {animal(each): each for each in names if each not in rooms and not _NO_ANIMAL.fullmatch(each)}
+        self._animals = {animal(name): name for name in names if name not in rooms and not _NO_ANIMAL.fullmatch(name)}
         self._done = 0
         return self.scene.seen
 
@@ -194,7 +194,8 @@ def science(
     generator = np.random.default_rng([92, seed])
     total = length + held_out
     conductors, spans = (
-        [each[place] for place in generator.permutation(len(each))] for each in _variations(game, FOLDS[split])
+        [variation[place] for place in generator.permutation(len(variation))]
+        for variation in _variations(game, FOLDS[split])
     )
     if total > 2 * min(len(conductors), len(spans)):
         most = 2 * min(len(conductors), len(spans))

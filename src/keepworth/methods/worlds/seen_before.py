@@ -125,7 +125,7 @@ class Corridor:
     def scene(self) -> Scene:
         text = self._texts[self._step]
         if self._step < len(self._texts) - 1:
-            named = tuple(each for each in self._doors if each in text)
+            named = tuple(door for door in self._doors if door in text)
             return _passed("leave the maze", text, WALK, named)
         return Scene("leave the maze", text, self._doors, right=frozenset({self._way_out}), leaning=self._leaning)
 

@@ -123,26 +123,28 @@ def _read(note: Note) -> Scene:
 @lru_cache(maxsize=2)
 def _known(sides: tuple[str, ...]) -> tuple[Update, ...]:
     found = []
-    for each in questions():
-        if each.type != "knowledge-update" or each.abstention or each.split not in sides:
+    for question in questions():
+        if question.type != "knowledge-update" or question.abstention or question.split not in sides:
             continue
         dated = [
             (session.date, turn.text)
-            for session in each.sessions
+            for session in question.sessions
             for turn in session.turns
             if turn.evidence and turn.speaker == "user"
         ]
         last = max((date for date, _ in dated), default="")
-        noted = [(date, _note(each.text, each.answers, date, text)) for date, text in dated]
+        noted = [(date, _note(question.text, question.answers, date, text)) for date, text in dated]
         rights = [note.right for _, note in noted]
         if any(rights) and not all(rights):
             earlier = tuple(note for date, note in noted if date != last)
-            found.append(Update(each.id, each.text, earlier, tuple(note for date, note in noted if date == last)))
+            found.append(
+                Update(question.id, question.text, earlier, tuple(note for date, note in noted if date == last))
+            )
     return tuple(found)
 
 
 def _note(question: str, answers: tuple[str, ...], date: str, text: str) -> Note:
-    sentences = [each.strip() for each in re.split(r"(?<=[.!?])\s+", text) if each.strip()]
+    sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+", text) if part.strip()]
     wanted = set(tokens(question))
     nearest = max(sentences, key=lambda sentence: len(wanted & set(tokens(sentence))))
     return Note(text, f"go by what was said on {date[:10]}: {nearest}", any(covered(gold, [text]) for gold in answers))

@@ -213,7 +213,7 @@ def learned_changes(
                 )
             taken = []
             for place, name in enumerate(("inner", "outer")):
-                slope = np.mean([getattr(each, name) for each in slopes], axis=0)
+                slope = np.mean([getattr(slope, name) for slope in slopes], axis=0)
                 first[place] = 0.9 * first[place] + 0.1 * slope
                 second[place] = 0.99 * second[place] + 0.01 * slope**2
                 taken.append(first[place] / (1 - 0.9**steps) / (np.sqrt(second[place] / (1 - 0.99**steps)) + 1e-6))

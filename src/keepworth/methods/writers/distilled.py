@@ -113,18 +113,18 @@ class DistilledByModel:
         if not finished.choices or (not finished.success and not self.failures):
             return []
         drafts = []
-        for each in parse_experiences(self.ask(distil_prompt(finished))):
-            if not parse_accept(self.ask(judge_prompt(each["advice"]))):
+        for experience in parse_experiences(self.ask(distil_prompt(finished))):
+            if not parse_accept(self.ask(judge_prompt(experience["advice"]))):
                 continue
             good = finished.success
             drafts.append(
                 Advice(
-                    each["when"],
-                    each["advice"],
-                    do=(each["action"],) if good else (),
-                    avoid=() if good else (each["action"],),
+                    experience["when"],
+                    experience["advice"],
+                    do=(experience["action"],) if good else (),
+                    avoid=() if good else (experience["action"],),
                     good=good,
-                    extra={"keywords": each["keywords"], "confidence": each["confidence"]},
+                    extra={"keywords": experience["keywords"], "confidence": experience["confidence"]},
                 )
             )
         return drafts

@@ -214,7 +214,7 @@ class Keeper:
         on_file = memory.store.parameters(memory.scope, CHECK)
         if on_file is None:
             return None
-        body, names = json.loads(on_file[1]), {each.name for each in fields(KeeperCheck)}
+        body, names = json.loads(on_file[1]), {field.name for field in fields(KeeperCheck)}
         return KeeperCheck(**{name: value for name, value in body.items() if name in names})
 
     def demote(self, memory: Memory) -> None:
@@ -324,7 +324,7 @@ def evidence(memory: Memory, source: str) -> Evidence:
         if item.provenance.source == source and (item.open or item.superseded_by or item.id in gone)
     ]
     scopes = {scope: number for number, scope in enumerate(dict.fromkeys(item.scope for item in items))}
-    searched = [asked.get(each.decision) or asked.get(each.episode) or ("", each.scope) for each in rewards]
+    searched = [asked.get(reward.decision) or asked.get(reward.episode) or ("", reward.scope) for reward in rewards]
     within = {
         where: frozenset(number for scope, number in scopes.items() if where.contains(scope)) for _, where in searched
     }
@@ -337,8 +337,8 @@ def evidence(memory: Memory, source: str) -> Evidence:
         left=np.minimum(left, ended),
         ended=ended,
         scope=np.array([scopes[item.scope] for item in items], dtype=np.intp),
-        entry=np.array([float(each.seq) for each in rewards]),
-        reward=np.array([each.value for each in rewards]),
+        entry=np.array([float(reward.seq) for reward in rewards]),
+        reward=np.array([reward.value for reward in rewards]),
         inside=[within[where] for _, where in searched],
         question=[text for text, _ in searched],
     )
@@ -346,7 +346,7 @@ def evidence(memory: Memory, source: str) -> Evidence:
 
 def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Floats]:
     """New weights, and what they would have earned beside `old`."""
-    kept, out = (each[:, 0] for each in seen.sums(np.ones((len(seen.items), 1))))
+    kept, out = (amount[:, 0] for amount in seen.sums(np.ones((len(seen.items), 1))))
     use = (kept > 0.5) & (out > 0.5)
     seen, kept, out, count = seen.rows(use), kept[use], out[use], int(use.sum())
     refused = KeeperCheck(False, 0.0, -math.inf, math.inf, count, len(seen.items))
@@ -426,7 +426,7 @@ def _chance(seen: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]
     """[t] and [t, d]: for each reward, the chance that what was in memory held what is asked for, and its derivative."""
     score = x @ weights
     odds = np.exp(score - score.max())[:, None]
-    kept, out = (each.clip(1e-300) for each in seen.sums(odds * np.concatenate([np.ones((len(x), 1)), x], axis=1)))
+    kept, out = (amount.clip(1e-300) for amount in seen.sums(odds * np.concatenate([np.ones((len(x), 1)), x], axis=1)))
     q = kept[:, :1] / (kept[:, :1] + out[:, :1])
     return q[:, 0], q * (1.0 - q) * (kept[:, 1:] / kept[:, :1] - out[:, 1:] / out[:, :1])
 

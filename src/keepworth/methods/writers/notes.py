@@ -66,7 +66,7 @@ def parse_note(reply: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {}
     lists = {name: value.get(name) for name in ("keywords", "tags")}
-    if not all(isinstance(each, list) for each in lists.values()) or not isinstance(value.get("context"), str):
+    if not all(isinstance(row, list) for row in lists.values()) or not isinstance(value.get("context"), str):
         return {}
     return {
         "context": value["context"],

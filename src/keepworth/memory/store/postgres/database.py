@@ -136,8 +136,8 @@ class ServerConnection:
         return cursor
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> None:
-        for each in bindings:
-            self.execute(statements, each)
+        for binding in bindings:
+            self.execute(statements, binding)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -534,7 +534,7 @@ class PostgresDatabase(Backend):
                 f"the server of {self.path} takes no more connections ({said}): try again, raise its max_connections, or put a "
                 "pool that keeps a session before it"
             )
-        if any(each in said for each in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")):
+        if any(name in said for name in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")):
             return NotAMemoryFile(
                 f"{self.path} cannot be opened ({said}): check user, password and database, and make the database with createdb"
             )

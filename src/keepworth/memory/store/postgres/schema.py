@@ -59,7 +59,7 @@ CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SA
 
 def statements() -> list[str]:
     """What lays out an empty memory, in order, in the SQL of Postgres."""
-    listed = [each.strip() for each in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";")]
+    listed = [part.strip() for part in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";")]
     plain = [each for each in listed if each and "fts5" not in each and "automerge" not in each]
     own = [
         "ALTER TABLE episodes ADD COLUMN rowid BIGINT NOT NULL UNIQUE",

@@ -83,7 +83,7 @@ class PartedBank:
 
     def entries(self, part: str) -> list[BankEntry]:
         """Of a part, the oldest first."""
-        return sorted((each for each in self.bank.entries if each.part == part), key=lambda each: each.number)
+        return sorted((entry for entry in self.bank.entries if entry.part == part), key=lambda each: each.number)
 
     def carry_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
         """Do what a call asks for. facts: of the chunk; first: the number of arrival of the first of them."""
@@ -170,7 +170,7 @@ class ChunkedWriting:
     def shown(self) -> tuple[BankEntry, ...]:
         """What the reader is given: paragraphs, then each part's entries, the oldest first."""
         parts = (*self.bank.single, *self.bank.lists)
-        return tuple(each for part in parts for each in self.bank.entries(part))
+        return tuple(entry for part in parts for entry in self.bank.entries(part))
 
     @property
     def stored(self) -> tuple[int, ...]:

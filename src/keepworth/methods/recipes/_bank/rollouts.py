@@ -83,7 +83,7 @@ def state_of(bank: BoundedBank) -> str:
 
 def state_of_entries(entries: Sequence[BankEntry], arrived: int = 0) -> str:
     """The same of entries alone."""
-    content = [(each.number, each.text, each.matters, each.pinned, each.part) for each in entries]
+    content = [(entry.number, entry.text, entry.matters, entry.pinned, entry.part) for entry in entries]
     return hashlib.sha256(repr((arrived, content)).encode()).hexdigest()[:16]
 
 

@@ -247,7 +247,7 @@ def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]
     """[n]: of each statement the mean of the digit that the model would draw, among digits."""
     branches = [model.encode_continuation(digit) for digit in DIGITS]
     most = max(map(len, branches))
-    found = model.score([asked(model, each, most) for each in statements], [branches] * len(statements))
+    found = model.score([asked(model, statement, most) for statement in statements], [branches] * len(statements))
     means = []
     for own in found:
         scores = [sum(each) for each in own]
@@ -352,7 +352,7 @@ class WriterTraining:
         for course, stream in zip(courses, streams, strict=True):
             while course.prompt(1) is not None:
                 course.act(responds(course, stream))
-        return [left_of(each) for each in courses]
+        return [left_of(course) for course in courses]
 
     def _course(self, stream: FactStream) -> WritingCourse:
         assert self.calls is not None
@@ -385,14 +385,16 @@ class WriterTraining:
         courses = [self._course(stream) for stream in streams]
         greedy = SamplingParams(calls.max_tokens, temperature=0.0, stop_ids=self.model.stop_ids_for("\n"))
         while waiting := [
-            (each, prompt) for each in courses if (prompt := fitted(self.model, each, calls.max_tokens)) is not None
+            (course, prompt)
+            for course in courses
+            if (prompt := fitted(self.model, course, calls.max_tokens)) is not None
         ]:
             for start in range(0, len(waiting), AT_ONCE):
                 part = waiting[start : start + AT_ONCE]
                 found = self.model.sample([prompt for _, prompt in part], greedy)
                 for (course, _), (sample,) in zip(part, found, strict=True):
                     course.act(self.model.decode(sample.ids))
-        return [left_of(each) for each in courses]
+        return [left_of(course) for course in courses]
 
     def measure(self, step: int, arm: str, split: str, leaves: Leaves) -> None:
         """What the reader answers from what a writer leaves, and how much of the evidence is in its bank."""
@@ -404,7 +406,7 @@ class WriterTraining:
         failed = self._measuring.failed
         answers = self._measuring([(stream, bank.texts) for stream, bank in zip(streams, left, strict=True)])
         kept = [stream.evidence_kept(each.stored) for stream, each in zip(streams, left, strict=True)]
-        for metric, values in (("f1", [each.score for each in answers]), ("evidence_kept", kept)):
+        for metric, values in (("f1", [answer.score for answer in answers]), ("evidence_kept", kept)):
             found = estimate(values, clusters=[stream.cluster for stream in streams], within=score_range(values))
             self.run.append_eval(
                 step, arm=arm, metric=metric, mean=found.mean, low=found.low, high=found.high, n=found.n, role=ROLE,

@@ -243,7 +243,7 @@ def ledger(
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
     if source:
-        _known_source(source, {pair.provenance.source for pair in memory.store.items(memory.scope)})
+        _known_source(source, {item.provenance.source for item in memory.store.items(memory.scope)})
     statement = memory.ledger(items=[item] if item else None, source=source, everything=everything, exact=exact)
     items = memory.store.fetch(memory.scope, [account.item for account in statement.accounts])
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}

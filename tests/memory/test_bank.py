@@ -23,7 +23,7 @@ from keepworth.memory.search.search import Fusion, ScoreScale, fuse
 from .stub_encoder import WordEncoder
 
 K = OperationKind
-WORDS = ["ana", "rome", "oslo", "peanut", "cat", "dog", "red", "blue", "likes", "the"]
+WORDS = ["ana", "rome", "london", "peanut", "cat", "dog", "red", "blue", "likes", "the"]
 
 
 def clock() -> str:

@@ -640,7 +640,8 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
 
 def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
     """Raise InvalidFilter for numbers and functions that are none, and for what has no effect beside something else."""
-    threshold, half_life, diversity = (given.get(name) or 0.0 for name in ("threshold", "half_life", "diversity"))
+    numbers = (given.get(name) for name in ("threshold", "half_life", "diversity"))
+    threshold, half_life, diversity = (0.0 if number is None else number for number in numbers)
     if not isinstance(threshold, (int, float)) or math.isnan(threshold):
         raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
     if not isinstance(half_life, (int, float)) or isinstance(half_life, bool) or not 0.0 <= half_life < math.inf:

@@ -83,9 +83,10 @@ class Upstream:
         self.url, self.transport, self._key = name or self._base, transport, key
         self.tenants_apart = transport is not None
         """Whether what it keeps for one tenant is nothing that another can name."""
-        timeout = httpx.Timeout(seconds, connect=10.0, pool=None)
+        self._timeout = httpx.Timeout(seconds, connect=10.0, pool=None).as_dict()
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=15.0)
-        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False, transport=transport)
+        # A transport alone: a client around it would follow redirects, keep cookies, and take time.
+        self._http = transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
 
     async def send(
         self,
@@ -118,12 +119,13 @@ class Upstream:
             self._address(path, query),
             headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in given.items()],
             content=content or None,
-            extensions={"timeout": self._http.timeout.as_dict()},
+            extensions={"timeout": self._timeout},
         )
         try:
-            response = await self._http.send(request, stream=True)
+            response = await self._http.handle_async_request(request)
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise Unreachable(self.url, error) from error
+        response.request = request
         passed = {name.lower(): value for name, value in response.headers.items() if name.lower() not in _NOT_ANSWERED}
         return UpstreamAnswer(response.status_code, passed, lambda: self._parts(response), response.aclose)
 

@@ -31,6 +31,8 @@ VERSION = 1
 """Of what `terms` makes of a text. An index that was made by another one is made anew."""
 
 _ASCII = re.compile(r"[a-z0-9]+")
+_BY_LETTERS: dict[int, str] = {}
+"""The language that the letters of a text told, by the hash of the text."""
 FUNCTION_WORD = 0.2
 """What a function word counts, of what another word counts that is as frequent. Chosen on questions to LongMemEval, LoCoMo,
 HotpotQA and 2WikiMultihopQA that are not test questions."""
@@ -308,12 +310,21 @@ def _english_votes() -> dict[str, float]:
 
 
 def _languages_by_letters(texts: Sequence[str]) -> list[str]:
-    """The language of the Latin words of each: English where nothing is sure."""
-    out = []
-    for text, (tag, sure) in zip(texts, classify([text[:READ] for text in texts]) if texts else (), strict=True):
+    """The language of the Latin words of each text: English where nothing is sure. Remembered by hashes, not by texts, which may
+    have to be erased."""
+    told = [_BY_LETTERS.get(hash(text)) for text in texts]
+    new = [text for text, language in zip(texts, told, strict=True) if language is None]
+    if not new:
+        return [language for language in told if language is not None]
+    if len(_BY_LETTERS) > MOST_KNOWN:
+        _BY_LETTERS.clear()
+    found = []
+    for text, (tag, sure) in zip(new, classify([text[:READ] for text in new]), strict=True):
         marked = not text.isascii() and len(_latin(text)) >= SEVERAL
-        out.append(_languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN)
-    return out
+        found.append(_languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN)
+        _BY_LETTERS[hash(text)] = found[-1]
+    fresh = iter(found)
+    return [language or next(fresh) for language in told]
 
 
 def _of_letters(script: str, word: str) -> str:

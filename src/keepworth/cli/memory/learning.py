@@ -316,7 +316,7 @@ def _worth_notes(statement: Balance) -> list[str]:
     return notes
 
 
-@command(LEARN, examples="keepworth memory evaluate memrl --method dr", encoder=True, policy=POLICY)
+@command(LEARN, examples="keepworth memory evaluate memrl --method items", encoder=True, policy=POLICY)
 def evaluate(
     memory: Memory,
     policy: PolicyName,

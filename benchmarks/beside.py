@@ -1,7 +1,7 @@
 """What the public doors of two revisions cost, measured in turn on the same machine: is this one slower than an earlier one?
 
-    git worktree add /tmp/before REVISION
-    python -m benchmarks.beside /tmp/before --rounds 9 --json benchmarks/beside.json
+    git worktree add ../before REVISION
+    python -m benchmarks.beside ../before --rounds 9 --json benchmarks/beside.json
 
 Each round runs both revisions, each in processes of its own, the order changing from round to round. Times are medians within a
 process; the ratio (this revision / the other) is taken in each round, and its median and range over rounds are given. Both use

@@ -216,6 +216,7 @@ TAMPERED = {
     "UPDATE events SET chain = zeroblob(24) WHERE seq = 2": "journal: .*chain: entry 2, entry 3",
     "DELETE FROM events WHERE seq = 12": "events: entries are missing",
     "UPDATE touches SET before = replace(before, 'filler 1', 'filler 9')": "touches: .*m2 before entry",
+    "UPDATE decisions SET chosen = '[\"m5\"]' WHERE episode = ''": "decisions: not what was rewarded",
     "UPDATE decisions SET propensity = 7 WHERE episode = ''": "decisions: not what a search leaves",
     "UPDATE decisions SET candidates = '{' WHERE episode = ''": "decisions: not what a search leaves",
     "UPDATE decisions SET candidates = substr(candidates, 2) WHERE episode = ''": "decisions: not what a search leaves",
@@ -223,7 +224,11 @@ TAMPERED = {
     "INSERT INTO tombstones VALUES(1, 1, 1)": "tombstones: erased, and still there: m1",
     "DELETE FROM tombstones": "tombstones: erased, and not in it: m9",
     "UPDATE tombstones SET seq = 7": "tombstones: erased by no entry that erases: m9",
+    "UPDATE touches SET changed = 0 WHERE n = 2": "touches: not all that the entry concerns: entry 3",
+    "DELETE FROM touches WHERE NOT changed": "touches: not all that the entry concerns: entry ",
+    "UPDATE events SET content = content + 1 WHERE seq = 31": "events: the number by which .* entry 31",
     "UPDATE events SET body = 7 WHERE seq = 2": "journal: .*chain: entry 2",
+    "DELETE FROM former_contents": "former_contents: what it said before is missing of m2",
     "UPDATE words_config SET v = 77 WHERE k = 'version'": "full-text index .* is damaged",
 }
 

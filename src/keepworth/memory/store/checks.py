@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import NotAMemoryFile
-from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest
+from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, duplicate_key
 from keepworth.memory.operations import execute
 from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.terms import term_count
-from keepworth.memory.store import blocks, rows, undo
+from keepworth.memory.store import blocks, rows, schema, undo
 from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
-from keepworth.memory.store.rows import VECTORS, image
+from keepworth.memory.store.rows import VECTORS, image, targets_of
 from keepworth.memory.store.transaction import PARTS, indexed_text
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
     Always: the database's own check; each scope's count, words and content hash; the numbers by which duplicates are found; which
     rows the full-text index holds; what is erased; the blocks of vectors. deep: also the journal's chain; the journal replayed
     as it happened, against every image it keeps, and without what was rolled back, against every item with its values; every word
-    of the full-text index; every vector; every decision.
+    of the full-text index; every vector; every decision, also against the rewards that name it.
     """
     problems: list[str] = []
     with store.database.reading() as connection:
@@ -179,46 +179,106 @@ def _image_problems(
     connection: AnyConnection, items: dict[str, Item], listed: Iterable[rows.Entry], erased: set[str]
 ) -> Iterator[str]:
     """Replays the journal as it happened, rollbacks as steps, and compares each image of an item before a change."""
-    images: dict[str, list[Item | None]] = defaultdict(list)
-    by_event: dict[int, list[str]] = defaultdict(list)
+    images: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
     for seq, n, before in connection.execute("SELECT seq, n, before FROM touches WHERE changed ORDER BY n, seq"):
-        images[f"m{n}"].append(image(before))
-        by_event[seq].append(f"m{n}")
+        images[f"m{n}"].append((seq, before))
+    by_event: dict[int, list[str]] = defaultdict(list)
+    for id, states in images.items():
+        for seq, _ in states:
+            by_event[seq].append(id)
+    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
+    yield from _former_problems(connection, items, images, erased, created)
+    asked = dict(select(connection, "SELECT seq, content FROM events"))
     of_erased = {seq for (seq,) in select(connection, "SELECT seq FROM changes WHERE n IN (SELECT n FROM tombstones)")}
     view = undo.ReplayView()
     place: dict[str, int] = defaultdict(int)
-    wrong = []
+    wrong, unlike, lost, misnumbered = [], [], [], []
+    named: dict[int, set[str]] = defaultdict(set)
+    for seq, n in connection.execute("SELECT seq, n FROM touches WHERE NOT changed"):
+        named[seq].add(f"m{n}")
     for entry in listed:
         for id in by_event[entry.seq]:
-            before = images[id][place[id]]
+            _, before = images[id][place[id]]
             place[id] += 1
-            if id not in erased and view.items.get(id) != before:
+            if id not in erased and view.items.get(id) != image(before):
                 wrong.append(f"{id} before entry {entry.seq}")
         decoded = entry.act()
-        if decoded is not None and entry.seq not in of_erased:
-            view.scope = entry.scope
-            execute(view, *decoded, new_id=f"m{entry.seq}", now=entry.at)
+        if decoded is None or entry.seq in of_erased:
+            # It cannot be done again from what is left of it: taken as it was, from the images that follow.
+            for id in {*by_event[entry.seq], f"m{entry.seq}"} - erased:
+                later = images[id][place[id] :] if id in images else []
+                view.force(id, image(later[0][1]) if later else items.get(id))
             continue
-        # It cannot be done again from what is left of it: taken as it was, from the images that follow.
-        for id in {*by_event[entry.seq], f"m{entry.seq}"} - erased:
-            later = images[id][place[id] :] if id in images else []
-            view.force(id, later[0] if later else items.get(id))
+        act, draft = decoded
+        view.scope = entry.scope
+        looked_at = {id for id in targets_of(act) if isinstance(id, str) and view.get(id) is not None}
+        view.asked_contents = set()
+        outcome = execute(view, act, draft, new_id=f"m{entry.seq}", now=entry.at)
+        if (asked[entry.seq] is not None or view.asked_contents) and asked[entry.seq] not in view.asked_contents:
+            misnumbered.append(f"entry {entry.seq}")
+        if outcome.applied != entry.applied:
+            unlike.append(f"entry {entry.seq}")
+        else:
+            here = {*by_event[entry.seq], *([f"m{entry.seq}"] if entry.seq in created else [])}
+            # What an entry changed, and what it only looked at: undo goes by both.
+            if not set(outcome.changed) <= here or not (looked_at | {outcome.item} - {""}) <= here | named[entry.seq]:
+                lost.append(f"entry {entry.seq}")
     yield from _named("table touches: not what the journal leads to:", wrong)
+    yield from _named("table touches: not all that the entry concerns:", lost)
+    yield from _named("table events: the number by which duplicates were looked for is wrong of", misnumbered)
+    yield from _named("journal: what became of it is not what it says:", unlike)
+
+
+def _former_problems(
+    connection: AnyConnection,
+    items: dict[str, Item],
+    images: dict[str, list[tuple[int, str | None]]],
+    erased: set[str],
+    created: set[int],
+) -> Iterator[str]:
+    """Undo finds by these numbers who asked for what an item no longer says. Of others than those whose entry is marked as their
+    creation (see `schema.CREATED`), the journal itself has them."""
+    known = set(select(connection, "SELECT content, n FROM former_contents"))
+    missing = []
+    for id, states in images.items():
+        n = int(id[1:])
+        if id in erased or n not in created:
+            continue
+        befores = [image(before) for _, before in states]
+        for before, after in zip(befores, [*befores[1:], items.get(id)], strict=True):
+            if before is None or not before.open:
+                continue
+            left = after is None or not after.open or duplicate_key(after) != duplicate_key(before)
+            if left and (rows.content_number(before), n) not in known:
+                missing.append(id)
+                break
+    yield from _named("table former_contents: what it said before is missing of", missing)
 
 
 def _decision_problems(connection: AnyConnection) -> Iterator[str]:
     wrong = []
+    shown: dict[str, tuple[list[str], float]] = {}
     query = "SELECT id, candidates, chosen, propensity, episode FROM decisions"
     episodes = {id for (id,) in select(connection, "SELECT id FROM episodes")}
     for id, candidates, chosen, propensity, episode in connection.execute(query):
         try:
-            listed, taken = {one for one, _ in unpacked(candidates)}, json.loads(chosen)
-            sound = 0.0 < propensity <= 1.0 and (not listed or listed.issuperset(taken))
+            listed, taken = [one for one, _ in unpacked(candidates)], json.loads(chosen)
+            sound = 0.0 < propensity <= 1.0 and (not listed or set(taken) <= set(listed))
         except (ValueError, TypeError):
-            sound = False
+            sound, taken = False, []
         if not sound or (episode and episode not in episodes):
             wrong.append(id)
+        shown[id] = (taken, propensity)
     yield from _named("table decisions: not what a search leaves:", wrong)
+    unlike = []
+    for seq, payload in connection.execute(
+        "SELECT seq, payload FROM events WHERE kind = 'REWARD' AND payload IS NOT NULL"
+    ):
+        body = json.loads(payload)
+        decision = shown.get(body.get("decision", ""))
+        if decision is not None and body["items"] != [[id, decision[1]] for id in decision[0]]:
+            unlike.append(f"{body['decision']} (entry {seq})")
+    yield from _named("table decisions: not what was rewarded:", unlike)
 
 
 def _vector_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:

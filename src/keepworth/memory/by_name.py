@@ -162,7 +162,7 @@ def policies_by_name(
     elif isinstance(policy, Mapping) and policy:
         first, given = next(iter(policy)), dict(policy)
     elif callable(policy):
-        first = _made("", policy).name
+        first = _make_policy("", policy).name
         given = {first: policy}
     else:
         raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
@@ -170,12 +170,12 @@ def policies_by_name(
     def named(name: str) -> Policy:
         if not isinstance(name, str):
             raise InvalidPolicy(f"a policy was asked for by {name!r:.60}, which is no name.", "Names are text.")
-        return _made(name, given[name]) if name in given else usual(name, also=given)
+        return _make_policy(name, given[name]) if name in given else usual(name, also=given)
 
     return named, first
 
 
-def _made(name: str, make: Callable[[], Policy]) -> Policy:
+def _make_policy(name: str, make: Callable[[], Policy]) -> Policy:
     policy = make() if callable(make) else make
     if not isinstance(policy, Policy):
         raise InvalidPolicy(

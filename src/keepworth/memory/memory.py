@@ -436,7 +436,7 @@ class Memory(Changes, Judging):
             chosen = self._chosen_by_policy(learning, asks, seen, request, given.get("mode"))
         else:
             wide = request if selector is None else replace(request, k=max(POOL, 5 * top_k))
-            found = zip(asks, self._found(asks, seen, wide), strict=True)
+            found = zip(asks, self._find(asks, seen, wide), strict=True)
             chosen = [
                 chosen_without_policy(ask, hits, top_k, selector, f"static:{request.mode}") for ask, hits in found
             ]
@@ -444,7 +444,7 @@ class Memory(Changes, Judging):
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         return asks, chosen, seen
 
-    def _found(self, asks: Sequence[Ask], seen: Scope, request: Request) -> list[list[Hit]]:
+    def _find(self, asks: Sequence[Ask], seen: Scope, request: Request) -> list[list[Hit]]:
         """What the search of this memory finds for each, best first."""
         embedder, time, searched = self.store.embedder, self._clock(), None
         with self.store.database.reading():
@@ -463,7 +463,7 @@ class Memory(Changes, Judging):
         while True:
             try:
                 if learning.searches:
-                    found = zip(asks, self._found(asks, seen, request), strict=True)
+                    found = zip(asks, self._find(asks, seen, request), strict=True)
                     by_words = mode == "lexical"
                     return [learning.among(ask, hits, request.k, by_words=by_words) for ask, hits in found]
                 _refuse_ranking(self.policy, request, mode)

@@ -212,9 +212,9 @@ class SentenceEncoder:
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Shape (len(texts), dimension), float32, rows of unit length, or of zeros."""
-        return self._recent.encode(texts, self._made, lambda: self._identity.dimension)
+        return self._recent.encode(texts, self._encode_new, lambda: self._identity.dimension)
 
-    def _made(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]:
+    def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]:
         ids = [self._ids(text) for text in texts]
         order = sorted(
             range(len(ids)), key=lambda place: len(ids[place])

@@ -112,9 +112,9 @@ class HostedEncoder:
 
         Raises EngineUnreachable, EngineTimeout, EngineDied and EngineRefused for a server that does not answer, and BadAnswer
         for one that answers with something else."""
-        return self._recent.encode(texts, self._made, lambda: self.identity.dimension)
+        return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
 
-    def _made(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Vectors]]:
+    def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Vectors]]:
         for start in range(0, len(texts), self._batch):
             places = range(len(texts))[start : start + self._batch]
             yield places, self._asked([texts[place] for place in places])

@@ -120,10 +120,10 @@ def command(
 
         def run(**values: Any) -> None:
             here, as_json = values.pop("file"), values.pop("as_json")
-            named = {f"{each}_id": values.pop(each) for each in _BOUNDS if bounds}
+            named = {f"{bound}_id": values.pop(bound) for bound in _BOUNDS if bounds}
             chosen = values.pop("encoder", opens)
             shared = {"file": here, "as_json": as_json, "encoder": chosen, "bounds": named}
-            values |= {each: value for each, value in shared.items() if each in signature}
+            values |= {name: value for name, value in shared.items() if name in signature}
             if opens is None:
                 print_lines(function(**values), as_json)
                 return
@@ -134,15 +134,14 @@ def command(
             return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
         scope = getattr(function, "__globals__", {})
+        # Annotations are read one by one: those of what is shared are known to type checkers alone.
         parameters = [
-            parameter(
-                value.name, eval(value.annotation, scope), value.default
-            )  # the others are known to type checkers alone
-            for value in signature.values()
-            if value.name not in ("memory", "file", "as_json", "encoder", "bounds")
+            parameter(option.name, eval(option.annotation, scope), option.default)
+            for option in signature.values()
+            if option.name not in ("memory", "file", "as_json", "encoder", "bounds")
         ]
         parameters.append(parameter("file", file, DEFAULT))
-        parameters += [parameter(each, kind, "") for each, kind in _BOUNDS.items() if bounds]
+        parameters += [parameter(bound, kind, "") for bound, kind in _BOUNDS.items() if bounds]
         parameters += [parameter("encoder", Encoder, "default")] if encoder else []
         parameters.append(parameter("as_json", Json, False))
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -68,16 +68,16 @@ def rollback(
     entry: Annotated[int, option("N", "Undo one change, by its number in `history`.", min=0)] = 0,
 ) -> Lines:
     """Undo an episode, a source, one change, a person's rewards, or everything since a state. Can be undone itself."""
-    yield _told(memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry), file)
+    yield _report(memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry), file)
 
 
 @command(UNDO, examples="keepworth memory restore s12")
 def restore(memory: Memory, file: MemoryPlace, snapshot: Snapshot) -> Lines:
     """Make the memory what it was at a state. Can be undone itself."""
-    yield _told(memory.restore(snapshot), file)
+    yield _report(memory.restore(snapshot), file)
 
 
-def _told(result: Rollback, file: MemoryPlace) -> Line:
+def _report(result: Rollback, file: MemoryPlace) -> Line:
     lines = [
         f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
         f"{len(result.changed)} items changed. Undo this with: {again(file, 'rollback', result.id)}",

@@ -815,7 +815,7 @@ class Search:
         if request.mode != "dense":
             for asked in listed:
                 if asked.terms:
-                    asked.lexical = self._admitted(partial(ranked.by_words, asked.terms, where=where), request.pool)
+                    asked.lexical = self._admit(partial(ranked.by_words, asked.terms, where=where), request.pool)
         if embedder is not None and dense:
             encoded = vectors() if vectors is not None else embedder(queries)
             # All queries in one product; one that filters thin out looks deeper by itself.
@@ -823,7 +823,7 @@ class Search:
             for place, first in enumerate(ranked.by_meaning(encoded, reach, where=where)):
                 deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=where)
                 listed[place].vector = encoded[place]
-                listed[place].dense = self._admitted(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
+                listed[place].dense = self._admit(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
         if embedder is not None and request.mode == "hybrid":
             measured = self.fusion.method == "evidence" and any(asked.dense for asked in listed)
             background = embedder.background if measured else USUAL
@@ -831,7 +831,7 @@ class Search:
                 asked.scale = ScoreScale.of(ranked.statistics(asked.terms), asked.terms, request.pool, background)
         return listed
 
-    def _admitted(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
+    def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
         """As many of the best as the request pools. Looks deeper while filters thin them out. reach: how many to rank at first;
         first: these, where they are ranked already."""
         pool, verdicts = self.request.pool, self._verdicts

@@ -175,3 +175,14 @@ def test_no_vector_is_left_of_what_is_erased(filled: Path, tmp_path: Path) -> No
         m.forget(hit.id, purge_history=True)
     assert path.read_bytes().count(needle) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mem"]
+
+
+def test_a_reward_adds_no_vectors(tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.mem", encoder=KnownWords()) as m:
+        m.add_many([f"filler {n}" for n in range(20)])
+        for _ in range(5):
+            m.reward(m.search("filler 3", mode="dense").decision, 1.0)
+        m.search("filler 3", mode="dense")
+        index = m.store.derived._dense
+        assert index is not None
+        assert index.rows == 20

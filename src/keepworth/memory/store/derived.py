@@ -106,6 +106,9 @@ _STATE = (
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
+_FOLLOWED = f"c.changed AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.seq = c.seq AND e.kind = '{rows.REWARD}')"
+"""SQL for the changes `c` that vectors, words and columns follow. A reward changes none of what these hold of an item."""
+
 
 class Derived:
     """Thread-safe. What is erased is forgotten with the whole of it: see `Store.reset_caches`."""
@@ -231,7 +234,7 @@ class Derived:
             connection,
             "SELECT DISTINCT c.n, i.scope, v.vector, i.content IS NOT NULL AND i.status = 'active' "
             f"FROM changes c LEFT JOIN items i USING(n) LEFT JOIN {VECTORS.format(self._store.set_id)} v USING(n) "
-            "WHERE c.seq > ? AND c.changed",
+            f"WHERE c.seq > ? AND {_FOLLOWED}",
             (since,),
         )
         gone = [n for n, _, vector, current in changed if not current or vector is None]
@@ -307,7 +310,7 @@ class Derived:
         )
         changed = (
             f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {WHOLE_TEXT} END FROM changes c "
-            "LEFT JOIN items i USING(n) WHERE c.seq > ? AND c.changed"
+            f"LEFT JOIN items i USING(n) WHERE c.seq > ? AND {_FOLLOWED}"
         )
         listed = select(connection, changed, (at.head,)) if leads else []
         # Of an item whose creation was undone nothing says whose it was.
@@ -376,7 +379,7 @@ class Derived:
             connection,
             f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END, i.kind, {schema.WHEN} "
             "FROM changes c LEFT JOIN items i USING(n) "
-            "WHERE c.seq > ? AND c.changed GROUP BY c.n, i.n ORDER BY 1",
+            f"WHERE c.seq > ? AND {_FOLLOWED} GROUP BY c.n, i.n ORDER BY 1",
             (at.head,),
         )
         known: dict[str, Any] = {}

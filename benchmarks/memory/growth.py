@@ -3,15 +3,17 @@
     python -m benchmarks.memory.growth --sizes 1000 10000 100000 --json benchmarks/memory/growth.json
     python -m benchmarks.memory.growth --cold --sizes 10000 100000 300000 --json benchmarks/memory/cold.json
     python -m benchmarks.memory.growth --taught --sizes 10000 --json benchmarks/memory/taught.json
+    python -m benchmarks.memory.growth --rewarded --sizes 10000 --json benchmarks/memory/rewarded.json
 
 Each size is measured in a process of its own. --cold: the first searches of new processes, of a memory as it was left, taught and
-not compacted. --taught: a search after 4,000 rewards, in alternation with one under policy=None. Sizes that are in the JSON and
-not asked for stay as they are.
+not compacted. --taught: a search after 4,000 rewards, in alternation with one under policy=None. --rewarded: by how much the
+process grows with 1,000 rewarded episodes. Sizes that are in the JSON and not asked for stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import resource
@@ -21,12 +23,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory.engine import Figure, GivenVectors, cold_figures, corpus, figures, machine, timed
+from benchmarks.memory.engine import QUERIES, Figure, GivenVectors, cold_figures, corpus, figures, machine, timed
 from keepworth.memory.memory import Memory
 
 REWARDS = 4000
@@ -58,10 +61,35 @@ def taught_figures(size: int, folder: Path) -> Iterator[Figure]:
             yield Figure(f"{mode}, policy=None", "ms", without, n=5 * len(data.queries))
 
 
+def megabytes_grown(size: int, folder: Path, questions: int) -> float:
+    """By how much this process grows with 1,000 rewarded episodes, of the last 4,000 of 5,000. questions: how many there are."""
+    data = corpus(size, queries=questions, seed=0)
+    held = []
+    with Memory(folder / f"{questions}.mem", encoder=GivenVectors(data), seed=0) as memory:
+        for begin in range(0, size, 1000):
+            memory.add_many(data.texts[begin : begin + 1000])
+        for number in range(1000 + REWARDS):
+            with memory.episode(data.queries[number % questions]) as episode:
+                episode.search(top_k=10, mode="dense")
+                episode.reward(float(number % 3 > 0))
+            if number in (999, 999 + REWARDS):
+                gc.collect()
+                held.append(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
+    return (held[1] - held[0]) / (1e3 * REWARDS)
+
+
+def rewarded_figures(size: int, folder: Path) -> Iterator[Figure]:
+    """Growth of the process by 1,000 rewarded episodes, MB, each kind in a process of its own."""
+    for kind, questions in (("questions that return", QUERIES), ("no question twice", 1000 + REWARDS)):
+        with ProcessPoolExecutor(1) as pool:
+            grown = pool.submit(megabytes_grown, size, folder, questions).result()
+        yield Figure(f"process memory for 1,000 rewarded episodes, {kind}", "MB", grown, n=REWARDS)
+
+
 def measured(size: int, mode: str) -> dict[str, Any]:
     """In this process: the figures of one size, and the most memory it took, the benchmark's own vectors included."""
     setting, began = machine(), time.time()
-    measure = {"cold": cold_figures, "taught": taught_figures, "": figures}[mode]
+    measure = {"cold": cold_figures, "taught": taught_figures, "rewarded": rewarded_figures, "": figures}[mode]
     with tempfile.TemporaryDirectory() as folder:
         rows = [asdict(figure) for figure in measure(size, Path(folder))]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -74,6 +102,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", required=True)
     parser.add_argument("--cold", dest="mode", action="store_const", const="cold", default="")
     parser.add_argument("--taught", dest="mode", action="store_const", const="taught")
+    parser.add_argument("--rewarded", dest="mode", action="store_const", const="rewarded")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -203,6 +203,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "adds": ("adds", adds),
     "cold": ("cold", growth),
     "taught": ("taught", growth),
+    "rewarded": ("rewarded", growth),
     "peers": ("peers", peers),
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),

@@ -23,6 +23,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import product, starmap
 from sys import intern
 from typing import TYPE_CHECKING
@@ -371,7 +372,7 @@ class RewardRecord:
 
     def _number_of(self, vector: Vectors) -> int:
         """The number of a question, a new one where it was not asked before."""
-        key = in_eight_bits(vector).tobytes() if vector.any() else b""
+        key = blake2b(in_eight_bits(vector).tobytes(), digest_size=16).digest() if vector.any() else b""
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._numbers)

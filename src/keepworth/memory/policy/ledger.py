@@ -350,7 +350,7 @@ class Ledger:
             found = self._units[unit] = _Unit()
         tested = {item: p for item, p in odds.items() if 0.0 < p < 1.0}
         found.rewards[decision], found.at = (reward, weight), at
-        found.untested |= set(shown).difference(tested)
+        found.untested = (*dict.fromkeys((*found.untested, *(id for id in shown if id not in tested))),)
         mean = sum(r * w for r, w in found.rewards.values()) / sum(w for _, w in found.rewards.values())
         for item, row in list(found.rows.items()):
             columns = self._columns[item]
@@ -405,11 +405,11 @@ class Ledger:
 @dataclass(slots=True)
 class _Unit:
     """rewards: the latest reward and weight of each choice; rows: where its rows are, by item; untested: items that a choice
-    showed without a draw; at: the number of what came last."""
+    showed without a draw, in a tuple, as sets are large and there are as many as episodes; at: the number of what came last."""
 
     rewards: dict[str, tuple[float, float]] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    untested: set[str] = field(default_factory=set)
+    untested: tuple[str, ...] = ()
     at: int = 0
 
 

@@ -286,7 +286,7 @@ class Database(Backend):
             connection.pragma("secure_delete", 1)
         connection.pragma("foreign_keys", 1)
         connection.pragma("temp_store", 2)
-        connection.pragma("cache_size", -65536)
+        connection.pragma("cache_size", -16384)
         connection.pragma("mmap_size", 1 << 30)
         # Weakly, so that the connection of a thread that ended is closed with it.
         self._opened = [reference for reference in self._opened if reference() is not None]

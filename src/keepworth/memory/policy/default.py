@@ -484,8 +484,8 @@ class RewardRecord:
         """What the models of some ways of giving credit say of arms; those of actions by themselves."""
         arms = [self._arm(credit, key) for credit in credits for key in keys]
         shape, size, ways = (len(credits), len(keys)), len(arms), len(SHARES)
-        arm = np.arange(size).repeat([len(one.rows) for one in arms])
-        rows = np.concatenate([_NONE, *(one.rows for one in arms)])
+        listed = [one.rows for one in arms]
+        arm, rows = np.arange(size).repeat(list(map(len, listed))), np.concatenate(listed)
         overall = self._regress(near, keys, arm, rows)[None] if credits[0] == DONE else None
         close = near.close[rows - self._first]
         arm, rows = arm[close], rows[close]
@@ -494,7 +494,7 @@ class RewardRecord:
         sums = np.bincount((arm + size * _SERIES).ravel(), both.ravel(), size * len(both))
         sums = sums.reshape(4, ways, size)
         others = (near.earned - sums[3] + 2.0 * near.usual) / (near.total - sums[1] + 2.0)
-        by_way = np.stack([others, sums[0], sums[2]]).reshape(3, ways, *shape).swapaxes(1, 2)
+        by_way = np.array([others, sums[0], sums[2]]).reshape(3, ways, *shape).swapaxes(1, 2)
         base, local_times, local = by_way.take(_COUNTS, axis=2)
         all_times, all_earned, seen = np.array([(one.times, one.earned, one.seen) for one in arms]).T.reshape(3, *shape)
         if overall is None:
@@ -558,7 +558,7 @@ class RewardRecord:
             self._number * mean * (1.0 - mean) + 0.5
         )
         models = weights[2:].reshape(3, len(MODELS))
-        counting = [credit for credit in (LEAD, SHOWN, DONE) if models[credit].sum() > 1e-6]
+        counting = np.flatnonzero(models.sum(axis=1) > 1e-6).tolist()
         ids, of_items = [item.id for item in items], [credit for credit in counting if credit != DONE]
         for credits, keys, sign in ((of_items, ids, np.ones(n)), ([DONE] if DONE in counting else [], advised, signs)):
             if not credits:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ LEAST_CHANCE = 0.05
 """A challenge with a smaller probability says too little of what it shows and hides to be part of the ledger."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Independent:
     """One order, of which the first `k` are shown but for candidates under test, each of which has a draw of its own.
 
@@ -38,7 +39,7 @@ class Independent:
     drawn: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
     challengers: tuple[tuple[int, float], ...] = ()
 
-    @property
+    @cached_property
     def odds(self) -> dict[int, float]:
         """The probability of being shown, of each candidate under test."""
         if self.challengers:

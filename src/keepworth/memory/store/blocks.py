@@ -86,7 +86,7 @@ def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
     ids = np.repeat(np.array([n for n, _, _ in listed], "<i8"), sizes)
     homes = np.repeat(np.array([scope for _, scope, _ in listed], "<i4"), sizes)
     checksum = _checksum((set_id, made, *span), matrix, ids, homes)
-    body = matrix.tobytes() + ids.tobytes() + homes.tobytes()
+    body = b"".join((matrix.data, ids.data, homes.data))
     connection.execute(
         "INSERT OR REPLACE INTO blocks VALUES(?,?,?,?,?)", (span[1], span[0], len(matrix), checksum, body)
     )

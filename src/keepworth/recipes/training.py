@@ -141,7 +141,7 @@ def train_role(
         learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
         collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
         if hooks.sources:
-            collector = Sourced(collector, hooks.sources)
+            collector = Sourced(collector, hooks.sources, model)
         if memory is not None:
             collector = Remembering(collector, memory)
             if workers is not None:

@@ -37,6 +37,7 @@ from keepworth.rollouts.driver import OutOfTime, Variation, made, within
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.curriculum import Stage
+    from keepworth.models.inprocess import InProcessModel
 
 T = TypeVar("T")
 
@@ -235,8 +236,9 @@ class EpisodeContext:
 TrainedRollout = Callable[[Task, EpisodeContext], Awaitable[Episode]]
 """Runs one episode of a task: awaits the context for every model call and whatever else takes time."""
 
-GroupRollout = Callable[[Task, EpisodeContext], Awaitable[Sequence[Episode]]]
-"""Makes all episodes of a group at once, such as the paths of a tree that it owns. Their ids begin with the context's."""
+GroupRollout = Callable[[Task, EpisodeContext, "InProcessModel"], Awaitable[Sequence[Episode]]]
+"""(task, context, the model that reads) -> all episodes of a group at once, such as the paths of a tree that it owns. What is
+drawn, the context draws; the episodes get their ids from the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,11 +302,13 @@ async def run_member(
     group.end(member, episode)
 
 
-async def run_whole_group(group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, terms: Terms) -> None:
+async def run_whole_group(
+    group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, terms: Terms, model: InProcessModel
+) -> None:
     """Run a rollout that makes all episodes of a group: those that it returns are the group's members."""
 
     async def make(task: Task, context: EpisodeContext) -> Episode:
-        episodes = list(await rollout(task, context))
+        episodes = list(await rollout(task, context, model))
         if not episodes:
             raise CallFailed(f"The rollout of group {group.index} returned no episode.")
         members[:] = [

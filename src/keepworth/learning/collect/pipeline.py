@@ -460,7 +460,7 @@ class Pipeline:
             version = self._learner.model.version
             await self._workers.run_group(group, terms, version, self.sampler, self._note_failed)
         elif plan.group_rollout is not None:
-            await run_whole_group(group, plan.group_rollout, self.sampler, terms)
+            await run_whole_group(group, plan.group_rollout, self.sampler, terms, self._learner.model)
         else:
             await asyncio.gather(*(self._run_member(group, member, terms) for member in group.missing()))
         if group.rerolls is None:

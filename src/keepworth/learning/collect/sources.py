@@ -8,15 +8,18 @@ and it is in every checkpoint: a run that is killed repeats exactly what it woul
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import Checkpoint, read_json, reading, write_json
 from keepworth.learning.trainer import Collected, Collector
+
+if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
 
 STATE = "sources.json"
 
@@ -27,8 +30,8 @@ class Source(Protocol):
     name: str
     share: float
 
-    def require(self) -> None:
-        """Raises KeepworthError where nothing can ever come from it."""
+    def prepare(self, model: InProcessModel) -> None:
+        """Called once, when the model is loaded. Raises KeepworthError where nothing can ever come from it."""
 
     def take(self, step: int, count: int) -> list[Group]:
         """At most `count` groups for the update `step` (from 0): a function of the step and of what `keep` was told."""
@@ -44,13 +47,27 @@ class Source(Protocol):
 
 
 class Demonstrations:
-    """Groups that are given once and never change, each in turn, every pass in another seeded order."""
+    """Groups that never change, each in turn, every pass in another seeded order.
 
-    def __init__(self, groups: Sequence[Group], share: float, name: str = "demonstrations", seed: int = 0) -> None:
+    Args:
+        groups: Makes them for the model that is trained.
+        share: Of an update's groups.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self,
+        groups: Callable[[InProcessModel], Sequence[Group]],
+        share: float,
+        name: str = "demonstrations",
+        seed: int = 0,
+    ) -> None:
         self.name, self.share = name, require_share(name, share)
-        self._groups, self._seed = [labelled(group, name) for group in groups], seed
+        self._make, self._seed = groups, seed
+        self._groups: list[Group] = []
 
-    def require(self) -> None:
+    def prepare(self, model: InProcessModel) -> None:
+        self._groups = [labelled(group, self.name) for group in self._make(model)]
         if not self._groups:
             raise KeepworthError(f"The source {self.name!r} is empty.", "Give it at least one group, or leave it out.")
 
@@ -94,7 +111,7 @@ class SuccessPool:
         self._above, self._per_task, self._expires, self._seed = above, per_task, expires, seed
         self._kept: dict[str, list[tuple[int, Episode]]] = {}
 
-    def require(self) -> None:
+    def prepare(self, model: InProcessModel) -> None:
         """It fills as the run goes."""
 
     def success(self, task: str, key: object) -> Episode | None:
@@ -156,11 +173,13 @@ def labelled(group: Group, name: str) -> Group:
 class Sourced:
     """Another collector, whose updates train on groups of sources besides those that were sampled."""
 
-    def __init__(self, inner: Collector, sources: Sequence[Source]) -> None:
+    def __init__(self, inner: Collector, sources: Sequence[Source], model: InProcessModel) -> None:
         self._inner, self._sources = inner, tuple(sources)
         self._sampled: list[Group] = []
         self._step = 0
         require_sources(self._sources)
+        for source in self._sources:
+            source.prepare(model)
 
     def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
         if checkpoint is not None:
@@ -207,7 +226,7 @@ class Sourced:
 
 
 def require_sources(sources: Sequence[Source]) -> None:
-    """Raises KeepworthError where a source is empty, two have one name, or nothing would be left to sample."""
+    """Raises KeepworthError where two sources have one name, or nothing would be left to sample."""
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
         raise KeepworthError(f"Two sources are called {max(names, key=names.count)!r}.", "Give each its own name.")
@@ -215,5 +234,3 @@ def require_sources(sources: Sequence[Source]) -> None:
         raise KeepworthError(
             "The shares of the sources add up to 1 or more.", "Leave room for groups that are sampled."
         )
-    for source in sources:
-        source.require()

@@ -40,7 +40,12 @@ WRITER = {
     "train": "full",
 }
 CALLS = {**WRITER, "chunk": 3, "recent": 1}
+STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
 SMALL: Mapping[str, Mapping[str, Any]] = {
+    "agent_rlvr": {**STRINGS, "guided": 2},
+    "dart": STRINGS,
+    "datamind": STRINGS,
+    "deepsearch": {**STRINGS, "node_tokens": 2, "searches": 3, "group_size": 8},
     "agemem": {**CALLS, "distractors": 2},
     "arithmetic": {"max_tokens": 4},
     "bounded_bank": WRITER,
@@ -50,7 +55,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "memory_r2": {**WRITER, "horizons": [{"steps": 1, "length": 4}], "reroll_share": 1.0, "rerolls": 2},
     "memory_r_plus": {**WRITER, "encoder": "hashing:32", "explore_after": 1},
     "overwrite_reading": {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0},
-    "strings": {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4},
+    "strings": STRINGS,
     "text_world": {
         "world": "near-miss", "encoder": "hashing", "stay": 1, "tasks": 2, "test_houses": 2, "dev_houses": 2, "max_tokens": 3,
         "warm_start": 1, "warm_start_batch": 2, "questions": None,

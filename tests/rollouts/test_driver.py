@@ -376,6 +376,8 @@ class Staged:
     async def shared(self, name: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
 
+    member = variation = None
+
     def horizon(self, otherwise: int) -> int:
         return self.turns or otherwise
 

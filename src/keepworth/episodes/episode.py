@@ -179,7 +179,8 @@ class RewardTerm:
     """`value` times `weight` enters the sum; a weight of 0 logs the term without training on it.
     `scorer` names the reader or judge, with its version, that produced it ("" for a plain function).
     `segment`: index among the episode's segments of the one that earned it (scope "segment" only).
-    `shaping`: it steers how the task is done (format, length, cost, novelty) and says nothing about whether it was done."""
+    `shaping`: it steers how the task is done (format, length, cost, novelty) and says nothing about whether it was done.
+    `role`: the one role that it rewards, where an episode has several ("": all of them)."""
 
     name: str
     value: float
@@ -188,6 +189,7 @@ class RewardTerm:
     scorer: str = ""
     segment: int | None = None
     shaping: bool = False
+    role: str = ""
 
 
 def combined(terms: tuple[RewardTerm, ...]) -> float:
@@ -261,7 +263,8 @@ def _short(value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class Segment:
     """context: the ids the model saw; ids: what it drew (never decoded and re-encoded); logprobs: under the policy
-    that drew them, at `temperature`; text: for people to read; memory_before, memory_after: content hashes of the bank;
+    that drew them, at `temperature`, or () where that is not known (the learner then scores them with its weights before the
+    update); text: for people to read; memory_before, memory_after: content hashes of the bank;
     state: key of the environment's state before acting, equal for equal states and without step counters or times ("":
     not comparable)."""
 
@@ -348,7 +351,8 @@ class Exchange:
 class Episode:
     """One attempt at a task. source: the data set of its task (`Task.source`), for statistics per kind of task.
     parent: of a re-roll, the id of the episode from whose middle it starts. memory_steps: what is still to be written into a
-    memory that learns."""
+    memory that learns. variation: the name of the `Variation` under which it was played, "" for none. origin: the name of the
+    `Source` that it comes from, "" where it was sampled for the update."""
 
     id: str
     task: str
@@ -370,10 +374,16 @@ class Episode:
     parent: str = ""
     exchanges: tuple[Exchange, ...] = ()
     memory_steps: tuple[MemoryStep, ...] = ()
+    variation: str = ""
+    origin: str = ""
 
     @property
     def reward(self) -> float:
         return combined(self.rewards)
+
+    def reward_of(self, role: str) -> float:
+        """The weighted sum of the terms that reward this role: its own, and those of no role in particular."""
+        return combined(tuple(term for term in self.rewards if term.role in ("", role)))
 
     @property
     def metric(self) -> float:

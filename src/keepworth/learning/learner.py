@@ -17,6 +17,7 @@ from keepworth.episodes.episode import Group
 from keepworth.episodes.model import Model, Tokens
 from keepworth.learning.critic import Critic, CriticSettings
 from keepworth.learning.master_weights import MasterWeights
+from keepworth.learning.mixture import Mixture, OtherLoss, other_losses
 from keepworth.learning.objective.advantage import advantages, kept_groups, select
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
@@ -138,8 +139,9 @@ class Learner:
 
     role: under which its weights are saved. roles: whose segments it trains, by default its own alone. teacher: for an
     objective with a teacher's term. soft_values: V* of each task, for one that regresses on it; `soft_values` of the learner
-    may grow. critic: settings of the value model of an objective that has one. shares: this learner's, of the updates that
-    several make together; by default it makes them alone. A teacher and values of tasks are then the first learner's.
+    may grow. critic: settings of the value model of an objective that has one. mixture: losses beside the policy's. shares: this
+    learner's, of the updates that several make together; by default it makes them alone. A teacher and values of tasks are then
+    the first learner's.
     Raises ObjectiveError where the objective needs what is not there, or would leave unused what is: with one optimiser step
     an update, also a clip of your own; that of a preset is warned of, because many train it so.
     """
@@ -156,6 +158,7 @@ class Learner:
         teacher: Model | None = None,
         soft_values: Mapping[str, float] | None = None,
         critic: CriticSettings | None = None,
+        mixture: Mixture | None = None,
         shares: Shares | None = None,
     ) -> None:
         self.shares = shares or Shares()
@@ -178,6 +181,7 @@ class Learner:
         self.role = role
         self.roles = tuple(roles) or (role,)
         self.teacher = teacher
+        self.mixture = mixture
         self.soft_values = None if soft_values is None else dict(soft_values)
         self.master_weights = MasterWeights(
             named,
@@ -205,6 +209,9 @@ class Learner:
         denominators those of the step. Raises FloatingPointError where a step would diverge, and does not take it (a critic,
         which goes first, may have taken its own)."""
         begun = time.perf_counter()
+        trained = groups
+        if self.mixture is not None:
+            groups = [group for group in groups if group.episodes[0].origin not in self.mixture.imitated]
         kept, rejected = kept_groups(
             {i: [e.metric for e in group.episodes] for i, group in enumerate(groups)}, self.objective
         )
@@ -230,8 +237,9 @@ class Learner:
                     measured |= self.critic.teach(rows, self._parts(rows, part), self.objective, divisors)
                 chosen = sorted(set(part) & set(learning))
                 warming_up = self.critic is not None and self.steps < self.critic.settings.warmup
-                if chosen and not warming_up:
-                    measured |= self._step(rows, chosen, advantage, divisors, temperature)
+                others = [] if self.mixture is None or warming_up else self._other_losses(trained, temperature)
+                if others or (chosen and not warming_up):
+                    measured |= self._step(rows, chosen, advantage, divisors, temperature, others)
         self._advance(measured)
         self.steps += 1
         self.model.version += 1
@@ -310,6 +318,9 @@ class Learner:
         """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
         objective, batch = self.objective, rows.batch
         every, kind = self._parts(rows, range(batch.shape[0])), batch.lp_behaviour.dtype
+        if bool(rows.unscored.any()):
+            lp, _ = self._scores(rows, every, temperature)
+            batch = replace(batch, lp_behaviour=torch.where(rows.unscored, lp.to(kind), batch.lp_behaviour))
         if objective.ratio.anchor in PROXIMAL and self._reads_proximal_first():
             lp, entropy = self._scores(rows, every, temperature)
             batch = replace(batch, lp_proximal=lp.to(kind), entropy_behaviour=entropy.to(kind))
@@ -345,8 +356,9 @@ class Learner:
         advantage: torch.Tensor,
         divisors: Denominators,
         temperature: float,
+        others: Sequence[OtherLoss] = (),
     ) -> dict[str, float]:
-        """One optimiser step of the policy, accumulated over micro-batches."""
+        """One optimiser step of the policy, accumulated over micro-batches. others: losses beside the policy's."""
         parts = self._parts(rows, learning)
         if self.objective.needs_whole_episodes and _splits_an_episode(rows.batch, parts):
             found = [self._gradients_of_whole_episodes(rows, learning, parts, advantage, divisors, temperature)]
@@ -361,7 +373,9 @@ class Learner:
             # Everybody has the numbers of all parts, because the controls of the next update follow them.
             found, scored = self.shares.gathered(own), [part.rows for part in parts]
         drawn = [(rows.batch.rows(of), lp) for of, (_, lp) in zip(scored, found, strict=True)]
-        measured = {**merge_metrics([metrics for metrics, _ in found]), **mismatch(drawn)}
+        measured = {**merge_metrics([metrics for metrics, _ in found]), **mismatch(drawn)} if drawn else {}
+        for other in others:
+            measured[other.name] = other.backward(self.model, self.room, self.shares)
         scale = self._learning_rate_scale(rows.batch)
         norm = self.master_weights.step(scale, self.objective.adapter_decay)
         return measured | {"gradient_norm": norm, "learning_rate": self.optimisation.learning_rate * scale}
@@ -380,7 +394,13 @@ class Learner:
         if self.objective.ratio.anchor in PROXIMAL and part.lp_proximal is None:
             part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
         weighed = advantage[torch.tensor(chosen)]
-        return loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
+        scalar, metrics = loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
+        return scalar if self.mixture is None else scalar * self.mixture.policy_weight(self.steps), metrics
+
+    def _other_losses(self, groups: Sequence[Group], temperature: float) -> list[OtherLoss]:
+        """The losses of this step beside the policy's, of those that have anything to learn from."""
+        assert self.mixture is not None
+        return other_losses(self.mixture, groups, self.roles, self.steps, temperature)
 
     def _gradients_of_whole_episodes(
         self,
@@ -436,7 +456,8 @@ class Learner:
             self.master_weights.optimiser.state.clear()
 
     def _temperature(self, groups: Sequence[Group]) -> float:
-        found = {s.temperature for g in groups for e in g.episodes for s in e.segments if s.role in self.roles}
+        segments = [s for g in groups for e in g.episodes for s in e.segments if s.role in self.roles]
+        found = {segment.temperature for segment in segments if segment.logprobs} or {1.0}
         if len(found) != 1 or 0.0 in found:
             raise ValueError(
                 f"a step must be sampled at one temperature above 0, not {sorted(found)}: ratios would mean nothing"

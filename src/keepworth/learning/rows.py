@@ -2,7 +2,8 @@
 
 A row is a context and what followed it. Model calls whose context continues the call before (its context, what it drew,
 then what the environment wrote) share a row; a context that was rewritten begins a new one. Tokens that the policy did
-not draw have mask 0. Statistics and denominators are per episode, whatever the number of its rows.
+not draw have mask 0. Statistics and denominators are per episode, whatever the number of its rows. Where a reward is of one
+role alone, each role of an episode counts as an episode of its own, compared with the same role of the group's other members.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ class BadEpisode(KeepworthError, ValueError):
 class Rows:
     """`contexts[b]`: the ids before row b's first drawn token. `answers[b]`: all ids behind them, drawn or not;
     `batch.mask[b]` says which were drawn. `tasks[b]`: the key of its task. `cut[b]`: the row ends its episode, which
-    was cut off by the length limit."""
+    was cut off by the length limit. `unscored` [B, T]: drawn tokens whose log-probability nobody has said yet."""
 
     batch: Batch
     contexts: tuple[Tokens, ...]
     answers: tuple[Tokens, ...]
     tasks: tuple[str, ...]
     cut: tuple[bool, ...]
+    unscored: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def _continues(before: Segment, after: Segment) -> bool:
 
 def _check(episode: Episode, index: int, segment: Segment) -> None:
     where = f"segment {index} ({segment.role}) of episode {episode.id!r}"
-    if len(segment.ids) != len(segment.logprobs):
+    if segment.logprobs and len(segment.ids) != len(segment.logprobs):
         raise BadEpisode(
             f"{where} has {len(segment.ids)} sampled ids but {len(segment.logprobs)} log-probabilities.",
             "Keep what the sampler returned; never decode and encode it again.",
@@ -104,11 +106,14 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
 
     Raises BadEpisode where there is nothing to train on.
     """
+    split = any(term.role for group in groups for episode in group.episodes for term in episode.rewards)
+    parts = [(role,) for role in roles] if split else [tuple(roles)]
     found = [
-        (number, index, episode, stretch)
+        (number * len(parts) + part, index, episode, stretch)
         for number, group in enumerate(groups)
+        for part, of in enumerate(parts)
         for index, episode in enumerate(group.episodes)
-        for stretch in stretches(episode, roles, merge)
+        for stretch in stretches(episode, of, merge)
         if any(segment.ids for segment in stretch.segments)
     ]
     if not found:
@@ -116,6 +121,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         raise BadEpisode(f"No episode of this step has a segment of role {named} with a sampled token.")
     shape = len(found), max(len(stretch.answer) for *_, stretch in found)
     mask, behaviour, lag = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
+    unscored = torch.zeros(shape, dtype=torch.bool)
     ids, step = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
     numbers: dict[tuple[int, int], int] = {}
     types: dict[str, int] = {}
@@ -126,9 +132,12 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         for place, segment, start in zip(stretch.indices, stretch.segments, stretch.starts, strict=True):
             inside = slice(start, start + len(segment.ids))
             mask[row, inside] = 1
-            behaviour[row, inside] = torch.tensor(segment.logprobs)
-            for span in segment.spans:
-                lag[row, start + span.start : start + span.end] = version - span.version
+            if segment.logprobs:
+                behaviour[row, inside] = torch.tensor(segment.logprobs)
+                for span in segment.spans:
+                    lag[row, start + span.start : start + span.end] = version - span.version
+            else:
+                unscored[row, inside] = True
             step[row, inside] = turns.add(numbers[number, index], place, segment, episode)
     last = {(number, index): row for row, (number, index, *_) in enumerate(found)}
     cut = tuple(
@@ -138,7 +147,13 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
     batch = Batch(
         mask=mask,
         lp_behaviour=behaviour,
-        rewards=torch.tensor([episode.reward for _, _, episode, _ in found], dtype=torch.float64),
+        rewards=torch.tensor(
+            [
+                episode.reward_of(stretch.segments[0].role) if split else episode.reward
+                for _, _, episode, stretch in found
+            ],
+            dtype=torch.float64,
+        ),
         metric=torch.tensor([episode.metric for _, _, episode, _ in found], dtype=torch.float64),
         group=torch.tensor([number for number, *_ in found]),
         episode=torch.tensor([numbers[number, index] for number, index, *_ in found]),
@@ -156,6 +171,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         tuple(stretch.answer for *_, stretch in found),
         tuple(episode.task for _, _, episode, _ in found),
         cut,
+        unscored,
     )
 
 

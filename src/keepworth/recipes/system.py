@@ -14,6 +14,7 @@ from keepworth.episodes.episode import UNSOUND, is_silent
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.objective.options import Objective
+from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
     Settings,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Model, Tokens
     from keepworth.learning.collect.memories import LivingMemory
+    from keepworth.learning.collect.sources import Demonstrations
     from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
@@ -81,6 +83,7 @@ class System:
         right: The calls of a task as they should be, for method = supervised.
         optional: Reward terms that may have nothing to say of an episode, which is then left out of their mean.
         unit: From a task's key to what is generalised over, where several test questions are of one such.
+        hooks: What the recipe changes in the training loop.
         ready: Raises for what the model cannot do, once it is loaded and before anything is measured.
         note: Under the tables.
         headline: Of the first table.
@@ -104,6 +107,7 @@ class System:
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
     optional: frozenset[str] = frozenset()
     unit: Callable[[str], str] | None = None
+    hooks: Hooks = NO_HOOKS
     ready: Callable[[InProcessModel, Progress], None] | None = None
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
@@ -113,7 +117,7 @@ class System:
         from keepworth.recipes.training import finish, train_role
 
         _require_memory(settings, self)
-        curriculum = curriculum_of(settings)
+        curriculum = self.hooks.curriculum(curriculum_of(settings), run.path)
         if is_supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
             curriculum = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * settings.group_size)
         remark = train_role(
@@ -131,6 +135,7 @@ class System:
             memory=self.memory,
             optional=self.optional,
             origin=origin,
+            hooks=self.hooks,
         )
         finish(run, make_tables(run, settings, self, remark))
 
@@ -275,7 +280,7 @@ def demonstrated(system: System, model: InProcessModel, task: Task, identity: st
             prompt_id="right",
             context=prompt,
             ids=ids,
-            logprobs=(0.0,) * len(ids),  # nothing was drawn
+            logprobs=(),  # nothing was drawn
             temperature=0.0,
             finish=FinishReason.STOP,
             spans=(VersionSpan(model.version, 0, len(ids)),),
@@ -296,6 +301,24 @@ def demonstrated(system: System, model: InProcessModel, task: Task, identity: st
         memory_snapshot="",
         policy_version=model.version,
     )
+
+
+def demonstrations(system: System, tasks: Sequence[Task], share: float, seed: int = 0) -> Demonstrations:
+    """A source of right answers to tasks (`System.right`), a group for each.
+
+    Args:
+        system: Knows what is right.
+        tasks: That are shown.
+        share: Of an update's groups.
+        seed: Of their order.
+    """
+    from keepworth.episodes import Group
+    from keepworth.learning.collect.sources import Demonstrations
+
+    def make(model: InProcessModel) -> list[Group]:
+        return [Group(task.key, "", (demonstrated(system, model, task, f"right/{task.key}"),)) for task in tasks]
+
+    return Demonstrations(make, share, seed=seed)
 
 
 def term_value(episode: Episode, name: str) -> float:

@@ -20,8 +20,10 @@ from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.memories import Remembering
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
+from keepworth.learning.collect.sources import Sourced
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
+from keepworth.learning.mixture import Mixture
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
@@ -38,6 +40,7 @@ from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, 
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, in_faster_type, settle_threads
+from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
     KEY,
     TrainingSettings,
@@ -89,6 +92,7 @@ def train_role(
     optional: frozenset[str] = frozenset(),
     origin: Origin | None = None,
     no_workers: str = "",
+    hooks: Hooks = NO_HOOKS,
 ) -> str:
     """Train a role as its settings say and keep its weights; called again on the same folder, it goes on where it was stopped.
 
@@ -108,6 +112,7 @@ def train_role(
         optional: Reward terms that may have nothing to say of an episode.
         origin: Where workers find the recipe.
         no_workers: Why the recipe runs no rollouts in workers; "" where it does.
+        hooks: Of the recipe; `curriculum` has those that are of it already.
 
     Returns:
         What a reader of its tables should know.
@@ -121,6 +126,7 @@ def train_role(
         refuse_workers(settings, no_workers)
     objective = with_budget(objective_of(settings, objective), length_budget)
     require_objective(objective, settings, settings.holds)
+    hooks.require(settings, objective)
     require_room(settings, row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
@@ -128,12 +134,14 @@ def train_role(
     with (
         engines_of(settings, settings.train, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
-        prepared(settings, objective, role, run, progress) as (model, learner),
+        prepared(settings, objective, role, run, progress, hooks) as (model, learner),
     ):
         episodes = make(model)
         plan = episodes.begin(learner)
         learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
         collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
+        if hooks.sources:
+            collector = Sourced(collector, hooks.sources, model)
         if memory is not None:
             collector = Remembering(collector, memory)
             if workers is not None:
@@ -185,7 +193,12 @@ def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) 
 
 @contextmanager
 def prepared(
-    config: TrainingSettings, objective: Objective, role: str, run: RunFolder, progress: Progress
+    config: TrainingSettings,
+    objective: Objective,
+    role: str,
+    run: RunFolder,
+    progress: Progress,
+    hooks: Hooks = NO_HOOKS,
 ) -> Iterator[tuple[InProcessModel, Learner]]:
     """A model with its trainable part, and the learner of `role`: with the others of its group, where there are several. Those
     end with the block, and so does their part of the cluster. Threads and type of number: see `settled_model`."""
@@ -203,6 +216,8 @@ def prepared(
         "teacher": teacher_of(config, run, role, progress) if objective.teacher is not None else None,
         "soft_values": {} if objective.needs_soft_values else None,
         "critic": critic_of(config, objective),
+        "roles": hooks.roles,
+        "mixture": hooks.mixture,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the learner says the same
@@ -211,7 +226,7 @@ def prepared(
         else:
             from keepworth.learning.learner_group import LeadingLearner
 
-            part = follower_of(config, objective, role, model)
+            part = follower_of(config, objective, role, model, hooks)
             learner = LeadingLearner(model, named, objective, count=config.learners, part=part, **made)
     try:
         yield model, learner
@@ -245,13 +260,24 @@ def critic_of(config: TrainingSettings, objective: Objective) -> CriticSettings 
 # Several learners: the first is the recipe's, the others are processes made of the same settings.
 
 
-def follower_of(config: TrainingSettings, objective: Objective, role: str, model: InProcessModel) -> WorkerPart:
+def follower_of(
+    config: TrainingSettings, objective: Objective, role: str, model: InProcessModel, hooks: Hooks
+) -> WorkerPart:
     settings = {name: getattr(config, name) for name in TrainingSettings.model_fields}
     made = {"settings": settings, "objective": objective, "role": role, "precision": model.precision}
+    made |= {"roles": hooks.roles, "mixture": hooks.mixture}
     return WorkerPart("keepworth.recipes.training:follower", made)
 
 
-def follower(settings: Mapping[str, Any], objective: Objective, role: str, precision: str, shares: Shares) -> Learner:
+def follower(
+    settings: Mapping[str, Any],
+    objective: Objective,
+    role: str,
+    precision: str,
+    roles: tuple[str, ...],
+    mixture: Mixture | None,
+    shares: Shares,
+) -> Learner:
     """A learner beside the first. settings: those of `TrainingSettings`, whatever the recipe has besides."""
     config = TrainingSettings.model_construct(**settings)
     model = loaded_model(config, SilentProgress(), precision)
@@ -264,6 +290,8 @@ def follower(settings: Mapping[str, Any], objective: Objective, role: str, preci
             optimisation_of(config),
             role,
             critic=critic_of(config, objective),
+            roles=roles,
+            mixture=mixture,
             shares=shares,
         )
 

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from keepworth.agents.agent import Agent
+from keepworth.agents.agent import Action, Agent, Caller
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step
 from keepworth.episodes.episode import (
     UNSOUND,
@@ -58,8 +58,34 @@ if TYPE_CHECKING:
 # trained on (`keepworth.learning.collect.pipeline.Pipeline`): each hands in a context of its own.
 
 
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """How one member of a group is played otherwise than the others.
+
+    Attributes:
+        name: Stands in the episode (`Episode.variation`).
+        see: What the agent sees in the place of an observation: with a hint, with noise, in another order.
+        prefix: Words that its first answer begins with: they are read, not drawn, so they carry no gradient.
+        temperature: Of its draws; None for the training's. The log-probabilities of others are taken anew by the learner.
+        strip: What is trained on has no trace of `see` and `prefix`: the same draws behind the prompts that the agent would
+            have written without them.
+    """
+
+    name: str
+    see: Callable[[Observation], Observation] = lambda observation: observation
+    prefix: str = ""
+    temperature: float | None = None
+    strip: bool = False
+
+
+def hint(text: str, name: str = "hint", strip: bool = True) -> Variation:
+    """A variation whose agent reads `text` before each observation, by default left out of what is trained on."""
+    return Variation(name, lambda seen: replace(seen, text=f"{text}\n{seen.text}"), strip=strip)
+
+
 class RolloutContext(Protocol):
-    """id: the episode's. group: index of its group. seed: for whatever else draws, such as an environment."""
+    """id: the episode's. group: index of its group. seed: for whatever else draws, such as an environment. member: position in
+    its group, None where the episode is measured. variation: that it is played with, where whoever asked for it says so."""
 
     @property
     def id(self) -> str: ...
@@ -69,6 +95,12 @@ class RolloutContext(Protocol):
 
     @property
     def seed(self) -> int: ...
+
+    @property
+    def member(self) -> int | None: ...
+
+    @property
+    def variation(self) -> Variation | None: ...
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
         """One sample; `params.seed` is not looked at: draws are seeded by whose call it is."""
@@ -182,6 +214,8 @@ class Measuring:
     number: int
     seed: int
     _shared: dict[str, asyncio.Future[Any]]
+    member: None = None
+    variation: None = None
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
         return await self.lockstep.sample(WaitingCall(self.number, self.group, prompt, params))
@@ -337,12 +371,14 @@ class Play:
 
     agent: is given the task and, where there is a memory, its own fork of it. live: in the place of both, for agents that
     remember in a memory which learns: an agent of the task, and what tells its memory of each step. The end is told by
-    whoever plays it, once all of a group have ended."""
+    whoever plays it, once all of a group have ended. vary: how a member of a group, by its position, is played otherwise; never
+    where the episode is measured."""
 
     environment: Callable[[Task], Environment]
     agent: Callable[[Task, Bank | None], Agent]
     memory: Callable[[Task], Bank] | None = None
     live: Callable[[Task, RolloutContext], tuple[Agent, Feedback]] | None = None
+    vary: Callable[[Task, int], Variation | None] | None = None
 
 
 def play(
@@ -375,23 +411,73 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
     async def rollout(task: Task, context: RolloutContext) -> Episode:
         bank, snapshot = await context.shared("memory", begin, task)
         environment, feedback = how.environment(task), None
+        varied = context.variation
+        if varied is None and how.vary is not None and context.member is not None:
+            varied = how.vary(task, context.member)
         if how.live is not None:
+            if varied is not None and varied.strip:
+                raise ValueError(
+                    "an agent that remembers in a memory which learns cannot be asked again without a hint"
+                )
             agent, feedback = how.live(task, context)
         else:
             agent = how.agent(task, None if bank is None else bank.fork())
-        return await _episode(
-            _Call(model, context, temperature),
+        caller = _Call(model, context, temperature, varied)
+        episode = await _episode(
+            caller,
             task,
             environment,
-            agent,
+            agent if varied is None else _Seeing(agent, varied, caller),
             replace(limits, max_turns=context.horizon(limits.max_turns)),
             seed=context.seed,
             identity=context.id,
             snapshot=snapshot,
             feedback=feedback,
         )
+        if varied is None:
+            return episode
+        if varied.strip:
+            other = how.agent(task, None if bank is None else bank.fork())
+            episode = replace(episode, segments=await _asked_plainly(other, caller))
+        return replace(episode, variation=varied.name)
 
     return rollout
+
+
+class _Seeing:
+    """An agent that sees what a variation makes of each observation."""
+
+    def __init__(self, agent: Agent, variation: Variation, caller: _Call) -> None:
+        self._agent, self._variation, self._caller = agent, variation, caller
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        self._caller.plain.append(observation)
+        return await self._agent.act(self._variation.see(observation), model)
+
+
+async def _asked_plainly(agent: Agent, caller: _Call) -> tuple[Segment, ...]:
+    """The draws of an episode behind the prompts that its agent writes where no variation comes between: a fresh agent sees the
+    observations as they were and is handed the samples that were drawn. Nobody has scored them behind these prompts."""
+    again = _Call(caller.model, _Redrawn(caller.samples), caller.temperature)
+    for observation in caller.plain:
+        again.state = observation.state
+        try:
+            await agent.act(observation, again)
+        except ContextOverflow:  # the episode ended here, in the middle of what the agent did
+            break
+    return tuple(replace(segment, logprobs=()) for segment in again.segments)
+
+
+@dataclass(slots=True)
+class _Redrawn:
+    """Gives samples that were drawn before, in their order."""
+
+    samples: list[Sample]
+
+    async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
+        if not self.samples:
+            raise ContextOverflow("there is no further sample")
+        return self.samples.pop(0)
 
 
 async def run_episode(
@@ -443,8 +529,11 @@ class NoModel:
 class _Call:
     """The `Caller` of one episode: samples through its context, and keeps each call as a segment."""
 
-    def __init__(self, model: Model, context: RolloutContext, temperature: float) -> None:
-        self._model, self._context, self._temperature = model, context, temperature
+    def __init__(self, model: Model, context: _Samples, temperature: float, variation: Variation | None = None) -> None:
+        self.model, self._context, self.temperature = model, context, temperature
+        self._variation = variation
+        self.plain: list[Observation] = []
+        self.samples: list[Sample] = []
         self.seconds = 0.0
         self.segments: list[Segment] = []
         self.state = ""
@@ -457,7 +546,7 @@ class _Call:
 
     @property
     def chat(self) -> ChatTemplate:
-        return self._model.chat
+        return self.model.chat
 
     async def call(
         self,
@@ -470,23 +559,31 @@ class _Call:
         stop: Sequence[str] = (),
         memory: str = "",
     ) -> Sample:
+        varied = self._variation
+        begins = () if varied is None or self.segments else tuple(self.encode_continuation(varied.prefix))
+        prompt = (*prompt, *begins)
         if len(prompt) + max_tokens > self.context_limit:
             raise ContextOverflow(
                 f"call {len(self.segments) + 1} has {len(prompt)} tokens and may grow by {max_tokens}, past the "
-                f"{self.context_limit} that {self._model.name} reads"
+                f"{self.context_limit} that {self.model.name} reads"
             )
         begun = time.perf_counter()
-        params = SamplingParams(max_tokens, temperature=self._temperature, stop_ids=frozenset(stop_ids))
+        own = None if varied is None else varied.temperature
+        params = SamplingParams(
+            max_tokens, temperature=self.temperature if own is None else own, stop_ids=frozenset(stop_ids)
+        )
         sample = ended_at(await self._context.sample(prompt, params), stop, self.decode)
         self.seconds += time.perf_counter() - begun
+        if varied is not None:
+            self.samples.append(sample)
         self.segments.append(
             Segment(
                 role=role,
                 prompt_id=prompt_id,
                 context=prompt,
                 ids=sample.ids,
-                logprobs=sample.logprobs,
-                temperature=self._temperature,
+                logprobs=sample.logprobs if own in (None, self.temperature) else (),
+                temperature=self.temperature,
                 finish=sample.finish,
                 spans=sample.spans,
                 text=self.decode(sample.ids),
@@ -495,10 +592,20 @@ class _Call:
                 state=self.state,
             )
         )
-        return sample
+        return sample if not begins else _begun_with(begins, sample)
 
     def remembers(self, memory: str) -> None:
         self.segments[-1] = replace(self.segments[-1], memory_after=memory)
+
+
+class _Samples(Protocol):
+    async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample: ...
+
+
+def _begun_with(begins: Tokens, sample: Sample) -> Sample:
+    """The whole answer as its agent reads it: what it was begun with, then what was drawn."""
+    shifted = tuple(replace(span, start=span.start + len(begins), end=span.end + len(begins)) for span in sample.spans)
+    return Sample((*begins, *sample.ids), (*((0.0,) * len(begins)), *sample.logprobs), sample.finish, shifted)
 
 
 def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:

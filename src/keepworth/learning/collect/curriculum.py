@@ -27,7 +27,7 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.groups import EpisodeContext, FinishedGroup
+    from keepworth.learning.collect.groups import EpisodeContext, FinishedGroup, GroupRollout, Regroup
     from keepworth.learning.collect.pipeline import Staleness
 
 T = TypeVar("T")
@@ -306,7 +306,8 @@ class Curriculum:
     """tasks_per_step: groups of a step. stages: see `Stage`. band: put tasks aside that are too hard or too easy.
     refill: how often other tasks are sampled in place of groups without a signal (dynamic sampling: DAPO, arXiv 2503.14476).
     branches: re-rolls of single calls. after_group is called with the step and each group that is to be trained on, and answers
-    with it, with another in its place, or with None to leave it out."""
+    with it, with another in its place, or with None to leave it out. regroup: makes of a group that has ended another one, and
+    may sample for it. group_rollout: makes all episodes of a group at once, in the place of one rollout for each."""
 
     tasks_per_step: int
     stages: tuple[Stage, ...] = ()
@@ -314,6 +315,8 @@ class Curriculum:
     refill: int = 0
     branches: Branches | None = None
     after_group: AfterGroup | None = None
+    regroup: Regroup | None = None
+    group_rollout: GroupRollout | None = None
 
     def __post_init__(self) -> None:
         if self.tasks_per_step < 1 or self.refill < 0:

@@ -33,10 +33,11 @@ from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.learning.collect.curriculum import draw_seed, position_of
 from keepworth.models.errors import ContextOverflow
 from keepworth.models.partial_sample import PartialSample
-from keepworth.rollouts.driver import OutOfTime, made, within
+from keepworth.rollouts.driver import OutOfTime, Variation, made, within
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.curriculum import Stage
+    from keepworth.models.inprocess import InProcessModel
 
 T = TypeVar("T")
 
@@ -160,6 +161,7 @@ class EpisodeContext:
     def __init__(self, sampler: DraftSampler, group: OpenGroup, member: int, terms: Terms, tries: int = 0) -> None:
         self.id = f"{group.index}/{member}"
         self.group, self.member, self.tries = group.index, member, tries
+        self.variation = group.variations.get(member)
         self.seed = int(np.random.SeedSequence((terms.run_seed, group.index, member, tries)).generate_state(1)[0])
         self._sampler, self._terms, self._companions = sampler, terms, group.companions
         self._calls = 0
@@ -234,6 +236,31 @@ class EpisodeContext:
 TrainedRollout = Callable[[Task, EpisodeContext], Awaitable[Episode]]
 """Runs one episode of a task: awaits the context for every model call and whatever else takes time."""
 
+GroupRollout = Callable[[Task, EpisodeContext, "InProcessModel"], Awaitable[Sequence[Episode]]]
+"""(task, context, the model that reads) -> all episodes of a group at once, such as the paths of a tree that it owns. What is
+drawn, the context draws; the episodes get their ids from the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What a `regroup` may do with a group that has ended.
+
+    Attributes:
+        index: Of the group, which is the same whenever it is sampled: to draw by.
+        play: Variations -> one further episode of the task for each, None for one that is played like the others. Those that
+            failed are left out.
+    """
+
+    index: int
+    play: Callable[[Sequence[Variation | None]], Awaitable[list[Episode]]]
+
+
+Regroup = Callable[[Task, Group, Again], Awaitable["Group | None"]]
+"""(task, the group, what may be done) -> the group that is trained on, or None to sample another one in its place.
+
+It may ask for further members, put in episodes of a pool, leave members out, or reward them anew. What it does has to depend on
+its arguments, and on what a `Source` holds, alone: then a run that is killed repeats it."""
+
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
@@ -246,7 +273,7 @@ async def run_rollout(rollout: TrainedRollout, task: Task, context: EpisodeConte
     """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
     try:
         episode = await within(rollout(task, context), seconds)
-        return _check(episode, task, context)
+        return _check(episode, task, context.id)
     except OutOfTime:
         return failed_episode(task, context.id, StopReason.TIMEOUT, f"{context.id} took longer than {seconds:g} s")
     except ContextOverflow as error:
@@ -275,26 +302,49 @@ async def run_member(
     group.end(member, episode)
 
 
+async def run_whole_group(
+    group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, terms: Terms, model: InProcessModel
+) -> None:
+    """Run a rollout that makes all episodes of a group: those that it returns are the group's members."""
+
+    async def make(task: Task, context: EpisodeContext) -> Episode:
+        episodes = list(await rollout(task, context, model))
+        if not episodes:
+            raise CallFailed(f"The rollout of group {group.index} returned no episode.")
+        members[:] = [
+            _check(replace(episode, id=f"{group.index}/{number}"), task, f"{group.index}/{number}")
+            for number, episode in enumerate(episodes)
+        ]
+        return members[0]
+
+    members: list[Episode] = []
+    first = await run_rollout(make, group.task, EpisodeContext(sampler, group, 0, terms), terms.episode_seconds)
+    for member, episode in enumerate(members[1:] if members else [], start=1):
+        group.done[member] = episode
+    group.size = max(1, len(members))
+    group.end(0, first)
+
+
 def has_failed(episode: Episode) -> bool:
     """Whether there is nothing to train on, or an ending that says nothing about the policy."""
     return not episode.segments or episode.stop in UNSOUND
 
 
-def _check(episode: object, task: Task, context: EpisodeContext) -> Episode:
+def _check(episode: object, task: Task, id: str) -> Episode:
     """The episode with its rewards as plain floats. Raises CallFailed where it is not what a rollout has to return."""
     if not isinstance(episode, Episode):
-        raise CallFailed(f"The rollout of episode {context.id} returned {type(episode).__name__}, not an Episode.")
-    if (episode.id, episode.task) != (context.id, task.key):
+        raise CallFailed(f"The rollout of episode {id} returned {type(episode).__name__}, not an Episode.")
+    if (episode.id, episode.task) != (id, task.key):
         raise CallFailed(
-            f"The rollout of episode {context.id!r} of task {task.key!r} returned one called {episode.id!r} "
+            f"The rollout of episode {id!r} of task {task.key!r} returned one called {episode.id!r} "
             f"of task {episode.task!r}."
         )
     if not episode.segments and not episode.errors:
-        raise CallFailed(f"The rollout of episode {context.id} returned an episode without a model call.")
+        raise CallFailed(f"The rollout of episode {id} returned an episode without a model call.")
     try:
         return replace(episode, rewards=checked_terms(episode.rewards))
     except ValueError as error:
-        raise BadReward(f"The rollout of episode {context.id} gave {error}.") from None
+        raise BadReward(f"The rollout of episode {id} gave {error}.") from None
 
 
 def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
@@ -357,7 +407,7 @@ class Rerolls:
 @dataclass(slots=True)
 class OpenGroup:
     """A group while it is sampled. born: the version of the weights at its start. waiting_elsewhere: members that are done
-    in a worker, or wait for the others there."""
+    in a worker, or wait for the others there. variations: of members that a `regroup` asked for."""
 
     index: int
     born: int
@@ -366,6 +416,7 @@ class OpenGroup:
     done: dict[int, Episode] = field(default_factory=dict)
     rerolls: Rerolls | None = None
     waiting_elsewhere: int = 0
+    variations: dict[int, Variation | None] = field(default_factory=dict)
     changed: Callable[[], None] = lambda: None
     companions: Companions = field(init=False, compare=False)
 
@@ -385,6 +436,13 @@ class OpenGroup:
         """Members that are not done."""
         first = 0 if self.rerolls is None else self.rerolls.members
         return [member for member in range(first, self.size) if member not in self.done]
+
+    def add(self, variations: Sequence[Variation | None]) -> list[int]:
+        """Further members, one for each variation; their positions."""
+        members = list(range(self.size, self.size + len(variations)))
+        self.variations.update(zip(members, variations, strict=True))
+        self.size += len(variations)
+        return members
 
     def branch(self, trunk: Group, calls: Sequence[int], size: int) -> OpenGroup:
         """The group as it goes on: with its own members behind it, and the re-rolls before it."""

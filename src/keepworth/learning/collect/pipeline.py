@@ -18,7 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
@@ -27,20 +27,25 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Receipt
 from keepworth.learning.collect.curriculum import AdmissionError, AppliedCurriculum, Curriculum, GroupOrder
 from keepworth.learning.collect.groups import (
+    Again,
     EpisodeContext,
     FinishedGroup,
     OpenGroup,
+    Regroup,
     Terms,
     finished_from_json,
     finished_to_json,
+    has_failed,
     reason_of,
     run_member,
+    run_whole_group,
 )
 from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler, Samples
 from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run_folder import Checkpoint, RunFolder, read_json, reading, write_json
 from keepworth.learning.trainer import Collected
+from keepworth.rollouts.driver import Variation
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
@@ -362,8 +367,8 @@ class Pipeline:
         self._collecting = True
         self.sampler.wake()
         while True:
-            self._loop.require_alive()
             await self._settle()
+            self._loop.require_alive()
             indices = self._choose()
             if indices is not None:
                 break
@@ -433,7 +438,8 @@ class Pipeline:
             self._begin_group(self._group(*self._curriculum.admit(self._group_order.take(), self._step + 1)))
 
     def _group(self, index: int, task: Task) -> OpenGroup:
-        return OpenGroup(index, self.sampler.version, task, self.settings.group_size)
+        alone = self._curriculum.curriculum.group_rollout is not None
+        return OpenGroup(index, self.sampler.version, task, 1 if alone else self.settings.group_size)
 
     def _begin_group(self, group: OpenGroup) -> None:
         self._open[group.index] = group
@@ -449,20 +455,52 @@ class Pipeline:
             self.settings.retries,
             self._curriculum.stage(group.index)[1],
         )
+        plan = self._curriculum.curriculum
         if self._workers is not None:
             version = self._learner.model.version
             await self._workers.run_group(group, terms, version, self.sampler, self._note_failed)
+        elif plan.group_rollout is not None:
+            await run_whole_group(group, plan.group_rollout, self.sampler, terms, self._learner.model)
         else:
             await asyncio.gather(*(self._run_member(group, member, terms) for member in group.missing()))
-        del self._open[group.index]
         if group.rerolls is None:
-            self._end_members(group)
+            whole, left_out = group.outcome()
+            ended = None
+            if len(whole) >= (1 if plan.group_rollout is not None else self.settings.enough):
+                ended = Group(group.task.key, whole[0].memory_snapshot, whole)
+                if plan.regroup is not None:
+                    ended = await self._regrouped(group, ended, plan.regroup, terms)
+            del self._open[group.index]
+            self._end_members(group, ended, left_out)
         else:
+            del self._open[group.index]
             groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
             self._failed += left_out
             again = tuple(self._curriculum.weigh(group.index, rerolls) for rerolls in groups)
             self._waiting[group.index] = FinishedGroup(group.index, group.born, group.rerolls.trunk, again)
         self._loop.changed.set()
+
+    async def _regrouped(self, group: OpenGroup, ended: Group, regroup: Regroup, terms: Terms) -> Group | None:
+        """What a recipe makes of a group that has ended; further members are sampled as the first ones were."""
+
+        async def play(variations: Sequence[Variation | None]) -> list[Episode]:
+            members = group.add(variations)
+            await asyncio.gather(*(self._run_member(group, member, terms) for member in members))
+            episodes = [group.done[member] for member in members]
+            self._failed += [episode for episode in episodes if has_failed(episode)]
+            return [
+                replace(episode, memory_snapshot=ended.memory_snapshot)
+                for episode in episodes
+                if not has_failed(episode)
+            ]
+
+        made = await regroup(group.task, ended, Again(group.index, play))
+        if made is not None and not (isinstance(made, Group) and made.task == group.task.key and made.episodes):
+            raise KeepworthError(
+                f"regroup made {made!r:.80} of the group {group.index} of task {group.task.key!r}.",
+                "Let it return a Group of the same task with at least one episode, or None to sample another one.",
+            )
+        return made
 
     async def _run_member(self, group: OpenGroup, member: int, terms: Terms) -> None:
         rerolls, branches = group.rerolls, self._curriculum.branches
@@ -478,11 +516,10 @@ class Pipeline:
         self._failed.append(episode)
         self._counts["retried"] += 1
 
-    def _end_members(self, group: OpenGroup) -> None:
-        """Keep what is whole of it; a group that comes to nothing makes room for exactly one other."""
-        whole, left_out = group.outcome()
+    def _end_members(self, group: OpenGroup, ended: Group | None, left_out: list[Episode]) -> None:
+        """Keep what is whole of it; a group that comes to nothing (None) makes room for exactly one other."""
         self._failed += left_out
-        if len(whole) < self.settings.enough:
+        if ended is None:
             self._counts["failed_groups"] += 1
             self._failures += 1
             if self._failures >= self.settings.patience:
@@ -493,7 +530,7 @@ class Pipeline:
             self._start_instead_of(group.index)
             return
         self._failures = 0
-        ended = self._curriculum.weigh(group.index, Group(group.task.key, whole[0].memory_snapshot, whole))
+        ended = self._curriculum.weigh(group.index, ended)
         if self._curriculum.replaces(group.index, ended, self._step + 1):
             self._counts["rejected_groups"] += 1
             self._start_instead_of(group.index)

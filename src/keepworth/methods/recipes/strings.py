@@ -81,21 +81,32 @@ class Config(Settings):
         return self
 
 
+def head() -> str:
+    """What stands before every question: the worked example."""
+    from keepworth.methods.recipes._strings import steps, written
+
+    return f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"
+
+
+def asked(task: Task) -> str:
+    """A question as the model reads it."""
+    return f"{head()}{task.input} ="
+
+
 def system(config: Config) -> System:
     from keepworth.agents.agent import Completer
     from keepworth.environments.question import Question
     from keepworth.learning.collect.curriculum import drawn_task, position_of
-    from keepworth.methods.recipes._strings import composition_of, steps, string_tasks, worked_out, written
+    from keepworth.methods.recipes._strings import composition_of, string_tasks, worked_out
     from keepworth.rollouts.driver import Limits, Play
 
     depth, trained_depth = config.depth, config.depth + config.deeper
-    head = f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"
-    completer = Completer(head, after=" =", max_tokens=config.max_tokens)
+    completer = Completer(head(), after=" =", max_tokens=config.max_tokens)
 
     def hinted(task: Task, memory: Bank | None) -> Completer:
         solution = worked_out(task).split(", ")
         shown = "".join(f" {step}," for step in solution[: int(task.tags.get("hint", "0"))])
-        return Completer(head, after=f" ={shown}", max_tokens=config.max_tokens)
+        return Completer(head(), after=f" ={shown}", max_tokens=config.max_tokens)
 
     def order(group: int) -> Task:
         """The task of a group, at first with all steps but the last, then with fewer."""

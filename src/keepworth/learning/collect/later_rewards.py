@@ -1,0 +1,149 @@
+"""Rewards that come after the episode: a judge, a rubric, an encoder or a frozen reader says what a group's episodes are worth.
+
+A `LaterReward` sees a whole group at once and asks services. A service answers texts and is remembered by (its version, the
+text): the same question is asked once in a run, and a run that is continued gets the answers that it had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from keepworth.environments.environment import in_thread
+from keepworth.episodes.episode import Episode, Group, RewardTerm, Task, checked_terms
+from keepworth.episodes.errors import KeepworthError, require_known
+
+Answerer = Callable[[Sequence[str]], Sequence[Any] | Awaitable[Sequence[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What answers texts, many at once, such as a judge or an encoder.
+
+    Attributes:
+        version: Names the model and its prompt; it stands beside each reward, and another version asks anew.
+        answer: Texts -> one JSON value for each; it may be asynchronous, else it runs in a thread.
+    """
+
+    version: str
+    answer: Answerer
+
+
+class Services:
+    """Services by name, with their answers kept in a file. asked: how many texts were really answered."""
+
+    def __init__(self, services: Mapping[str, Service], file: Path | None = None) -> None:
+        self._services, self._file = dict(services), file
+        self._known: dict[str, Any] = {}
+        self.asked = 0
+        if file is not None and file.exists():
+            whole, newline, _ = file.read_text(encoding="utf-8").rpartition("\n")
+            file.write_text(whole + newline, encoding="utf-8")  # without a line that a kill cut off
+            self._known = {record["key"]: record["answer"] for record in map(json.loads, whole.splitlines())}
+
+    def version(self, name: str) -> str:
+        """The version of a service. Raises UnknownName."""
+        require_known("service", name, self._services)
+        return self._services[name].version
+
+    async def ask(self, name: str, texts: Sequence[str]) -> list[Any]:
+        """One answer for each text. Raises UnknownName, and KeepworthError where the service gives another number of them."""
+        version = self.version(name)
+        keys = [hashlib.sha256(f"{name}\x1f{version}\x1f{text}".encode()).hexdigest() for text in texts]
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+        if new:
+            function = self._services[name].answer
+            asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+            given = function(list(new.values())) if asynchronous else in_thread(function, list(new.values()))
+            answers = await given  # type: ignore[misc]
+            if len(answers) != len(new):
+                raise KeepworthError(
+                    f"The service {name!r} gave {len(answers)} answers to {len(new)} texts.", "Let it answer each."
+                )
+            self.asked += len(new)
+            self._keep(dict(zip(new, answers, strict=True)))
+        return [self._known[key] for key in keys]
+
+    def _keep(self, answers: Mapping[str, Any]) -> None:
+        self._known |= answers
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps({"key": key, "answer": answer}) + "\n" for key, answer in answers.items())
+
+
+Score = Callable[[Task, Sequence[Episode], Services], Awaitable[Sequence[float | None]]]
+"""(task, the episodes of its group, services) -> a number for each episode; None where it has nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaterReward:
+    """A reward term of every episode of a group, computed once all of them have ended.
+
+    Attributes:
+        name: Of the term.
+        score: What it is worth.
+        weight: Of the term.
+        combine: "sum" adds it. "gate" adds it with weight 0 and lets the other terms count only where it is at least
+            `threshold`. "condition" lets it count only where the term `given` is at least `threshold`.
+        threshold: Of a gate or a condition.
+        given: The term that a condition reads.
+        service: Whose version stands beside the term.
+        shaping: See `RewardTerm`.
+    """
+
+    name: str
+    score: Score
+    weight: float = 1.0
+    combine: Literal["sum", "gate", "condition"] = "sum"
+    threshold: float = 0.5
+    given: str = ""
+    service: str = ""
+    shaping: bool = False
+
+    def __post_init__(self) -> None:
+        require_known("combination", self.combine, ("sum", "gate", "condition"))
+        if (self.combine == "condition") != bool(self.given):
+            raise KeepworthError(
+                f"The reward {self.name!r} with combine = {self.combine!r} and given = {self.given!r} says two things.",
+                "Name the term that a condition reads, and none otherwise.",
+            )
+
+
+async def rewarded(task: Task, group: Group, later: Sequence[LaterReward], services: Services) -> Group:
+    """The group with the later terms of each episode, in their order.
+
+    Raises KeepworthError where a score gives another number of values than there are episodes, or no finite number."""
+    for reward in later:
+        values = await reward.score(task, group.episodes, services)
+        if len(values) != len(group.episodes):
+            raise KeepworthError(
+                f"The reward {reward.name!r} gave {len(values)} values to {len(group.episodes)} episodes.",
+                "Let it give one for each, None where it has nothing to say.",
+            )
+        scorer = services.version(reward.service) if reward.service else ""
+        episodes = [
+            episode if value is None else replace(episode, rewards=_combined(reward, episode, float(value), scorer))
+            for episode, value in zip(group.episodes, values, strict=True)
+        ]
+        group = replace(group, episodes=tuple(episodes))
+    return group
+
+
+def _combined(reward: LaterReward, episode: Episode, value: float, scorer: str) -> tuple[RewardTerm, ...]:
+    terms, weight = episode.rewards, reward.weight
+    if reward.combine == "gate":
+        weight = 0.0
+        if value < reward.threshold:
+            terms = tuple(replace(term, weight=0.0) for term in terms)
+    elif reward.combine == "condition":
+        reached = sum(term.value for term in terms if term.name == reward.given)
+        weight = reward.weight if reached >= reward.threshold else 0.0
+    try:
+        return checked_terms((*terms, RewardTerm(reward.name, value, weight, scorer=scorer, shaping=reward.shaping)))
+    except ValueError as error:
+        raise KeepworthError(f"Episode {episode.id} got {error}.", "Let the score give finite numbers.") from None

@@ -1,0 +1,236 @@
+"""Sources: what an update trains on besides the groups that were sampled for it.
+
+Replay of one's own successes, demonstrations, what another run solved: each is a `Source` with a share of the update's groups.
+A source is told of the groups of every update once it has been made, so that what it holds depends on finished steps alone,
+and it is in every checkpoint: a run that is killed repeats exactly what it would have taken.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.run_folder import Checkpoint, read_json, reading, write_json
+from keepworth.learning.trainer import Collected, Collector
+
+if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
+
+STATE = "sources.json"
+
+
+class Source(Protocol):
+    """name: its episodes' `origin`. share: of an update's groups that come from it, below 1."""
+
+    name: str
+    share: float
+
+    def prepare(self, model: InProcessModel) -> None:
+        """Called once, when the model is loaded. Raises KeepworthError where nothing can ever come from it."""
+
+    def take(self, step: int, count: int) -> list[Group]:
+        """At most `count` groups for the update `step` (from 0): a function of the step and of what `keep` was told."""
+
+    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        """The update `step` has been made of these sampled groups. Returns metrics."""
+
+    def state(self) -> Any:
+        """What a checkpoint keeps of it, as JSON."""
+
+    def load(self, state: Any) -> None:
+        """Go on from what `state` gave."""
+
+
+class Demonstrations:
+    """Groups that never change, each in turn, every pass in another seeded order.
+
+    Args:
+        groups: Makes them for the model that is trained.
+        share: Of an update's groups.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self,
+        groups: Callable[[InProcessModel], Sequence[Group]],
+        share: float,
+        name: str = "demonstrations",
+        seed: int = 0,
+    ) -> None:
+        self.name, self.share = name, require_share(name, share)
+        self._make, self._seed = groups, seed
+        self._groups: list[Group] = []
+
+    def prepare(self, model: InProcessModel) -> None:
+        self._groups = [labelled(group, self.name) for group in self._make(model)]
+        if not self._groups:
+            raise KeepworthError(f"The source {self.name!r} is empty.", "Give it at least one group, or leave it out.")
+
+    def take(self, step: int, count: int) -> list[Group]:
+        from keepworth.learning.collect.curriculum import batch
+
+        return batch(self._groups, count, step, f"{self._seed}/{self.name}") if count else []
+
+    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        return {}
+
+    def state(self) -> None:
+        return None
+
+    def load(self, state: Any) -> None:
+        """There is nothing that changes."""
+
+
+class SuccessPool:
+    """Episodes that succeeded, a few of each task: one's own replay, and what a `regroup` fills a failed group from.
+
+    Args:
+        share: Of an update's groups that are replayed from it; 0 where only a `regroup` reads it.
+        above: An episode has succeeded whose score (`Episode.metric`) is above this.
+        per_task: Successes that are kept of a task, the newest.
+        expires: Updates after which a success is forgotten, because the policy has moved away from it.
+        seed: Of what is taken.
+    """
+
+    def __init__(
+        self,
+        share: float = 0.0,
+        *,
+        above: float = 0.5,
+        per_task: int = 4,
+        expires: int = 100,
+        name: str = "successes",
+        seed: int = 0,
+    ) -> None:
+        self.name, self.share = name, require_share(name, share)
+        self._above, self._per_task, self._expires, self._seed = above, per_task, expires, seed
+        self._kept: dict[str, list[tuple[int, Episode]]] = {}
+
+    def prepare(self, model: InProcessModel) -> None:
+        """It fills as the run goes."""
+
+    def success(self, task: str, key: object) -> Episode | None:
+        """One of the task's successes, drawn by the seed and `key`; None without any."""
+        kept = self._kept.get(task, [])
+        if not kept:
+            return None
+        return random.Random(f"{self._seed}/{key}").choice(kept)[1]
+
+    def take(self, step: int, count: int) -> list[Group]:
+        tasks = sorted(self._kept)
+        chosen = random.Random(f"{self._seed}/{step}").sample(tasks, min(count, len(tasks)))
+        groups = []
+        for task in chosen:
+            episodes = tuple(episode for _, episode in self._kept[task])
+            first = episodes[0].memory_snapshot
+            groups.append(Group(task, first, tuple(replace(episode, memory_snapshot=first) for episode in episodes)))
+        return groups
+
+    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        for group in groups:
+            for episode in group.episodes:
+                if episode.metric > self._above and episode.stop not in UNSOUND and not episode.origin:
+                    kept = self._kept.setdefault(group.task, [])
+                    kept.append((step, replace(episode, origin=self.name)))
+                    del kept[: -self._per_task]
+        for task in list(self._kept):
+            fresh = [(born, episode) for born, episode in self._kept[task] if step - born < self._expires]
+            if fresh:
+                self._kept[task] = fresh
+            else:
+                del self._kept[task]
+        return {f"sources/{self.name}": float(sum(map(len, self._kept.values())))}
+
+    def state(self) -> Any:
+        return {task: [[born, episode_to_json(episode)] for born, episode in kept] for task, kept in self._kept.items()}
+
+    def load(self, state: Any) -> None:
+        self._kept = {
+            task: [(int(born), episode_from_json(record)) for born, record in kept] for task, kept in state.items()
+        }
+
+
+def require_share(name: str, share: float) -> float:
+    """The share. Raises KeepworthError where it is none below 1."""
+    if not 0 <= share < 1:
+        raise KeepworthError(
+            f"The source {name!r} has a share of {share:g} of an update's groups.",
+            "Set it to 0 or more, and below 1: at least one group is sampled.",
+        )
+    return share
+
+
+def labelled(group: Group, name: str) -> Group:
+    """The group, its episodes with this origin."""
+    return replace(group, episodes=tuple(replace(episode, origin=name) for episode in group.episodes))
+
+
+class Sourced:
+    """Another collector, whose updates train on groups of sources besides those that were sampled."""
+
+    def __init__(self, inner: Collector, sources: Sequence[Source], model: InProcessModel) -> None:
+        self._inner, self._sources = inner, tuple(sources)
+        self._sampled: list[Group] = []
+        self._step = 0
+        require_sources(self._sources)
+        for source in self._sources:
+            source.prepare(model)
+
+    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
+        if checkpoint is not None:
+            with reading(checkpoint.path / STATE, checkpoint):
+                state = read_json(
+                    checkpoint.path / STATE, f"Delete {checkpoint.path}: the run continues from the one before."
+                )
+                for source in self._sources:
+                    source.load(state[source.name])
+        self._inner.begin(checkpoint, first, done)
+
+    def collect(self, step: int) -> Collected:
+        collected = self._inner.collect(step)
+        self._sampled, self._step = collected.groups, step
+        sampled, metrics = len(collected.groups), dict(collected.metrics)
+        free = 1 - sum(source.share for source in self._sources)
+        groups = list(collected.groups)
+        for source in self._sources:
+            wanted = sampled * source.share / free
+            # Over many steps the counts add up to the share: what is left of one step's fraction is counted in the next.
+            count = int(wanted * (step + 1) + 1e-9) - int(wanted * step + 1e-9)
+            taken = source.take(step, count)
+            metrics[f"sources/{source.name}_groups"] = float(len(taken))
+            groups += taken
+        return replace(collected, groups=groups, metrics=metrics)
+
+    def publish(self) -> dict[str, float]:
+        measured: dict[str, float] = {}
+        for source in self._sources:
+            measured |= source.keep(self._sampled, self._step)
+        self._sampled = []
+        return {**measured, **self._inner.publish()}
+
+    def save(self, folder: Path, step: int) -> None:
+        state: Mapping[str, Any] = {source.name: source.state() for source in self._sources}
+        write_json(folder / STATE, state)
+        self._inner.save(folder, step)
+
+    def evaluate(self, step: int) -> None:
+        self._inner.evaluate(step)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def require_sources(sources: Sequence[Source]) -> None:
+    """Raises KeepworthError where two sources have one name, or nothing would be left to sample."""
+    names = [source.name for source in sources]
+    if len(set(names)) < len(names):
+        raise KeepworthError(f"Two sources are called {max(names, key=names.count)!r}.", "Give each its own name.")
+    if sum(source.share for source in sources) >= 1:
+        raise KeepworthError(
+            "The shares of the sources add up to 1 or more.", "Leave room for groups that are sampled."
+        )

@@ -1,0 +1,267 @@
+"""Losses beside the policy's: imitation of one source of episodes, and preferences within groups, each with a schedule.
+
+An update minimises  policy * L_policy + sum over the others of weight * L,  in one optimiser step. What imitation learns from
+comes from a `Source` (`keepworth.learning.collect.sources`), and the policy's loss leaves those episodes out.
+Sources: DataMind, arXiv 2509.25084 (loss = (1 - mu) policy + mu supervised, mu falling); DPO, arXiv 2305.18290, equation 7.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from keepworth.learning.objective.options import ObjectiveError, require_range
+
+if TYPE_CHECKING:
+    import torch
+
+    from keepworth.episodes.episode import Episode, Group, Segment
+    from keepworth.episodes.model import Tokens
+    from keepworth.learning.passes import PassRoom
+    from keepworth.learning.shares import Shares
+    from keepworth.models.inprocess import InProcessModel
+
+TokenWeight = Literal["one", "probability", "unsure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Falling:
+    """A weight that rises linearly to `peak` over `warmup` updates, then falls to `valley` along half a cosine over `decay`."""
+
+    peak: float
+    valley: float = 0.0
+    warmup: int = 0
+    decay: int = 1
+
+    def __post_init__(self) -> None:
+        for name, interval in (
+            ("peak", "[0, inf)"),
+            ("valley", "[0, inf)"),
+            ("warmup", "[0, inf)"),
+            ("decay", "[1, inf)"),
+        ):
+            require_range(name, getattr(self, name), interval)
+
+    def at(self, step: int) -> float:
+        """The weight of update `step` (from 0)."""
+        if step < self.warmup:
+            return self.peak * (step + 1) / self.warmup
+        done = min(1.0, (step - self.warmup) / self.decay)
+        return self.valley + (self.peak - self.valley) * (1 + math.cos(math.pi * done)) / 2
+
+
+Weight = float | Falling
+
+
+def weight_at(weight: Weight, step: int) -> float:
+    """The weight of update `step` (from 0)."""
+    return weight.at(step) if isinstance(weight, Falling) else weight
+
+
+@dataclass(frozen=True, slots=True)
+class Imitation:
+    """Cross-entropy of the drawn tokens of a source's episodes, averaged over them.
+
+    Attributes:
+        source: The `Source` by its name, such as "demonstrations".
+        weight: Of the loss.
+        tokens: What a token counts, without a gradient: "one", its "probability" p, or "unsure", p (1 - p), which plays down
+            what is sure already and what is hopeless.
+    """
+
+    source: str
+    weight: Weight
+    tokens: TokenWeight = "one"
+
+    def __post_init__(self) -> None:
+        if self.tokens not in get_args(TokenWeight):
+            raise ObjectiveError(f"tokens = {self.tokens!r} is unknown.", f"Known: {', '.join(get_args(TokenWeight))}.")
+
+    def loss(self, lp: torch.Tensor, total: int) -> torch.Tensor:
+        """The part of the loss of some tokens. lp [N]: their log-probabilities; total: tokens of the whole update."""
+        probability = lp.detach().exp()
+        weights = {
+            "one": probability.new_ones(()),
+            "probability": probability,
+            "unsure": probability * (1 - probability),
+        }
+        return -(weights[self.tokens] * lp).sum() / total
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """-log sigmoid(beta ((lp+ - ref+) - (lp- - ref-))), averaged over pairs: the best and the worst episode of each group.
+
+    A group whose rewards are all equal gives no pair. The reference is the policy that drew the episodes."""
+
+    weight: Weight
+    beta: float = 0.1
+
+    def __post_init__(self) -> None:
+        require_range("beta", self.beta, "(0, inf)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """The losses of an update.
+
+    Attributes:
+        losses: Those beside the policy's.
+        policy: The weight of the policy's; None is what the others leave of 1.
+    """
+
+    losses: tuple[Imitation | Preference, ...]
+    policy: Weight | None = None
+
+    def __post_init__(self) -> None:
+        if not self.losses:
+            raise ObjectiveError("A mixture without losses is the policy's loss alone.", "Leave it out.")
+        peaks = [loss.weight.peak if isinstance(loss.weight, Falling) else loss.weight for loss in self.losses]
+        if min(peaks) < 0 or (self.policy is None and sum(peaks) > 1):
+            raise ObjectiveError(
+                f"Weights of {', '.join(f'{peak:g}' for peak in peaks)} leave the policy's loss less than nothing.",
+                "Let them add up to 1 at most, or say the weight of the policy's loss (policy=).",
+            )
+
+    @property
+    def imitated(self) -> frozenset[str]:
+        """The sources whose episodes are imitated, and left out of the policy's loss."""
+        return frozenset(loss.source for loss in self.losses if isinstance(loss, Imitation))
+
+    def policy_weight(self, step: int) -> float:
+        """Of the policy's loss in update `step` (from 0)."""
+        if self.policy is not None:
+            return weight_at(self.policy, step)
+        return 1.0 - sum(weight_at(loss.weight, step) for loss in self.losses)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLoss:
+    """A loss of one optimiser step beside the policy's, and the rows that it reads.
+
+    Attributes:
+        name: Under which its value is logged.
+        loss: Imitation or Preference.
+        weight: In this step.
+        contexts: Of the rows, the ids before their first token.
+        answers: Of the rows, the ids that are learned.
+        pairs: Of a preference: rows of the better episode, rows of the worse one, and how much likelier the first was, in nats,
+            under the policy that drew them.
+        temperature: At which log-probabilities are taken.
+    """
+
+    name: str
+    loss: Imitation | Preference
+    weight: float
+    contexts: tuple[Tokens, ...]
+    answers: tuple[Tokens, ...]
+    pairs: tuple[tuple[tuple[int, ...], tuple[int, ...], float], ...] = ()
+    temperature: float = 1.0
+
+    def backward(self, model: InProcessModel, room: PassRoom, shares: Shares) -> float:
+        """Add the gradient of the weighted loss to the weights; returns the loss without its weight."""
+        import torch
+
+        from keepworth.learning.passes import by_context, micro_batches, training_passes
+        from keepworth.models.attention import tree
+
+        def scores(rows: Sequence[int]) -> dict[int, torch.Tensor]:
+            """The log-probabilities of each row's answer."""
+            shared = by_context(self.contexts, rows)
+            branches = [[self.answers[row] for row in members] for members in shared.values()]
+            lp, _ = model.tree_scores(tree(list(shared), branches), self.temperature)
+            order = [row for members in shared.values() for row in members]
+            return dict(zip(order, torch.split(lp, [len(self.answers[row]) for row in order]), strict=True))
+
+        rows = range(len(self.contexts))
+        parts = micro_batches(self.contexts, self.answers, rows, room, shares.count)
+        if isinstance(self.loss, Imitation):
+            total = sum(map(len, self.answers))
+            values = {}
+            for number, part in training_passes(model.network, self.contexts, self.answers, parts, shares):
+                scalar = self.loss.loss(torch.cat(list(scores(part.rows).values())), total)
+                (self.weight * scalar).backward()  # type: ignore[no-untyped-call]
+                values[number] = float(scalar.detach())
+            return sum(shares.gathered(values))
+        # The loss couples the rows of a pair: its derivative in each row's sum first, then that of the weights, part by part.
+        with torch.no_grad():
+            sums = {row: float(lp.sum()) for part in parts for row, lp in scores(part.rows).items()}
+        value, slopes = self._preferred(sums)
+        for _, part in training_passes(model.network, self.contexts, self.answers, parts, shares):
+            scalar = torch.stack([slopes[row] * lp.sum() for row, lp in scores(part.rows).items()]).sum()
+            (self.weight * scalar).backward()  # type: ignore[no-untyped-call]
+        return value
+
+    def _preferred(self, sums: Mapping[int, float]) -> tuple[float, dict[int, float]]:
+        """The loss of a preference, and its derivative in the sum of each row's log-probabilities."""
+        assert isinstance(self.loss, Preference)
+        beta, value, slopes = self.loss.beta, 0.0, dict.fromkeys(sums, 0.0)
+        for better, worse, drawn in self.pairs:
+            margin = beta * (sum(sums[row] for row in better) - sum(sums[row] for row in worse) - drawn)
+            value += math.log1p(math.exp(-abs(margin))) + max(0.0, -margin)
+            slope = -beta / (1 + math.exp(min(margin, 700.0)))
+            for row in better:
+                slopes[row] += slope / len(self.pairs)
+            for row in worse:
+                slopes[row] -= slope / len(self.pairs)
+        return value / len(self.pairs), slopes
+
+
+def other_losses(
+    mixture: Mixture, groups: Sequence[Group], roles: Sequence[str], step: int, temperature: float
+) -> list[OtherLoss]:
+    """The losses of a step beside the policy's, but those of weight 0 and those without anything to learn from.
+
+    Args:
+        mixture: What they are.
+        groups: Of the update, those of sources among them.
+        roles: Whose calls are learned.
+        step: The update, from 0.
+        temperature: At which the update's episodes were drawn.
+    """
+    made = []
+    for loss in mixture.losses:
+        weight = weight_at(loss.weight, step)
+        if not weight:
+            continue
+        if isinstance(loss, Imitation):
+            episodes = [e for group in groups for e in group.episodes if e.origin == loss.source]
+            calls = [call for episode in episodes for call in calls_of(episode, roles)]
+            if calls:
+                rows = tuple(call.context for call in calls), tuple(call.ids for call in calls)
+                made.append(OtherLoss(f"loss/{loss.source}", loss, weight, *rows))
+            continue
+        contexts: list[Tokens] = []
+        answers: list[Tokens] = []
+        pairs = []
+        for better, worse in pairs_of([group for group in groups if not group.episodes[0].origin], roles):
+            numbers = []
+            for calls in (better, worse):
+                numbers.append(tuple(range(len(contexts), len(contexts) + len(calls))))
+                contexts += [call.context for call in calls]
+                answers += [call.ids for call in calls]
+            drawn = [math.fsum(lp for call in calls for lp in call.logprobs) for calls in (better, worse)]
+            pairs.append((numbers[0], numbers[1], drawn[0] - drawn[1]))
+        if pairs:
+            rows = tuple(contexts), tuple(answers)
+            made.append(OtherLoss("loss/preference", loss, weight, *rows, tuple(pairs), temperature))
+    return made
+
+
+def calls_of(episode: Episode, roles: Sequence[str]) -> list[Segment]:
+    """The calls of an episode that are learned."""
+    return [segment for segment in episode.segments if segment.role in roles and segment.ids]
+
+
+def pairs_of(groups: Sequence[Group], roles: Sequence[str]) -> list[tuple[list[Segment], list[Segment]]]:
+    """The calls of the best and of the worst episode of each group whose rewards differ and whose log-probabilities are
+    known."""
+    pairs = []
+    for group in groups:
+        scored = [(episode.reward, calls_of(episode, roles)) for episode in group.episodes]
+        whole = [(reward, calls) for reward, calls in scored if calls and all(call.logprobs for call in calls)]
+        if len({reward for reward, _ in whole}) > 1:
+            pairs.append((max(whole, key=lambda pair: pair[0])[1], min(whole, key=lambda pair: pair[0])[1]))
+    return pairs

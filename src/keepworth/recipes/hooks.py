@@ -1,0 +1,109 @@
+"""Hooks: where a recipe changes what is collected, rewarded and learned from, each with one meaning.
+
+How one member of a group is played otherwise is `Play.vary`; everything else that a recipe of one file may need is a field here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.learning.mixture import Mixture
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Group, Task
+    from keepworth.learning.collect.curriculum import AfterGroup, Branches, Curriculum, Stage
+    from keepworth.learning.collect.groups import Again, GroupRollout, Regroup
+    from keepworth.learning.collect.later_rewards import LaterReward, Service
+    from keepworth.learning.collect.sources import Source
+    from keepworth.learning.objective.options import Objective
+    from keepworth.recipes.settings import TrainingSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a recipe puts into the training loop.
+
+    Attributes:
+        roles: Roles that are trained together, each on its own calls and rewards; the recipe's role alone where empty.
+        regroup: Makes of a group that has ended the group that is trained on; it may sample for it.
+        group_rollout: Makes all episodes of a group at once, such as a tree.
+        later: Reward terms that are computed once a group has ended, after `regroup`.
+        services: What those ask, by name.
+        sources: What an update trains on besides sampled groups.
+        mixture: Losses beside the policy's.
+        stages: Of the training.
+        branches: Single calls that are rolled again.
+        after_group: Looks at each group that is to be trained on.
+    """
+
+    roles: tuple[str, ...] = ()
+    regroup: Regroup | None = None
+    group_rollout: GroupRollout | None = None
+    later: tuple[LaterReward, ...] = ()
+    services: Mapping[str, Service] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    mixture: Mixture | None = None
+    stages: tuple[Stage, ...] = ()
+    branches: Branches | None = None
+    after_group: AfterGroup | None = None
+
+    def curriculum(self, plain: Curriculum, folder: Path) -> Curriculum:
+        """The curriculum with what these hooks add. folder: of the run, where answers of services are kept."""
+        changes = {
+            "stages": self.stages,
+            "branches": self.branches,
+            "after_group": self.after_group,
+            "regroup": self._regroup(folder),
+            "group_rollout": self.group_rollout,
+        }
+        return replace(plain, **{name: value for name, value in changes.items() if value})  # type: ignore[arg-type]
+
+    def _regroup(self, folder: Path) -> Regroup | None:
+        if not self.later:
+            return self.regroup
+        from keepworth.learning.collect.later_rewards import Services, rewarded
+
+        services = Services(self.services, folder / "services.jsonl")
+
+        async def both(task: Task, group: Group, again: Again) -> Group | None:
+            made = group if self.regroup is None else await self.regroup(task, group, again)
+            return None if made is None else await rewarded(task, made, self.later, services)
+
+        return both
+
+    def require(self, settings: TrainingSettings, objective: Objective) -> None:
+        """Raises KeepworthError, before anything slow, where a hook could have no effect or cannot work with the settings."""
+        from keepworth.learning.collect.sources import require_sources
+        from keepworth.learning.objective.inputs import require_off_policy
+        from keepworth.recipes.training import refuse_workers
+
+        require_sources(self.sources)
+        names = [source.name for source in self.sources]
+        for name in self.mixture.imitated if self.mixture is not None else ():
+            require_known("source", name, names)
+        for reward in self.later:
+            if reward.service:
+                require_known("service", reward.service, self.services)
+        if self.services and not self.later:
+            raise KeepworthError("There are services and no later reward that asks them.", "Leave them out.")
+        replayed = [
+            source for source in self.sources if self.mixture is None or source.name not in self.mixture.imitated
+        ]
+        if replayed:  # episodes of earlier weights
+            require_off_policy(objective, settings.passes, settings.minibatches, max_staleness=1)
+        if self.regroup is not None or self.later:
+            refuse_workers(settings, "a group is made again in the process that samples it")
+        if self.group_rollout is not None:
+            refuse_workers(settings, "one rollout makes all episodes of a group")
+            if self.branches is not None:
+                raise KeepworthError(
+                    "group_rollout and branches both say how a group is made.", "Leave one of them out."
+                )
+
+
+NO_HOOKS = Hooks()
+"""The plain loop."""

@@ -43,7 +43,7 @@ FEEDBACK = ("true", "permuted", "flipped", "constant", "nothing")
 REGIMES = ((20, 600), (200, 1000), (600, 600))
 """How many different questions are asked, and how often in all."""
 MORE = 5
-"""Times as many draws where a draw is all or nothing: with ten shown, and of the default with permuted rewards of 20 questions."""
+"""Times as many draws where one is all or nothing: with ten shown, and of the default with permuted rewards of 20 questions."""
 
 
 class Remembered:

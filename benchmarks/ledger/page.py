@@ -1,4 +1,4 @@
-"""Put the tables of `ledger.json` into docs/worth.md.
+"""Put the tables of `ledger.json` and `power.json` into docs/worth.md and docs/appendix/worth.md.
 
 python -m benchmarks.ledger.page
 """
@@ -13,7 +13,7 @@ from benchmarks.ledger.worlds import WORLDS
 from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "worth.md"
+PAGE, APPENDIX = ROOT / "docs" / "worth.md", ROOT / "docs" / "appendix" / "worth.md"
 
 
 def of(part: dict[str, Any], world: str) -> dict[str, dict[str, Any]]:
@@ -83,11 +83,33 @@ def costs(result: dict[str, Any]) -> str:
     return markdown(head, rows)
 
 
+def power(result: dict[str, Any]) -> str:
+    rows = [
+        (
+            f"{100.0 * row['rate']:g} %",
+            f"{row['points']:g}",
+            row["withheld"],
+            *(percent(row[test]) for test in ("ledger", "likelihood", "one look")),
+        )
+        for row in result["rows"]
+    ]
+    head = (
+        "withheld",
+        "costs, points of 100",
+        f"withheld in {result['episodes']}",
+        "ledger",
+        "likelihood ratio, chances known",
+        "best test at one look",
+    )
+    return markdown(head, rows)
+
+
 def main() -> None:
     takes_nothing(__doc__)
-    result = json.loads((Path(__file__).parent / "ledger.json").read_text())
-    filled(PAGE, "right", right(result))
+    result, needed = (json.loads((Path(__file__).parent / f"{name}.json").read_text()) for name in ("ledger", "power"))
+    filled(APPENDIX, "right", right(result))
     filled(PAGE, "costs", costs(result))
+    filled(APPENDIX, "power", power(needed))
 
 
 if __name__ == "__main__":

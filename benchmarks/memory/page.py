@@ -213,7 +213,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
 """Place on the page: the JSON file, and what makes a table of it."""
 
 
-REWARDS = ("true", "flipped", "constant", "permuted")
+REWARDS = ("true", "flipped", "constant", "nothing", "permuted")
 
 
 def learning(result: Result) -> str:
@@ -229,7 +229,7 @@ def learning(result: Result) -> str:
             policy, _, rewards = rest.partition(", ")
             gains.setdefault((f"{world} tasks", policy), {})[rewards] = row
     lines = [
-        (*key, *(f"{_learned(of[rewards])}; {of[rewards]['worst prefix']:.2f}" for rewards in REWARDS))
+        (*key, *(f"{_learned(row)}; {row['worst prefix']:.2f}" if (row := of.get(name)) else "" for name in REWARDS))
         for key, of in gains.items()
     ]
     head = ("BANKING77", "policy", *(f"rewards {rewards}" for rewards in REWARDS))

@@ -126,6 +126,30 @@ def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
         assert lost <= 6
 
 
+def test_where_all_rewards_are_0_few_others_are_tried() -> None:
+    """They may be of no use, and the search right."""
+    for seed in range(4):
+        memory = opened(seed=seed)
+        memory.add_many([HOLD, PULL, HALL])
+        usual, departed = order(memory)[0], 0
+        for _ in range(120):
+            hits = memory.search(ASKED, top_k=1)
+            departed += hits[0].text != usual
+            memory.reward(hits.decision, 0.0)
+        assert departed <= 25
+
+
+def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -> None:
+    first = 0
+    for seed in range(12):
+        memory = opened(seed=seed)
+        memory.add_many([f"{ASKED} {' '.join(f'word{n}' for n in range(2 * place))}" for place in range(10)])
+        right = order(memory)[1 + seed % 9]
+        rewarded(memory, lambda text, right=right: float(text == right), 50, top_k=10)
+        first += order(memory)[0] == right
+    assert first >= 10
+
+
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
     """Two are about equally good, so each comes first at times; every slate as often as its propensity says."""

@@ -83,6 +83,8 @@ EXPLORE = 0.5
 """How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
 BOUND, SLACK = 3.0, 0.01
 """What departing from the search's own order may have cost: rewards, and the share of all rewards beside them."""
+BLIND = 0.5
+"""The least that the search's first choice is supposed to be worth where rewards say nothing of items."""
 UNLIKELY = 0.003
 """What is better with a smaller probability than this is not tried."""
 CLEAR = 1.25
@@ -594,9 +596,11 @@ class RewardRecord:
             for model, gain, judged in found:
                 chance = np.minimum(np.maximum(judged.gain + judged.base, 0.02), 0.98)
                 variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)
-                u = searched + gain
-                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[..., lead : lead + 1])), room)
-                z = (u - u[..., lead : lead + 1]) / np.maximum(doubt, 1e-9)
+                first = slice(lead, lead + 1)
+                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[..., first])), room)
+                # Nor can another cost more than what the first is expected to bring.
+                ahead = np.maximum(searched - searched[lead], -chance[..., first])
+                z = (gain - gain[..., first] + ahead) / np.maximum(doubt, 1e-9)
                 likely = 1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0)))  # the normal one's, within 0.01
                 for weight, by_model in zip(model, likely, strict=True):
                     better += weight @ by_model
@@ -638,6 +642,21 @@ class RewardRecord:
             if record:
                 records.append(f"- {as_line(actions[place])}: {record}")
         return tuple(votes), "\n".join(records)
+
+    def at_stake(self, expected: float, *, shown: bool) -> float:
+        """The reward that the search's first choice counts for where another stands first.
+
+        Rewards that say nothing of items say nothing against this one either, so that it may be right though all rewards are 0.
+
+        Args:
+            expected: The reward that was expected of it, from 0 to 1 or beyond.
+            shown: Whether it is shown all the same, further down.
+
+        Returns:
+            The reward, from 0 to 1: at least `BLIND` as far as rewards say nothing of items, and half of that if it is shown.
+        """
+        blind = BLIND * float(self.weights[:2].sum())
+        return min(1.0, max(expected, 0.5 * blind if shown else blind))
 
     @property
     def may_move(self) -> bool:

@@ -198,8 +198,8 @@ class Learning:
                     details["withheld"] = withheld
                 details["expected"] = round(record.in_rewards(values.expected), 6)
             if slate and slate[0] != 0 and part != "withheld":
-                searched_first = min(1.0, max(0.0, values.expected + float(values.means[0])))
-                details["instead"] = round(searched_first, 6)
+                searched_first = values.expected + float(values.means[0])
+                details["instead"] = round(record.at_stake(searched_first, shown=0 in slate), 6)
             best = [explained(hits[index], index, use, record) for index in slate]
             drawn.note([hit.id for hit in best], details.get("odds", {}))
             if ask.actions:

@@ -93,7 +93,7 @@ def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None
     assert learner.critic is not None
     torch.nn.init.normal_(learner.critic.head.weight)
     rows = rows_of(sampled_groups(model), [ROLE], 0)
-    batch = learner.critic.valued(rows, rows.batch, [MicroBatch(tuple(range(rows.batch.shape[0])))], True)
+    batch = learner.critic.valued(rows, [MicroBatch(tuple(range(rows.batch.shape[0])))]).batch
     assert batch.bootstrap is not None
     assert any(rows.cut)
     last = {int(episode): row for row, episode in enumerate(batch.episode)}

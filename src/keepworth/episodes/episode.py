@@ -263,7 +263,8 @@ class Segment:
     """context: the ids the model saw; ids: what it drew (never decoded and re-encoded); logprobs: under the policy
     that drew them, at `temperature`; text: for people to read; memory_before, memory_after: content hashes of the bank;
     state: key of the environment's state before acting, equal for equal states and without step counters or times ("":
-    not comparable)."""
+    not comparable); seconds: that the action it is part of took in the environment, None where nobody measured them; a clock's
+    reading, which two equal segments need not share."""
 
     role: str
     prompt_id: str
@@ -277,6 +278,7 @@ class Segment:
     memory_before: str = ""
     memory_after: str = ""
     state: str = ""
+    seconds: float | None = field(default=None, compare=False)
 
 
 class StopReason(str, Enum):

@@ -436,6 +436,9 @@ class NoModel:
     def remembers(self, memory: str) -> None:
         """There is no call that it could belong to."""
 
+    def took(self, seconds: float, calls: int) -> None:
+        """There is no call that it could belong to."""
+
     def __getattr__(self, name: str) -> Any:
         raise KeepworthError("this agent calls a model, and was given none.", "Run it with `play(model, ...)`.")
 
@@ -499,6 +502,10 @@ class _Call:
 
     def remembers(self, memory: str) -> None:
         self.segments[-1] = replace(self.segments[-1], memory_after=memory)
+
+    def took(self, seconds: float, calls: int) -> None:
+        """The action of the model calls from number `calls` on took so many seconds in the environment."""
+        self.segments[calls:] = [replace(segment, seconds=seconds) for segment in self.segments[calls:]]
 
 
 def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:
@@ -612,10 +619,17 @@ async def _turns(
             record.operations += action.operations
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
                 return StopReason.ABORTED
+            begun = record.environment_seconds
             step: Step = await guard.run("step", environment.step(action.text))
             if not isinstance(step, Step):
                 message = f"{guard.name}.step returned {type(step).__name__}, not a Step"
                 raise _Failed(StopReason.ENVIRONMENT_ERROR, message)
+            seconds = record.environment_seconds - begun if step.seconds is None else step.seconds
+            if not 0 <= seconds < math.inf:
+                raise _Failed(
+                    StopReason.ENVIRONMENT_ERROR, f"{guard.name}.step took {seconds} seconds, which cannot be"
+                )
+            caller.took(seconds, calls)
             earned(step.rewards)
             if feedback is not None:
                 feedback.after(observation, step)

@@ -511,7 +511,8 @@ def value_loss(
         near = old + (values - old).clamp(-chosen.value_clip, chosen.value_clip)
         error = torch.maximum(error, (near - targets) ** 2)
     weights = row_weights(batch, objective, denominators)
-    return chosen.value_coefficient * 0.5 * aggregate(error, weights, valued_tokens(batch, chosen))
+    value: Tensor = chosen.value_coefficient * 0.5 * aggregate(error, weights, valued_tokens(batch, chosen))
+    return value
 
 
 def valued_tokens(batch: Batch, part: Advised) -> Tensor:

@@ -96,8 +96,9 @@ def _free(name: str, **changes: Any) -> Arm:
 
 
 def every() -> tuple[Arm, ...]:
-    """All presets as they are, but for those that need turns or re-rolls: in answers of one call they would be another's twin."""
-    needs_turns = ("gigpo", "fine_mem", "memory_r2")
+    """All presets as they are, but for those that need turns, their durations or re-rolls: in answers of one call they would be
+    another's twin."""
+    needs_turns = ("gigpo", "fine_mem", "memory_r2", "archer", "duration")
     return tuple(Arm(name, name, aid=name == "memory_r_plus") for name in presets() if name not in needs_turns)
 
 

@@ -41,6 +41,7 @@ from keepworth.episodes.episode import (
     StopReason,
     Task,
     checked_terms,
+    finite_number,
 )
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
@@ -596,6 +597,16 @@ async def _turns(
             message = f"{guard.name}.{where} gave {error}"
             raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
 
+    def lasted(step: Step, clock: float) -> float:
+        try:
+            seconds = clock if step.seconds is None else finite_number(step.seconds)
+            if seconds < 0:
+                raise ValueError(f"{seconds}, below 0")
+        except ValueError as error:
+            message = f"{guard.name}.step gave seconds that are {error}"
+            raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
+        return seconds
+
     async def cut_off(stop: StopReason) -> StopReason:
         if isinstance(environment, ScoresTheEnd):
             earned(await guard.run("outcome", environment.outcome()), "outcome")
@@ -624,12 +635,7 @@ async def _turns(
             if not isinstance(step, Step):
                 message = f"{guard.name}.step returned {type(step).__name__}, not a Step"
                 raise _Failed(StopReason.ENVIRONMENT_ERROR, message)
-            seconds = record.environment_seconds - begun if step.seconds is None else step.seconds
-            if not 0 <= seconds < math.inf:
-                raise _Failed(
-                    StopReason.ENVIRONMENT_ERROR, f"{guard.name}.step took {seconds} seconds, which cannot be"
-                )
-            caller.took(seconds, calls)
+            caller.took(lasted(step, record.environment_seconds - begun), calls)
             earned(step.rewards)
             if feedback is not None:
                 feedback.after(observation, step)

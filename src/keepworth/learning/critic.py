@@ -77,7 +77,7 @@ class CriticSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class HeadValues:
     """What the heads say of R rows, on the CPU.
 
     Attributes:
@@ -190,7 +190,7 @@ class Critic:
                 for name in self._averages:
                     named[name].copy_(live[name])
 
-    def read(self, rows: Rows, chosen: Sequence[int]) -> Reading:
+    def read(self, rows: Rows, chosen: Sequence[int]) -> HeadValues:
         """The values of the chosen rows, with gradient to the critic's own weights where gradients are on."""
         plan = layout(rows, chosen)
         tree, batch = plan.tree, rows.batch.rows(list(chosen))
@@ -209,7 +209,7 @@ class Critic:
         if self.advantage.by_turn:
             first, last = (ends.expand_as(states) for ends in turn_ends(batch))
             states, actions = states.gather(2, first), None if actions is None else actions.gather(2, last)
-        return Reading(states, actions, found[:, count:])
+        return HeadValues(states, actions, found[:, count:])
 
     def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[Tensor, Tensor]:
         """(values [len(chosen), T] of states, ends [len(chosen)] behind the last token): the least of the heads."""
@@ -217,7 +217,7 @@ class Critic:
         return reading.states.amin(0), reading.ends.amin(0)
 
     @torch.no_grad()
-    def _read_all(self, rows: Rows, parts: Sequence[MicroBatch]) -> Reading:
+    def _read_all(self, rows: Rows, parts: Sequence[MicroBatch]) -> HeadValues:
         heads, kind = self.advantage.heads, rows.batch.lp_behaviour.dtype
         states, actions = (torch.zeros(heads, *rows.batch.shape, dtype=kind) for _ in range(2))
         ends = torch.zeros(heads, rows.batch.shape[0])
@@ -227,7 +227,7 @@ class Critic:
             if found.actions is not None:
                 actions[:, place] = found.actions.to(kind)
         states, actions, ends = self._shares.joined(states, actions, ends)
-        return Reading(states, None if self.action_head is None else actions, ends)
+        return HeadValues(states, None if self.action_head is None else actions, ends)
 
     def valued(self, rows: Rows, parts: Sequence[MicroBatch]) -> Rows:
         """The rows with the critic's advice: `values`, `action_values` where the advantage reads them, and with its

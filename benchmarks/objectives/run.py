@@ -4,13 +4,15 @@
     python -m benchmarks.objectives.run --tune
 
 Settings (`world.py`): `all` (graded answers of unequal lengths, fresh data: does every preset learn?), `stale` (the
-sampler is eight updates behind), `sparse` (one answer in 64 is right, so most groups are all wrong), `turns` and `longer`
-(a walk of up to seven or twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of which one token
-decides). Within a setting every arm has the same number of updates and episodes per update, unless the table says
-otherwise. An update is four optimiser steps on its episodes, so that clips can act; one for objectives without a ratio,
-which take no more. Every arm has the best of five learning rates, chosen on two other seeds (`--tune`); in the longer walk
-those of the short one. Seeds are shared, so that differences to the baseline are paired. What is measured is the share of
-reward after the last update (`final`) and the mean over measurements along the way (`area`, which a faster learner raises).
+sampler is eight updates behind), `sparse` (one answer in 64 is right, so most groups are all wrong), `turns` and
+`longer` (a walk of up to seven or twelve moves, reward at the end), `small` (an adapter of rank 4, long answers of
+which one token decides), `utterances` (a short walk, reward at the end: a critic of utterances), `timed` (samplers run
+for a time, so that slow answers come into a batch less often). Within a setting every arm has the same number of
+updates and episodes per update, unless the table says otherwise. An update is four optimiser steps on its episodes, so
+that clips can act (one in `utterances`, two in `timed`); one for objectives without a ratio, which take no more. Every
+arm has the best of five learning rates, chosen on two other seeds (`--tune`); in the longer walk those of the short
+one. Seeds are shared, so that differences to the baseline are paired. What is measured is the share of reward after the
+last update (`final`) and the mean over measurements along the way (`area`, which a faster learner raises).
 Writes `objectives.json`.
 """
 
@@ -41,6 +43,7 @@ from benchmarks.objectives.world import (
     Aid,
     Corridor,
     OneCall,
+    Timed,
     tiny,
     with_turn_rewards,
 )
@@ -72,6 +75,10 @@ class Arm:
     turn_rewards: bool = False
     rerolls: bool = False
     lag: int | None = None
+    critic: dict[str, Any] = field(default_factory=dict)
+    """What the arm's critic has besides the learning rate and warm-up that all have."""
+    world: Any = None
+    """In the place of the setting's."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,9 @@ def _free(name: str, **changes: Any) -> Arm:
 
 
 def every() -> tuple[Arm, ...]:
-    """All presets as they are, but for those that need turns or re-rolls: in answers of one call they would be another's twin."""
-    needs_turns = ("gigpo", "fine_mem", "memory_r2")
+    """All presets as they are, but for those that need turns, their durations or re-rolls: in answers of one call they would be
+    another's twin."""
+    needs_turns = ("gigpo", "fine_mem", "memory_r2", "archer", "duration")
     return tuple(Arm(name, name, aid=name == "memory_r_plus") for name in presets() if name not in needs_turns)
 
 
@@ -162,6 +170,33 @@ SETTINGS: dict[str, Setting] = {
         rank=4,
         budget=6,
     ),
+    "utterances": Setting(
+        Corridor(length=2, turns=4),
+        (
+            Arm("lite_ppo", "lite_ppo"),
+            _free("ppo"),
+            Arm("archer", "archer", critic={"replay": 80}),
+            Arm("archer, no replay", "archer"),
+        ),
+        "lite_ppo",
+        24,
+        1e-2,
+        passes=1,
+    ),
+    "timed": Setting(
+        Timed(),
+        (
+            Arm("unweighed", "duration", {"weight": None}),
+            Arm("duration", "duration"),
+            Arm("duration, no cap", "duration", {"weight": "Duration(100)"}),
+            Arm("duration, permuted", "duration", world=Timed(permuted=True)),
+            Arm("unweighed, unlimited time", "duration", {"weight": None}, world=Timed(limited=False)),
+        ),
+        "unweighed",
+        30,
+        1e-2,
+        passes=2,
+    ),
 }
 
 
@@ -210,7 +245,7 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
     """One arm, one seed: what it measured, and what it cost."""
     torch.set_num_threads(1)
     model = tiny(seed)
-    world = setting.world
+    world = arm.world or setting.world
     changes = dict(arm.changes)
     if presets()[arm.preset].needs_length_budget:
         changes["length_budget"] = setting.budget
@@ -224,7 +259,7 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
     if objective.needs_soft_values:
         extras["soft_values"] = reference_values(world.rollout(model, 5_000_000, 8), objective)
     if objective.needs_critic:
-        extras["critic"] = CriticSettings(learning_rate=1e-2, warmup=3)
+        extras["critic"] = CriticSettings(learning_rate=1e-2, warmup=3, **arm.critic)
     passes = setting.passes if objective.takes_passes else 1
     optimisation = Optimisation(learning_rate=setting.rate, token_budget=8192, passes=passes)
     learner = Learner(model, named, objective, optimisation, ROLE, **extras)

@@ -1,4 +1,4 @@
-"""A tiny language model, and four settings in which some objectives claim to do better than others.
+"""A tiny language model, and settings in which some objectives claim to do better than others.
 
 A setting makes groups of episodes with the model as it is, and measures it. Tokens are numbers below `WORDS`; everything
 goes through the same sampler and learner as a real run.
@@ -74,8 +74,9 @@ def episode(
     )
 
 
-def segment(context: Tokens, sample: Sample, state: str = "") -> Segment:
-    return Segment(ROLE, "", context, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "", state=state)
+def segment(context: Tokens, sample: Sample, state: str = "", seconds: float = 1.0) -> Segment:
+    drawn = (sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans)
+    return Segment(ROLE, "", context, *drawn, "", state=state, seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -223,3 +224,43 @@ def bag(texts: Sequence[str]) -> Any:
         for word in text.replace("t", "").split():
             vectors[row, int(word) % WORDS] += 1
     return vectors + 1e-3
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One token is an answer of one of four kinds, by its residue; the best takes eight times as long as the others. An answer
+    that takes d seconds comes into a batch with probability 1 / d, as where samplers run for a time and not for a number of
+    answers; at most `size` a prompt are kept.
+
+    limited: False where all answers come in. permuted: whether the seconds are dealt out anew among the answers of a batch."""
+
+    limited: bool = True
+    permuted: bool = False
+    worth: tuple[float, ...] = (0.2, 0.4, 0.6, 1.0)
+    seconds: tuple[float, ...] = (1.0, 1.0, 1.0, 8.0)
+
+    def rollout(self, model: InProcessModel, seed: int, size: int) -> list[Group]:
+        chance, begun = np.random.default_rng(seed), prompts(2)
+        found = []
+        for number, samples in enumerate(model.sample(begun, SamplingParams(1, n=4 * size, seed=seed))):
+            kinds = [sample.ids[0] % 4 for sample in samples]
+            there = [j for j, kind in enumerate(kinds) if not self.limited or chance.random() < 1 / self.seconds[kind]]
+            taken = there[:size] or [0]
+            took = [self.seconds[kinds[j]] for j in taken]
+            if self.permuted:
+                took = list(chance.permutation(took))
+            episodes = tuple(
+                episode(
+                    f"{seed}/{number}/{j}",
+                    f"t{number}",
+                    [segment(begun[number], samples[j], seconds=float(seconds))],
+                    [RewardTerm("score", self.worth[kinds[j]])],
+                )
+                for j, seconds in zip(taken, took, strict=True)
+            )
+            found.append(Group(f"t{number}", "", episodes))
+        return found
+
+    def measure(self, model: InProcessModel, seed: int) -> float:
+        groups = replace(self, limited=False).rollout(model, 10_000_000 + seed, 32)
+        return float(np.mean([e.reward for g in groups for e in g.episodes]))

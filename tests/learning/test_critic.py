@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks.objectives.world import ROLE as POLICY
+from benchmarks.objectives.world import Corridor, tiny
 from keepworth.episodes import Group, RewardTerm
 from keepworth.learning.critic import Critic, CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Gae, Whitened
+from keepworth.learning.objective.policy_loss import denominators
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import MicroBatch
 from keepworth.learning.rows import rows_of
+from keepworth.methods.objectives.archer import Utterance
 from keepworth.models.adapter import attach_lora, save_trained, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
@@ -93,7 +99,7 @@ def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None
     assert learner.critic is not None
     torch.nn.init.normal_(learner.critic.head.weight)
     rows = rows_of(sampled_groups(model), [ROLE], 0)
-    batch = learner.critic.valued(rows, rows.batch, [MicroBatch(tuple(range(rows.batch.shape[0])))], True)
+    batch = learner.critic.valued(rows, [MicroBatch(tuple(range(rows.batch.shape[0])))]).batch
     assert batch.bootstrap is not None
     assert any(rows.cut)
     last = {int(episode): row for row, episode in enumerate(batch.episode)}
@@ -102,3 +108,185 @@ def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None
     for end, (episode, row) in zip(ends, last.items(), strict=True):
         expected = end.float() if rows.cut[row] else torch.zeros(())
         torch.testing.assert_close(batch.bootstrap[batch.episode == episode][0].float(), expected, atol=1e-6, rtol=0)
+
+
+# Critics of turns and of utterances: what they read, what they are taught, and that they train the right way.
+
+ARCHER = preset("archer")
+BY_TURN = preset("ppo", kl=None, advantage=Gae(0.9, 0.9, Whitened(), level="turn", target_decay=1.0))
+
+
+def test_values_of_utterances_are_read_behind_their_last_token_and_before_their_first() -> None:
+    model = tiny_model(precision="fp64", hidden=32)
+    rows = rows_of(sampled_groups(model), [ROLE], 0)
+    critic = Critic(model, CriticSettings(), advantage=Utterance())
+    chosen = [3, 0, 5]
+    reading = critic.read(rows, chosen)
+    assert reading.actions is not None
+    assert critic.action_head is not None
+    body = tiny_network(attn="sdpa", precision="fp64", hidden=32).get_decoder()
+    step = rows.batch.step
+    assert step is not None
+    for line, row in enumerate(chosen):
+        ids = rows.contexts[row] + rows.answers[row]
+        hidden = body(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        states, actions = critic.head(hidden).T, critic.action_head(hidden).T
+        start = len(rows.contexts[row])
+        for column in rows.batch.mask[row].nonzero().flatten().tolist():
+            turn = (step[row] == step[row, column]).nonzero().flatten().tolist()
+            before, behind = states[:, start + turn[0] - 1], actions[:, start + turn[-1]]
+            torch.testing.assert_close(reading.states[:, line, column], before, atol=1e-8, rtol=0)
+            torch.testing.assert_close(reading.actions[:, line, column], behind, atol=1e-8, rtol=0)
+    assert not torch.allclose(reading.states[0], reading.states[1])  # twins differ, or their minimum would say nothing
+
+
+def test_a_step_of_an_utterance_critic_by_hand() -> None:
+    """At first the averages are the weights themselves: its loss is a mean over model calls of squared gaps to
+    r + discount V(next) and to Q; after it the averages have gone a tenth of the way."""
+    model = tiny_model(precision="fp64", hidden=32)
+    rows = rows_of(sampled_groups(model), [ROLE], 0, merge=False)
+    learner = Learner(model, attach_lora(model, 2), ARCHER, Optimisation(), ROLE)
+    critic, batch = learner.critic, rows.batch
+    assert critic is not None
+    assert batch.steps is not None
+    parts = [MicroBatch((0, 1, 2, 3)), MicroBatch(tuple(range(4, batch.shape[0])))]
+    reading = critic.read(rows, range(batch.shape[0]))
+    assert reading.actions is not None
+    expected = 0.0
+    for head in range(2):
+        states, actions = reading.states[head, :, 0].tolist(), reading.actions[head, :, 0].tolist()
+        for row in range(batch.shape[0]):  # a row is a model call, three an episode, in their order
+            last = row % 3 == 2
+            earned = [float(batch.steps.reward[row - row % 3 + k]) for k in range(3)]
+            reward = float(batch.rewards[row]) - sum(earned[:2]) if last else earned[row % 3]
+            target = reward + (0.0 if last else 0.95 * states[row + 1])
+            expected += 0.5 * (actions[row] - target) ** 2 + 0.5 * (states[row] - actions[row]) ** 2
+    start = {name: value.clone() for name, value in critic.state()["averages"].items()}
+    learned = critic.teach(rows, parts, ARCHER, denominators(batch, ARCHER))
+    assert learned["value_loss"] == pytest.approx(expected / batch.shape[0], rel=1e-5)
+    for name, value in critic.state()["averages"].items():
+        moved = critic.state()["master_weights"][name]
+        torch.testing.assert_close(value, 0.9 * start[name] + 0.1 * moved)
+        assert torch.equal(
+            critic.master_weights.named[name].detach(), moved.to(critic.master_weights.named[name].dtype)
+        )
+    assert any(not torch.equal(start[name], value) for name, value in critic.state()["averages"].items())
+
+
+def test_earlier_episodes_teach_an_utterance_critic_its_actions_alone() -> None:
+    model = tiny_model(hidden=32)
+    learner = Learner(model, unfreeze(model), ARCHER, Optimisation(), ROLE, critic=CriticSettings(replay=16))
+    critic = learner.critic
+    assert critic is not None
+    critic.remember(rows_of(sampled_groups(model), [ROLE], 0, merge=False))
+    assert critic.action_head is not None
+    states, actions = critic.head.weight.detach().clone(), critic.action_head.weight.detach().clone()
+    critic.replay(learner._parts, ARCHER)
+    assert torch.equal(critic.head.weight, states)
+    assert not torch.equal(critic.action_head.weight, actions)
+
+
+def test_a_replay_lets_go_of_the_oldest_and_is_large_enough_for_one_update() -> None:
+    model = tiny_model(hidden=32)
+
+    def learner_with(replay: int) -> Learner:
+        settings = CriticSettings(replay=replay, warmup=9)
+        own = tiny_model(hidden=32)
+        return Learner(own, unfreeze(own), BY_TURN, Optimisation(), ROLE, critic=settings)
+
+    learner = learner_with(17)  # an update has 8 episodes
+    assert learner.critic is not None
+    steps = []
+    for seed in range(4):
+        learner.update(sampled_groups(model, seed=seed))
+        steps.append(learner.critic.steps)
+    assert steps == [1, 3, 6, 9]
+    assert len(learner.critic.past) == 2
+    with pytest.raises(ValueError, match=r"replay = 7 holds less than the 8 episodes of one update.*Set it to as many"):
+        learner_with(7).update(sampled_groups(model))
+
+
+def test_a_frozen_critic_gives_advice_as_it_is_and_has_learned_before() -> None:
+    model = tiny_model(hidden=32)
+    settings = CriticSettings(learning_rate=2e-2, warmup=2, frozen=True)
+    learner = Learner(model, attach_lora(model, 2), BY_TURN, Optimisation(), ROLE, critic=settings)
+    critic = learner.critic
+    assert critic is not None
+    for seed in range(2):
+        assert learner.update(sampled_groups(model, seed=seed))["value_loss"] > 0
+    warm = {name: value.clone() for name, value in critic.state()["master_weights"].items()}
+    measured = learner.update(sampled_groups(model, seed=2))
+    assert "value_loss" not in measured
+    assert measured["gradient_norm"] > 0
+    assert all(torch.equal(warm[name], value) for name, value in critic.state()["master_weights"].items())
+    other = tiny_model(hidden=32)
+    bare = CriticSettings(frozen=True)
+    follower = Learner(other, attach_lora(other, 2), BY_TURN, Optimisation(), ROLE, critic=bare)
+    with pytest.raises(ValueError, match=r"The critic is frozen and has learned nothing.*Set warmup"):
+        follower.update(sampled_groups(other))
+    assert follower.critic is not None
+    follower.critic.load(critic.state())
+    assert follower.update(sampled_groups(other))["gradient_norm"] > 0
+
+
+@pytest.mark.parametrize(("objective", "settings"), [
+    (ARCHER, CriticSettings(replay=16)), (BY_TURN, CriticSettings(replay=16)),
+    (BY_TURN, CriticSettings(warmup=2, frozen=True, replay=16)), (preset("duration"), CriticSettings()),
+])  # fmt: skip
+def test_a_run_that_goes_on_from_its_file_has_the_same_weights(
+    objective: Objective, settings: CriticSettings, tmp_path: Path
+) -> None:
+    def run(stop: int) -> dict[str, torch.Tensor]:
+        model = tiny_model(hidden=32)
+        learner = Learner(model, attach_lora(model, 2), objective, Optimisation(), ROLE, critic=settings)
+        for step in range(4):
+            if step == stop:
+                torch.save(learner.state(), tmp_path / "state")
+                model = tiny_model(hidden=32)
+                fresh = attach_lora(model, 2, seed=5)
+                learner = Learner(model, fresh, objective, Optimisation(), ROLE, critic=settings)
+                learner.load(torch.load(tmp_path / "state", weights_only=True))
+            learner.update(sampled_groups(model, seed=step))
+        assert learner.critic is not None
+        return {
+            **dict(model.network.state_dict()),
+            **learner.critic.state()["averages"],
+            **learner.critic.head.state_dict(),
+        }
+
+    straight = run(-1)
+    for stop in (1, 3):
+        resumed = run(stop)
+        assert all(torch.equal(straight[name], resumed[name]) for name in straight)
+
+
+WALK = Corridor(length=2, turns=4)
+"""Three moves by token, of which one in three goes forward; reward at the end alone."""
+
+
+def walked(model: Any, seed: int) -> list[Group]:
+    """Going forward takes 3 seconds, another move 1."""
+    return [
+        replace(group, episodes=tuple(
+            replace(e, segments=tuple(replace(s, seconds=3.0 if s.ids[0] % 3 == 0 else 1.0) for s in e.segments))
+            for e in group.episodes
+        ))
+        for group in WALK.rollout(model, seed, 8)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("objective", "settings"), [
+    (BY_TURN, CriticSettings(learning_rate=1e-2, replay=32)),
+    (BY_TURN, CriticSettings(learning_rate=1e-2, warmup=3, frozen=True)),
+    (ARCHER, CriticSettings(learning_rate=1e-2, replay=32)),
+    (preset("duration"), CriticSettings(learning_rate=1e-2)),
+], ids=["replay", "frozen", "archer", "duration"])  # fmt: skip
+def test_they_train_a_tiny_world_in_the_right_direction(objective: Objective, settings: CriticSettings) -> None:
+    model = tiny(0)
+    learner = Learner(
+        model, attach_lora(model, 8), objective, Optimisation(learning_rate=1e-2), POLICY, critic=settings
+    )
+    before = WALK.measure(model, 0)
+    for step in range(14):
+        learner.update(walked(model, step))
+    assert WALK.measure(model, 1) > before + 0.2

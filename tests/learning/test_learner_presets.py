@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from keepworth.learning.critic import Critic
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.options import Objective, initial
@@ -69,7 +70,7 @@ WHOLE = "grpo, sequences over episodes"
 
 
 @pytest.mark.parametrize("name", [*sorted(presets()), WHOLE])
-def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None:
+def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two on the same episodes; one for an objective without a ratio, which takes no second. Groups are split: no pass holds
     more than 48 tokens, or what is kept of them where layers are recomputed."""
     objective = prepared(name)
@@ -81,6 +82,14 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None
         learner.master_weights.optimiser.param_groups[0]["params"], lr=RATE
     )
     learner.master_weights.learning_rate = RATE
+    advice: list[Rows] = []
+    valued = Critic.valued
+
+    def keep(self: Critic, *given: Any) -> Rows:
+        advice.append(valued(self, *given))
+        return advice[-1]
+
+    monkeypatch.setattr(Critic, "valued", keep)
     metrics = learner.update(groups)
     assert metrics["trained_rows"] > 0
 
@@ -98,7 +107,9 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None
         batch = replace(batch, lp_teacher=plain_scores(other, rows)[0])
     if objective.needs_soft_values:
         batch = replace(batch, soft_value=torch.tensor([VALUES[task] for task in rows.tasks], dtype=torch.float64))
-    if objective.needs_critic:  # it starts at zero
+    if learner.critic is not None and learner.critic.advantage.leads:  # its advice is checked in test_critic.py
+        batch = replace(batch, values=advice[0].batch.values, action_values=advice[0].batch.action_values)
+    elif advice:  # it starts at zero
         batch = replace(batch, values=torch.zeros(batch.shape, dtype=torch.float64))
     if isinstance(objective.advantage, OptimalBaseline):
         norms = torch.zeros(batch.shape[0], dtype=torch.float64)

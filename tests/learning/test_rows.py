@@ -228,6 +228,16 @@ def test_turns_carry_their_rewards_and_states() -> None:
     assert rows.batch.rewards.tolist() == [2.0] * 4
 
 
+def test_turns_carry_their_seconds() -> None:
+    one = episode(0, [Call("a", (1,), (), (2,)), Call("b", (4,), (), (5,)), Call("a", (7,), (), (1,))])
+    assert (steps := rows_of([Group("t", "", (one,))], ["a"], 0).batch.steps) is not None
+    assert steps.duration is None
+    measured = (replace(one.segments[0], seconds=0.5), *one.segments[1:])
+    assert (steps := rows_of([Group("t", "", (replace(one, segments=measured),))], ["a"], 0).batch.steps) is not None
+    assert steps.duration is not None
+    assert (float(steps.duration[0]), steps.duration.isnan().tolist()) == (0.5, [False, True])
+
+
 def test_episodes_that_contradict_themselves_are_named() -> None:
     good = episode(0, [Call("a", (1,), (), (2, 3))])
     for broken, words in (
@@ -242,7 +252,12 @@ def test_episodes_that_contradict_themselves_are_named() -> None:
 def test_what_an_objective_credits_by_must_be_there() -> None:
     group = Group("t", "", (episode(0, [Call("a", (1,), (), (2,))]),))
     rows = rows_of([group], ["a"], 0)
-    for name, words in (("gigpo", "Segment.state"), ("fine_mem", "names its segment"), ("memory_r_plus", "'episodic'")):
+    for name, words in (
+        ("gigpo", "Segment.state"),
+        ("fine_mem", "names its segment"),
+        ("memory_r_plus", "'episodic'"),
+        ("duration", "Segment.seconds"),
+    ):
         objective = preset(name)
         with pytest.raises(BadEpisode, match=words):
             require_credit(rows, [group], objective)

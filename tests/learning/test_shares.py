@@ -102,7 +102,7 @@ def test_two_updates_of_several_learners_are_those_of_one(name: str, batches: li
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", ["grpo", "ppo", "rloo"])
+@pytest.mark.parametrize("name", ["grpo", "ppo", "rloo", "archer"])
 def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str) -> None:
     """In float32, to the last bit: there is one sum of two terms, whoever adds it up."""
     model = tiny_model(hidden=32)

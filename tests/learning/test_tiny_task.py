@@ -17,7 +17,12 @@ def share(number: int, ids: tuple[int, ...]) -> float:
     return sum(token % 4 == number % 4 for token in ids) / len(ids)
 
 
-EVERY = tuple(Arm(name, name, aid=name == "memory_r_plus", turn_rewards=name == "fine_mem") for name in presets())
+EVERY = tuple(
+    Arm(name, name, aid=name == "memory_r_plus", turn_rewards=name == "fine_mem")
+    for name in presets()
+    if name
+    != "archer"  # its critic has learned too little after 20 updates to say which answer is better: test_critic.py
+)
 SHORT = Setting(OneCall(prompts(4), 3, share), EVERY, "grpo", 20, 3e-3, budget=3, passes=1)
 
 

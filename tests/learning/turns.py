@@ -14,8 +14,11 @@ WRITTEN = tuple(b"(ok)")
 REWARDS = ((1.0, 0.0, 0.5, 0.0), (0.0, 0.0, 0.0, 1.0))
 
 
-def segment(context: tuple[int, ...], sample: Any, state: str = "", role: str = ROLE) -> Segment:
-    return Segment(role, "p", context, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "", state=state)
+def segment(
+    context: tuple[int, ...], sample: Any, state: str = "", role: str = ROLE, seconds: float | None = None
+) -> Segment:
+    drawn = (sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans)
+    return Segment(role, "p", context, *drawn, "", state=state, seconds=seconds)
 
 
 def sampled_groups(model: InProcessModel, size: int = 4, seed: int = 0) -> list[Group]:
@@ -34,8 +37,8 @@ def sampled_groups(model: InProcessModel, size: int = 4, seed: int = 0) -> list[
                 role=ROLE,
                 question="",
                 segments=(
-                    segment(prompt, first[j], "start"),
-                    segment(follow[j], second[j], f"said {first[j].ids[0] % 2}"),
+                    segment(prompt, first[j], "start", seconds=1.0),
+                    segment(follow[j], second[j], f"said {first[j].ids[0] % 2}", seconds=2.0 + j),
                     segment(anew[j], third[j]),
                 ),
                 answer="",

@@ -226,6 +226,24 @@ def test_what_a_setting_or_another_recipe_gives_is_no_longer_refused() -> None:
         ({"teacher": "other"}, "teacher = 'other' has no effect with the recipe's own objective, which has no teacher"),
         ({"objective": "grpo", "critic_rank": 4}, "critic_rank = 4 has no effect with objective = grpo"),
         ({"objective": "ppo", "train": "full", "critic_rank": 4}, "critic_rank = 4 has no effect with train = full"),
+        ({"objective": "grpo", "critic_replay": 64}, "critic_replay = 64 has no effect with objective = grpo"),
+        (
+            {"objective": "ppo", "critic_replay": 63},
+            "critic_replay = 63 has no effect below the 64 episodes of one update",
+        ),
+        ({"objective": "ppo", "critic_frozen": True}, "critic_frozen = True has no effect with critic_warmup = 0"),
+        (
+            {"objective": "ppo", "critic_frozen": True, "critic_warmup": 1, "critic_replay": 64},
+            "critic_replay = 64 has no effect with critic_frozen and critic_warmup = 1",
+        ),
+        (
+            {"objective": "archer", "critic_level": "turn"},
+            "critic_level = 'turn' has no effect with objective = archer",
+        ),
+        (
+            {"objective": {"preset": "ppo", "advantage": "Gae(0.9)"}, "critic_level": "turn"},
+            "critic_level = 'turn' has no effect with objective.advantage",
+        ),
         ({"max_norm": 0.0}, "greater than 0"),
     ],
 )
@@ -294,6 +312,8 @@ def test_passes_reach_the_learner_and_an_idle_clip_is_said(
 @pytest.mark.parametrize("settings", [
     {"objective": "grpo", "passes": 2},
     {"objective": "ppo", "passes": 2, "critic_learning_rate": 1e-2, "critic_rank": 2, "critic_warmup": 1, "steps": 2},
+    {"objective": "archer", "critic_replay": 64},
+    {"objective": "duration", "passes": 2, "critic_level": "turn", "critic_frozen": True, "critic_warmup": 1, "steps": 2},
     {"objective": "a_star_po"},
     {"objective": "a_star_po", "train": "full"},
     {"objective": "gigpo", "answer": "calculator", "passes": 2},

@@ -17,7 +17,7 @@ from keepworth.environments.environment import Blocking, Step
 from keepworth.environments.question import Document, Question
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
-from keepworth.episodes.episode import UNSOUND, Observation
+from keepworth.episodes.episode import UNSOUND, Observation, episode_from_json, episode_to_json
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, playing, within
 from tests.rollouts.scripted_model import ScriptedModel
@@ -164,6 +164,43 @@ def test_an_environment_that_fails_ends_its_own_episode_only(how: str, stop: Sto
     assert groups[0].episodes[1].errors == (said,)
     assert Dies.closed == 4
     assert stop in UNSOUND
+
+
+class Takes:
+    """Two actions: the first takes as long as a clock says, the second what `seconds` says."""
+
+    def __init__(self, seconds: Any) -> None:
+        self.seconds, self.steps = seconds, 0
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        return Observation(task.input)
+
+    async def step(self, action: str) -> Step:
+        self.steps += 1
+        if self.steps == 1:
+            await asyncio.sleep(0.02)
+            return Step(Observation("go on"))
+        return Step(stop=StopReason.COMPLETED, seconds=self.seconds)
+
+    async def close(self) -> None: ...
+
+
+def test_a_segment_says_how_long_its_action_took() -> None:
+    how = Play(lambda task: Takes(90), lambda task, memory: completer())
+    (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how)
+    first, second = (segment.seconds for segment in group.episodes[0].segments)
+    assert first is not None
+    assert 0.015 < first < 10
+    assert (second, type(second)) == (90.0, float)
+    assert episode_from_json(episode_to_json(group.episodes[0])).segments[1].seconds == 90.0
+    for wrong, said in (
+        (-1.0, "-1.0, below 0"),
+        ("3", "'3', not a number"),
+        (float("nan"), "nan, not a finite number"),
+    ):
+        how = Play(lambda task, given=wrong: Takes(given), lambda task, memory: completer())  # type: ignore[misc]
+        (group,) = play(ScriptedModel(lambda prompt, j: " x\n"), [ASK], how)
+        assert group.episodes[0].errors == (f"Takes.step gave seconds that are {said}",)
 
 
 def test_what_blocks_in_a_thread_can_be_given_up() -> None:

@@ -23,13 +23,15 @@ class Step:
 
     observation: what the agent sees next; nobody reads it once `stop` is set. rewards: of this action, added to those
     before. stop: why the episode ends, or None where it goes on. answer: what was taken as the answer, for the record.
-    errors: what went wrong without ending the episode, such as a tool that failed."""
+    errors: what went wrong without ending the episode, such as a tool that failed. seconds: that the action took, where the
+    environment knows better than a clock around `step` (a simulated time, a job's own); None where that clock is right."""
 
     observation: Observation = Observation("")  # noqa: RUF009  (frozen)
     rewards: tuple[RewardTerm, ...] = ()
     stop: StopReason | None = None
     answer: str = ""
     errors: tuple[str, ...] = ()
+    seconds: float | None = None
 
 
 class Environment(Protocol):

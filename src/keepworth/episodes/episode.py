@@ -266,7 +266,8 @@ class Segment:
     that drew them, at `temperature`, or () where that is not known (the learner then scores them with its weights before the
     update); text: for people to read; memory_before, memory_after: content hashes of the bank;
     state: key of the environment's state before acting, equal for equal states and without step counters or times ("":
-    not comparable)."""
+    not comparable); seconds: that the action it is part of took in the environment, None where nobody measured them; a clock's
+    reading, which two equal segments need not share."""
 
     role: str
     prompt_id: str
@@ -280,6 +281,7 @@ class Segment:
     memory_before: str = ""
     memory_after: str = ""
     state: str = ""
+    seconds: float | None = field(default=None, compare=False)
 
 
 class StopReason(str, Enum):

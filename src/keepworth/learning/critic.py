@@ -1,28 +1,38 @@
-"""The critic: the value of every state a policy drew a token in, from the policy's own base.
+"""The critic: values of the states a policy acted in, and of what it did there, from the policy's own base.
 
 A linear head reads the last hidden states. Over a network with an adapter, the critic has another one on the same base, so
 that its gradient cannot move the policy; where all weights are trained there is no second body to give it, and the head reads
 the policy's hidden states as they are, without a gradient into them.
-Sources: PPO, arXiv 1707.06347; one base with an adapter per role: Efficient RLHF (Hydra-PPO), arXiv 2309.00754.
+Sources: PPO, arXiv 1707.06347; one base with an adapter per role: Efficient RLHF (Hydra-PPO), arXiv 2309.00754;
+values of whole turns, averages and replay: ArCHer, arXiv 2402.19446.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from keepworth.episodes.needs import needs_train
 
 import torch
+from torch import Tensor
 
 from keepworth.learning.master_weights import MasterWeights
 from keepworth.learning.objective.advantage import value_targets
-from keepworth.learning.objective.batch import Batch
+from keepworth.learning.objective.batch import Batch, Steps, turn_ends
 from keepworth.learning.objective.options import Objective, require_range
-from keepworth.learning.objective.policy_loss import Denominators, unit_of, unit_sum, value_loss
+from keepworth.learning.objective.parts import Advised, Gae
+from keepworth.learning.objective.policy_loss import (
+    Denominators,
+    denominators,
+    unit_of,
+    unit_sum,
+    value_loss,
+    valued_tokens,
+)
 from keepworth.learning.passes import MicroBatch, layout, own_parts, training_passes
 from keepworth.learning.rows import Rows
 from keepworth.learning.shares import Shares
@@ -35,32 +45,78 @@ CRITIC_ADAPTER = "critic"
 
 @dataclass(frozen=True, slots=True)
 class CriticSettings:
-    """learning_rate of head and adapter; rank of the adapter (scaled by 2 * rank); warmup: updates that train the
-    critic alone, before the policy follows its advice."""
+    """What a critic is and how it learns.
+
+    Attributes:
+        learning_rate: Of its heads and its adapter.
+        rank: Of the adapter, which is scaled by 2 * rank.
+        warmup: Updates that train the critic alone, before the policy follows its advice.
+        max_norm: A longer gradient is cut to it.
+        seed: Of what it starts from.
+        frozen: Whether it learns in warm-up updates only, and gives advice as it is afterwards.
+        replay: At most so many episodes of earlier updates are kept. Before each update the critic alone takes one step on the
+            episodes of every update that is kept, the oldest first.
+    """
 
     learning_rate: float = 1e-3
     rank: int = 8
     warmup: int = 0
     max_norm: float = 1.0
     seed: int = 0
+    frozen: bool = False
+    replay: int = 0
 
     def __post_init__(self) -> None:
-        for name, interval in (("rank", "[1, inf)"), ("warmup", "[0, inf)"), ("max_norm", "(0, inf]")):
+        for name, interval in (
+            ("rank", "[1, inf)"),
+            ("warmup", "[0, inf)"),
+            ("max_norm", "(0, inf]"),
+            ("replay", "[0, inf)"),
+        ):
             require_range(name, getattr(self, name), interval)
 
 
-class Critic:
-    """Values of states, and the optimiser that teaches them. Starts at 0 everywhere."""
+@dataclass(frozen=True, slots=True)
+class HeadValues:
+    """What the heads say of R rows, on the CPU.
 
-    def __init__(self, model: InProcessModel, settings: CriticSettings, shares: Shares | None = None) -> None:
+    Attributes:
+        states: [heads, R, T] before each drawn token, or before the first of its turn; zero where nothing was drawn.
+        actions: [heads, R, T] behind the last token of each drawn token's turn; None where turns have no value of their own.
+        ends: [heads, R] behind the last token.
+    """
+
+    states: Tensor
+    actions: Tensor | None
+    ends: Tensor
+
+
+class Critic:
+    """Values of states, and of turns where the advantage asks for them, and the optimiser that teaches them.
+
+    One head starts at 0. Several start at random, or they would stay equal. The averages that targets may come from are of the
+    heads and the adapter alike (Polyak averaging, as in DDPG, arXiv 1509.02971).
+    """
+
+    def __init__(
+        self,
+        model: InProcessModel,
+        settings: CriticSettings,
+        shares: Shares | None = None,
+        advantage: Advised = Gae(1.0),  # noqa: B008  (frozen)
+    ) -> None:
         self.settings = settings
+        self.advantage = advantage
+        self.steps = 0
+        self.past: list[Rows] = []
         self._shares = shares or Shares()
         self._model = model
-        wide = torch.promote_types(model.dtype, torch.float32)
-        self.head = torch.nn.Linear(int(model.network.config.hidden_size), 1, dtype=wide, device=model.device)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
+        self.head = self._make_head(settings.seed)
         named: Named = {f"head.{name}": value for name, value in self.head.named_parameters()}
+        self.action_head: torch.nn.Linear | None = None
+        if advantage.values_actions:
+            self.action_head = self._make_head(settings.seed + 1)
+            named |= {f"action_head.{name}": value for name, value in self.action_head.named_parameters()}
         self._policy_adapter: str | None = None
         if hasattr(model.network, "peft_config"):
             self._policy_adapter = str(model.network.active_adapter)
@@ -68,6 +124,22 @@ class Critic:
         self.master_weights = MasterWeights(
             named, settings.learning_rate, max_norm=settings.max_norm, shares=self._shares
         )
+        self._averages: dict[str, Tensor] = {}
+        if advantage.target_rate is not None:
+            self._averages = {name: value.clone() for name, value in self._wide_weights().items()}
+
+    def _make_head(self, seed: int) -> torch.nn.Linear:
+        """One value for each of the advantage's heads."""
+        wide = torch.promote_types(self._model.dtype, torch.float32)
+        size, count = int(self._model.network.config.hidden_size), self.advantage.heads
+        head = torch.nn.Linear(size, count, dtype=wide, device=self._model.device)
+        torch.nn.init.zeros_(head.weight)
+        torch.nn.init.zeros_(head.bias)
+        if count > 1:
+            drawn = torch.randn(count, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            with torch.no_grad():
+                head.weight.copy_(drawn / size)
+        return head
 
     def _attach(self) -> Named:
         """Another adapter on the same base; the policy's stays the active one."""
@@ -100,52 +172,183 @@ class Critic:
         finally:
             _switch(self._model.network, self._policy_adapter)
 
-    def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(values [len(chosen), T] before each drawn token, zero elsewhere; ends [len(chosen)] behind the last token),
-        on the CPU, with gradient to the critic's own weights where gradients are on."""
+    def _wide_weights(self) -> dict[str, Tensor]:
+        weights: dict[str, Tensor] = self.master_weights.state()["master_weights"]
+        return weights
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The critic with its averages in the place of its weights."""
+        named, live = self.master_weights.named, self._wide_weights()
+        try:
+            with torch.no_grad():
+                for name, value in self._averages.items():
+                    named[name].copy_(value)
+            yield
+        finally:
+            with torch.no_grad():
+                for name in self._averages:
+                    named[name].copy_(live[name])
+
+    def read(self, rows: Rows, chosen: Sequence[int]) -> HeadValues:
+        """The values of the chosen rows, with gradient to the critic's own weights where gradients are on."""
         plan = layout(rows, chosen)
-        batch = plan.tree
+        tree, batch = plan.tree, rows.batch.rows(list(chosen))
         with self._active(), torch.set_grad_enabled(torch.is_grad_enabled() and self._policy_adapter is not None):
-            hidden = self._model.hidden_states(batch.ids, batch.positions, batch.mask, None).flatten(0, 1)
-        read = torch.cat([hidden[batch.predictor], hidden[plan.last]])
-        # Written as a sum: a float32 matrix product may lose precision while another thread is in bfloat16 attention.
-        found = ((read.to(self.head.weight.dtype) * self.head.weight[0]).sum(1) + self.head.bias).cpu()
-        drawn, ends = found[: len(batch.predictor)], found[len(batch.predictor) :]
-        blank = drawn.new_zeros(len(chosen) * plan.width)
-        return blank.index_copy(0, plan.place, drawn).view(-1, plan.width), ends
+            hidden = self._model.hidden_states(tree.ids, tree.positions, tree.mask, None).flatten(0, 1)
+
+        def spread(values: Tensor) -> Tensor:
+            blank = values.new_zeros(len(values), len(chosen) * plan.width)
+            return blank.index_copy(1, plan.place, values).view(len(values), -1, plan.width)
+
+        count = len(tree.predictor)
+        found = _heads(self.head, torch.cat([hidden[tree.predictor], hidden[plan.last]]))
+        states, actions = spread(found[:, :count]), None
+        if self.action_head is not None:
+            actions = spread(_heads(self.action_head, hidden[plan.behind]))
+        if self.advantage.by_turn:
+            first, last = (ends.expand_as(states) for ends in turn_ends(batch))
+            states, actions = states.gather(2, first), None if actions is None else actions.gather(2, last)
+        return HeadValues(states, actions, found[:, count:])
+
+    def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """(values [len(chosen), T] of states, ends [len(chosen)] behind the last token): the least of the heads."""
+        reading = self.read(rows, chosen)
+        return reading.states.amin(0), reading.ends.amin(0)
 
     @torch.no_grad()
-    def valued(self, rows: Rows, batch: Batch, parts: Sequence[MicroBatch], bootstrap: bool) -> Batch:
-        """`batch` with `values`, and with `bootstrap`: what an episode that was cut off is worth at its end, else 0."""
-        values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
+    def _read_all(self, rows: Rows, parts: Sequence[MicroBatch]) -> HeadValues:
+        heads, kind = self.advantage.heads, rows.batch.lp_behaviour.dtype
+        states, actions = (torch.zeros(heads, *rows.batch.shape, dtype=kind) for _ in range(2))
+        ends = torch.zeros(heads, rows.batch.shape[0])
         for _, part in own_parts(rows.contexts, rows.answers, parts, self._shares):
-            found, behind = self.values(rows, part.rows)
-            own = torch.tensor(part.rows)
-            values[own], ends[own] = found.to(values.dtype), behind.to(ends.dtype)
-        values, ends = self._shares.joined(values, ends)
-        if not bootstrap:
-            return replace(batch, values=values)
-        end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit_of(batch, "episode"))
-        return replace(batch, values=values, bootstrap=end)
+            found, place = self.read(rows, part.rows), torch.tensor(part.rows)
+            states[:, place], ends[:, place] = found.states.to(kind), found.ends.to(ends.dtype)
+            if found.actions is not None:
+                actions[:, place] = found.actions.to(kind)
+        states, actions, ends = self._shares.joined(states, actions, ends)
+        return HeadValues(states, None if self.action_head is None else actions, ends)
+
+    def valued(self, rows: Rows, parts: Sequence[MicroBatch]) -> Rows:
+        """The rows with the critic's advice: `values`, `action_values` where the advantage reads them, and with its
+        `bootstrap` what an episode that was cut off is worth at its end, else 0."""
+        found = self._read_all(rows, parts)
+        batch = replace(rows.batch, values=found.states.amin(0))
+        if found.actions is not None:
+            batch = replace(batch, action_values=found.actions.amin(0))
+        if self.advantage.bootstrap:
+            ends = torch.where(torch.tensor(rows.cut), found.ends.amin(0), 0.0)
+            batch = replace(batch, bootstrap=unit_sum(ends[:, None], unit_of(batch, "episode")))
+        return replace(rows, batch=batch)
+
+    def learns(self, update: int) -> bool:
+        """Whether it learns in this update, counted from 0. Raises ValueError where it never has and never will."""
+        learns = not self.settings.frozen or update < self.settings.warmup
+        if not learns and self.steps == 0:
+            raise ValueError(
+                "The critic is frozen and has learned nothing: its advice would be 0 for every state. Set warmup "
+                "(critic_warmup), or load the state of one that has learned."
+            )
+        return learns
 
     def teach(
-        self, rows: Rows, parts: Sequence[MicroBatch], objective: Objective, divisors: Denominators
+        self,
+        rows: Rows,
+        parts: Sequence[MicroBatch],
+        objective: Objective,
+        divisors: Denominators,
+        *,
+        only_actions: bool = False,
     ) -> dict[str, float]:
-        """One step towards the returns of this batch, whose values `valued` has filled in."""
-        targets = value_targets(rows.batch, objective)
+        """One step towards the targets of the rows in `parts`, whose values `valued` has filled in, or of the averages."""
+        advised = [rows.batch]
+        if self._averages:
+            every = [MicroBatch(part.rows) for part in parts]
+            with self._averaged():
+                found = self._read_all(rows, every)
+            pairs = zip(found.states, found.states if found.actions is None else found.actions, strict=True)
+            advised = [replace(rows.batch, values=value, action_values=action) for value, action in pairs]
+        states = [value_targets(batch, objective) for batch in advised]
+        actions = [value_targets(batch, objective, of="actions") for batch in advised if self.action_head is not None]
         losses = {}
         for number, part in training_passes(self._model.network, rows.contexts, rows.answers, parts, self._shares):
-            values, _ = self.values(rows, part.rows)
-            wanted = targets[torch.tensor(part.rows)].to(values.dtype)
-            scalar = value_loss(values, wanted, rows.batch.rows(part.rows), objective, divisors)
+            reading, batch, place = self.read(rows, part.rows), rows.batch.rows(part.rows), torch.tensor(part.rows)
+            taught = [] if only_actions else list(zip(reading.states, states, strict=True))
+            if reading.actions is not None:
+                taught += zip(reading.actions, actions, strict=True)
+            scalar = torch.stack(
+                [
+                    value_loss(value, target[place].to(value.dtype), batch, objective, divisors)
+                    for value, target in taught
+                ]
+            ).sum()
             scalar.backward()  # type: ignore[no-untyped-call]
             losses[number] = float(scalar.detach())
         total = sum(self._shares.gathered(losses))
         norm = self.master_weights.step()
-        assert rows.batch.values is not None
-        drawn = rows.batch.mask > 0
-        explained = explained_variance(rows.batch.values[drawn], targets[drawn])
+        self.steps += 1
+        for name, value in self._averages.items():
+            value.lerp_(self._wide_weights()[name], self.advantage.target_rate)
+        here = sorted(row for part in parts for row in part.rows)
+        drawn = valued_tokens(rows.batch, self.advantage)[here] > 0
+        values, targets = (advised[0].action_values, actions[0]) if actions else (advised[0].values, states[0])
+        assert values is not None
+        explained = explained_variance(values[here][drawn], targets[here][drawn])
         return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
+
+    def remember(self, rows: Rows) -> None:
+        """Keep the rows of an update for `replay`, and let go of the oldest that are too many. Raises ValueError where not
+        even one update fits."""
+        if not self.settings.replay:
+            return
+        self.past.append(rows)
+        while sum(map(_episodes, self.past)) > self.settings.replay:
+            self.past.pop(0)
+        if not self.past:
+            raise ValueError(
+                f"The critic's replay = {self.settings.replay} holds less than the {_episodes(rows)} episodes of one update, so "
+                "that nothing would ever be taught again. Set it to as many or more, or to 0."
+            )
+
+    def replay(self, parts_of: Callable[[Rows, Iterable[int]], Sequence[MicroBatch]], objective: Objective) -> None:
+        """One step on the episodes of each earlier update that is kept. Their actions are an older policy's: where turns have a
+        value of their own, only that is taught."""
+        for rows in self.past:
+            parts = parts_of(rows, range(rows.batch.shape[0]))
+            given = rows if self._averages else self.valued(rows, parts)
+            divisors = denominators(rows.batch, objective)
+            self.teach(given, parts, objective, divisors, only_actions=self.action_head is not None)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that its next step depends on."""
+        past = [asdict(rows) for rows in self.past]
+        return {**self.master_weights.state(), "steps": self.steps, "averages": self._averages, "past": past}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state()`."""
+        self.master_weights.load(state)
+        self.steps = int(state.get("steps", 1))  # a state without the count is of a critic that learned in every update
+        self._averages = {name: state["averages"][name].clone() for name in self._averages}
+        self.past = [_rows_of(saved) for saved in state.get("past", ())]
+
+
+def _heads(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
+    """[heads, N] on the CPU. Written as sums: a float32 matrix product may lose precision while another thread is in bfloat16
+    attention."""
+    wide = hidden.to(head.weight.dtype)
+    values = [(wide * weight).sum(1) + bias for weight, bias in zip(head.weight, head.bias, strict=True)]
+    return torch.stack(values).cpu()
+
+
+def _episodes(rows: Rows) -> int:
+    return len(torch.unique(rows.batch.episode))
+
+
+def _rows_of(saved: Mapping[str, Any]) -> Rows:
+    """From `asdict(rows)`."""
+    steps = saved["batch"]["steps"]
+    batch = Batch(**{**saved["batch"], "steps": None if steps is None else Steps(**steps)})
+    return Rows(**{**saved, "batch": batch})
 
 
 def _switch(network: Any, adapter: str) -> None:

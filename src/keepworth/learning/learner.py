@@ -30,7 +30,7 @@ from keepworth.learning.objective.options import (
     learning_rate_scale,
     require_range,
 )
-from keepworth.learning.objective.parts import AdaptiveEntropy, Gae, KlReward
+from keepworth.learning.objective.parts import AdaptiveEntropy, Advised, KlReward
 from keepworth.learning.objective.policy_loss import (
     Denominators,
     denominators,
@@ -192,7 +192,9 @@ class Learner:
             self.shares,
         )
         self.reference = reference_for(model, named, objective)
-        self.critic = Critic(model, critic or CriticSettings(), self.shares) if objective.needs_critic else None
+        self.critic: Critic | None = None
+        if isinstance(objective.advantage, Advised):
+            self.critic = Critic(model, critic or CriticSettings(), self.shares, objective.advantage)
         self.controls = initial(objective)
         self.steps = 0
         self._validation: float | None = None
@@ -224,22 +226,27 @@ class Learner:
         require_credit(rows, groups, self.objective)
         temperature = self._temperature(groups)
         rows = replace(rows, batch=self._completed(rows, temperature))
+        learned: dict[str, float] = {}
+        if self.critic is not None:
+            rows, learned = self._advised(rows, self.critic)
         advantage = advantages(rows.batch, self.objective)
         if self.objective.needs_selection:
             generator = torch.Generator().manual_seed(self.steps)
             rows = replace(rows, batch=select(rows.batch, self.objective, advantage, self.controls, generator))
         learning = self._rows_with_gradient(rows.batch, advantage)
-        measured = group_metrics(rows.batch)
+        measured = group_metrics(rows.batch) | learned
         for _ in range(self.optimisation.passes):
             for part in self._minibatches(rows):
                 divisors = denominators(rows.batch.rows(part), self.objective)
-                if self.critic is not None:
+                if self.critic is not None and not self.critic.advantage.leads and self.critic.learns(self.steps):
                     measured |= self.critic.teach(rows, self._parts(rows, part), self.objective, divisors)
                 chosen = sorted(set(part) & set(learning))
                 warming_up = self.critic is not None and self.steps < self.critic.settings.warmup
                 others = [] if self.mixture is None or warming_up else self._other_losses(trained, temperature)
                 if others or (chosen and not warming_up):
                     measured |= self._step(rows, chosen, advantage, divisors, temperature, others)
+        if self.critic is not None and self.critic.learns(self.steps):
+            self.critic.remember(rows)
         self._advance(measured)
         self.steps += 1
         self.model.version += 1
@@ -291,7 +298,7 @@ class Learner:
             "version": self.model.version,
             # One that is never reset is a function of the checkpoint the run began from.
             "reference": self.reference.state() if self.objective.reset is not None and self.reference else {},
-            "critic": self.critic.master_weights.state() if self.critic is not None else {},
+            "critic": self.critic.state() if self.critic is not None else {},
             "soft_values": dict(self.soft_values or {}),
             "validation": self._validation,
         }
@@ -304,7 +311,7 @@ class Learner:
         if self.reference is not None and state.get("reference"):
             self.reference.load(state["reference"])
         if self.critic is not None:
-            self.critic.master_weights.load(state["critic"])
+            self.critic.load(state["critic"])
         if self.soft_values is not None:
             self.soft_values.update(state.get("soft_values", {}))
         self._validation = state.get("validation")
@@ -340,10 +347,17 @@ class Learner:
                 named, batch, lambda chosen: self._gradients(named, rows, chosen, temperature), self.shares
             )
             batch = replace(batch, score_norm=norms)
-        if self.critic is not None:
-            assert isinstance(objective.advantage, Gae)
-            batch = self.critic.valued(rows, batch, every, objective.advantage.bootstrap)
         return batch
+
+    def _advised(self, rows: Rows, critic: Critic) -> tuple[Rows, dict[str, float]]:
+        """The rows with the critic's advice, and what was measured of its learning before it gave that."""
+        measured: dict[str, float] = {}
+        if critic.learns(self.steps):
+            critic.replay(self._parts, self.objective)
+            for part in self._minibatches(rows) * self.optimisation.passes if critic.advantage.leads else ():
+                divisors = denominators(rows.batch.rows(part), self.objective)
+                measured |= critic.teach(rows, self._parts(rows, part), self.objective, divisors)
+        return critic.valued(rows, self._parts(rows, range(rows.batch.shape[0]))), measured
 
     def _taught(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> torch.Tensor:
         assert self.teacher is not None

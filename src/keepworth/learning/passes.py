@@ -227,10 +227,12 @@ def _padded(prompt: int, branches: int) -> tuple[int, int]:
 @dataclass(frozen=True, slots=True)
 class BranchLayout:
     """`tree`: the chosen rows as branches of their contexts, its targets the drawn tokens [N]. place [N]: where each
-    stands in the flattened [len(chosen), width]. last [len(chosen)]: flat column of each row's last token."""
+    stands in the flattened [len(chosen), width]. behind [N]: flat column of each of them. last [len(chosen)]: that of each
+    row's last token."""
 
     tree: Tree
     place: torch.Tensor
+    behind: torch.Tensor
     last: torch.Tensor
     width: int
 
@@ -242,10 +244,12 @@ def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
     columns, first = whole.ids.shape[1], whole.ids.shape[1] - whole.mask.shape[2]
     width = rows.batch.shape[1]
     order: list[int] = []
+    starts: list[int] = []
     last = torch.empty(len(chosen), dtype=torch.long)
     for number, members in enumerate(shared.values()):
         column = number * columns + first  # branches stand one after the other behind the padded prompt
         for row in members:
+            starts.append(column)
             column += len(rows.answers[row])
             last[at[row]] = column - 1
             order.append(row)
@@ -255,7 +259,8 @@ def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
     drawn = rows.batch.mask[rows_of_tokens, column_of] > 0
     place = torch.repeat_interleave(torch.tensor([at[row] for row in order]), lengths) * width + column_of
     picked = replace(whole, predictor=whole.predictor[drawn], target=whole.target[drawn])
-    return BranchLayout(picked, place[drawn], last, width)
+    behind = torch.repeat_interleave(torch.tensor(starts), lengths) + column_of
+    return BranchLayout(picked, place[drawn], behind[drawn], last, width)
 
 
 def row_scores(

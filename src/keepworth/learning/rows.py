@@ -8,6 +8,7 @@ role alone, each role of an episode counts as an episode of its own, compared wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -184,7 +185,7 @@ class _Turns:
     """Collects the turns of a step's episodes: one a segment, numbered within the episode among trained ones."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, int, float, int]] = []
+        self._rows: list[tuple[int, int, float, int, float]] = []
         self._count: dict[int, int] = {}
         self._states: dict[str, int] = {}
 
@@ -197,13 +198,18 @@ class _Turns:
             if term.scope is RewardScope.SEGMENT and term.segment == place
         )
         state = self._states.setdefault(segment.state, len(self._states)) if segment.state else -1
-        self._rows.append((number, index, reward, state))
+        seconds = math.nan if segment.seconds is None else segment.seconds
+        self._rows.append((number, index, reward, state, seconds))
         return len(self._rows) - 1
 
     def steps(self) -> Steps:
-        episode, index, reward, state = zip(*self._rows, strict=True)
+        episode, index, reward, state, seconds = zip(*self._rows, strict=True)
         return Steps(
-            torch.tensor(episode), torch.tensor(index), torch.tensor(reward, dtype=torch.float64), torch.tensor(state)
+            torch.tensor(episode),
+            torch.tensor(index),
+            torch.tensor(reward, dtype=torch.float64),
+            torch.tensor(state),
+            None if all(map(math.isnan, seconds)) else torch.tensor(seconds, dtype=torch.float64),
         )
 
 
@@ -215,6 +221,15 @@ def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) ->
         raise BadEpisode(
             f"Objective {name!r} compares turns taken from the same state, and no segment of this step says its state.",
             "Set Observation.state in the environment, or Segment.state where you build the episodes yourself.",
+        )
+    if (
+        objective.weight is not None
+        and "durations of turns" in objective.weight.episodes
+        and rows.batch.steps.duration is None
+    ):
+        raise BadEpisode(
+            f"Objective {name!r} weighs turns by their duration, and no segment of this step says how long it took.",
+            "Set Step.seconds in the environment, or Segment.seconds where you build the episodes yourself.",
         )
     episodes = [episode for group in groups for episode in group.episodes]
     if "rewards of turns" in objective.advantage.episodes and not any(

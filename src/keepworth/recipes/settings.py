@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from keepworth.learning.objective.inputs import (
     require_off_policy,
 )
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Plain, Token
+from keepworth.learning.objective.parts import Gae, Plain, Token
 from keepworth.learning.objective.presets import preset, varied
 
 if TYPE_CHECKING:
@@ -95,6 +96,17 @@ class TrainingSettings(BaseModel):
     critic_learning_rate: Rate = Field(default=1e-3, description="objective = ppo: of the value model")
     critic_rank: Count = Field(default=8, description="objective = ppo: of the value model's adapter")
     critic_warmup: Amount = Field(default=0, description="objective = ppo: updates that train the value model alone")
+    critic_level: Literal["token", "turn"] = Field(
+        default="token", description="objective = ppo: what the value model gives a value to, each token or each turn"
+    )
+    critic_frozen: bool = Field(
+        default=False,
+        description="objective = ppo: after critic_warmup the value model gives advice and learns no more",
+    )
+    critic_replay: Amount = Field(
+        default=0,
+        description="objective = ppo: episodes of earlier updates, at most, on which the value model alone is taught again",
+    )
     warmup_steps: Amount = Field(default=0, description="updates over which the learning rate rises")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         default="constant",
@@ -188,6 +200,8 @@ def objective_of(settings: TrainingSettings, own: Objective | None = None) -> Ob
     name, options = (given, {}) if isinstance(given, str) else (str(given.get("preset") or ""), given)
     chosen = preset(name) if name else own or settings.own_objective
     changes = {key: _option(key, value) for key, value in options.items() if key != "preset"}
+    if settings.critic_level != "token" and isinstance(chosen.advantage, Gae) and "advantage" not in changes:
+        changes["advantage"] = replace(chosen.advantage, level=settings.critic_level)
     return varied(chosen, **changes) if changes else chosen
 
 
@@ -209,10 +223,10 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
     if objective.teacher is None:
         yield ("teacher",), f"{called}, which has no teacher", "set objective = kdrl"
     if not objective.needs_critic:
-        value = ("critic_learning_rate", "critic_rank", "critic_warmup")
+        value = tuple(key for key in TrainingSettings.model_fields if key.startswith("critic_"))
         yield value, f"{called}, which has no value model", "set objective = ppo"
-    elif settings.train == "full":
-        yield ("critic_rank",), "with train = full, where the value model is a head alone", "set train = lora"
+    else:
+        yield from _idle_in_critic(settings, objective, called)
     if sets_entropy(settings):
         yield ("entropy",), "with objective.entropy, which says the same", "leave that out"
     if settings.train == "full":
@@ -230,6 +244,28 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield ("worker_label", "ray_address"), "with workers = 0, where this process does everything", "set workers"
     elif not settings.ray_address:
         yield ("worker_label",), "without ray_address, on one host", "set ray_address"
+
+
+def _idle_in_critic(settings: TrainingSettings, objective: Objective, called: str) -> Iterator[Idle]:
+    """The same of the value model, where there is one."""
+    if settings.train == "full":
+        yield ("critic_rank",), "with train = full, where the value model is a head alone", "set train = lora"
+    if not isinstance(objective.advantage, Gae):
+        yield ("critic_level",), f"{called}, whose value model has a level of its own", "set objective = ppo"
+    elif isinstance(settings.objective, dict) and "advantage" in settings.objective:
+        yield ("critic_level",), "with objective.advantage, which says it as Gae(..., level=turn)", "leave that out"
+    if settings.critic_warmup == 0:
+        yield ("critic_frozen",), "with critic_warmup = 0: its value model would never learn", "set critic_warmup"
+    if settings.critic_frozen and settings.critic_warmup == 1:
+        yield (
+            ("critic_replay",),
+            "with critic_frozen and critic_warmup = 1: no earlier update is taught again",
+            ("set critic_warmup to 2 or more"),
+        )
+    update = settings.tasks_per_step * settings.group_size
+    if settings.critic_replay < update:
+        reason = f"below the {update} episodes of one update (tasks_per_step * group_size)"
+        yield ("critic_replay",), reason, f"set it to {update} or more"
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:
@@ -328,6 +364,10 @@ class Settings(TrainingSettings):
         default="last", description="weights that are kept: of the last step, or of that with the best score on dev"
     )
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
+
+    @property
+    def holds(self) -> frozenset[str]:
+        return frozenset({"durations of turns"})
 
     def idle(self) -> Iterator[Idle]:
         """What can change nothing; a recipe adds its own."""

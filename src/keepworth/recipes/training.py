@@ -254,7 +254,14 @@ def optimisation_of(config: TrainingSettings) -> Optimisation:
 def critic_of(config: TrainingSettings, objective: Objective) -> CriticSettings | None:
     if not objective.needs_critic:
         return None
-    return CriticSettings(config.critic_learning_rate, config.critic_rank, config.critic_warmup, seed=config.seed)
+    return CriticSettings(
+        config.critic_learning_rate,
+        config.critic_rank,
+        config.critic_warmup,
+        seed=config.seed,
+        frozen=config.critic_frozen,
+        replay=config.critic_replay,
+    )
 
 
 # Several learners: the first is the recipe's, the others are processes made of the same settings.

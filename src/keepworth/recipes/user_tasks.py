@@ -58,7 +58,7 @@ class Config(Settings):
 
     @property
     def holds(self) -> frozenset[str]:
-        return frozenset({"states of turns"} if self.turns > 1 else ())
+        return super().holds | frozenset({"states of turns"} if self.turns > 1 else ())
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()

@@ -41,6 +41,7 @@ from keepworth.episodes.episode import (
     StopReason,
     Task,
     checked_terms,
+    finite_number,
 )
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
@@ -522,6 +523,9 @@ class NoModel:
     def remembers(self, memory: str) -> None:
         """There is no call that it could belong to."""
 
+    def took(self, seconds: float, calls: int) -> None:
+        """There is no call that it could belong to."""
+
     def __getattr__(self, name: str) -> Any:
         raise KeepworthError("this agent calls a model, and was given none.", "Run it with `play(model, ...)`.")
 
@@ -596,6 +600,10 @@ class _Call:
 
     def remembers(self, memory: str) -> None:
         self.segments[-1] = replace(self.segments[-1], memory_after=memory)
+
+    def took(self, seconds: float, calls: int) -> None:
+        """The action of the model calls from number `calls` on took so many seconds in the environment."""
+        self.segments[calls:] = [replace(segment, seconds=seconds) for segment in self.segments[calls:]]
 
 
 class _Samples(Protocol):
@@ -696,6 +704,16 @@ async def _turns(
             message = f"{guard.name}.{where} gave {error}"
             raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
 
+    def lasted(step: Step, clock: float) -> float:
+        try:
+            seconds = clock if step.seconds is None else finite_number(step.seconds)
+            if seconds < 0:
+                raise ValueError(f"{seconds}, below 0")
+        except ValueError as error:
+            message = f"{guard.name}.step gave seconds that are {error}"
+            raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
+        return seconds
+
     async def cut_off(stop: StopReason) -> StopReason:
         if isinstance(environment, ScoresTheEnd):
             earned(await guard.run("outcome", environment.outcome()), "outcome")
@@ -719,10 +737,12 @@ async def _turns(
             record.operations += action.operations
             if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
                 return StopReason.ABORTED
+            begun = record.environment_seconds
             step: Step = await guard.run("step", environment.step(action.text))
             if not isinstance(step, Step):
                 message = f"{guard.name}.step returned {type(step).__name__}, not a Step"
                 raise _Failed(StopReason.ENVIRONMENT_ERROR, message)
+            caller.took(lasted(step, record.environment_seconds - begun), calls)
             earned(step.rewards)
             if feedback is not None:
                 feedback.after(observation, step)

@@ -18,7 +18,7 @@ from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.test_learner import groups_of
 from tests.models.tiny import tiny_model
 
-WITHOUT_RATIO = {"reinforce", "rloo", "vcpo", "aepo"}
+WITHOUT_RATIO = {"reinforce", "rloo", "vcpo", "aepo", "archer"}
 CORRECTED = {"areal", "tis", "icepop", "vcpo"}
 WITHOUT_CLIP = {*WITHOUT_RATIO, "a_star_po"}
 
@@ -108,6 +108,7 @@ def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
 def test_what_episodes_must_hold_is_named() -> None:
     needs = {name: episode_inputs(preset(name)) for name in presets() if episode_inputs(preset(name))}
     assert needs == {
+        "duration": ("durations of turns",),
         "gigpo": ("states of turns",),
         "fine_mem": ("rewards of turns",),
         "memory_r2": ("re-rolls",),

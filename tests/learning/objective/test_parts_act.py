@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from keepworth.learning.objective.advantage import advantages, kept_groups, select
+from keepworth.learning.objective.advantage import advantages, kept_groups, select, value_targets
 from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.options import (
     Controls,
@@ -33,6 +33,7 @@ OBJECTIVES = (
     varied(GRPO, advantage="StepState(1.0, 1.0, 0.9, GroupStd)"),
     varied(GRPO, advantage="StepIndex(1.0, 1.0, 0.9, GroupStd)"),
     preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),
+    preset("ppo", advantage="Gae(0.9, 0.9, value_clip=0.1, level=turn, target_decay=0.5)"),
     preset("vcpo"),
     preset("a_star_po"),
     *(varied(GRPO, ratio=f"{name}(behaviour, episode)") for name in ("Sequence", "SequenceProduct", "SequenceToken")),
@@ -114,6 +115,7 @@ def outcome(objective: Objective) -> list[torch.Tensor]:
     if objective.needs_critic:
         assert batch.values is not None
         found.append(value_loss(batch.values + 0.3, batch.values + 1.0, batch, objective, shared))
+        found.append(value_targets(batch, objective))
     controls, steered = initial(objective), []
     for measured in (0.1, 0.2, 0.5, 0.9, 0.22, 0.12, 0.7, 0.3, *[0.0] * 12):
         controls = advanced(controls, objective, entropy=measured, kl=measured / 4, validation=-measured)

@@ -85,6 +85,7 @@ def toy(seed: int = 0, groups: int = 3, size: int = 4, columns: int = 7, symbols
         torch.tensor(columns_of_turns[1]),
         torch.tensor(columns_of_turns[2], dtype=torch.float64),
         torch.tensor(columns_of_turns[3]),
+        torch.tensor([1.0 + turn % 5 for turn in range(len(turns))], dtype=torch.float64),
     )
     e = torch.tensor(episode)
     batch = Batch(
@@ -109,6 +110,7 @@ def toy(seed: int = 0, groups: int = 3, size: int = 4, columns: int = 7, symbols
         score_norm=(1 + e.to(torch.float64) / 10),
         branch=torch.tensor(group_of)[e] % 2,
         entropy_behaviour=normal(rows, columns).abs(),
+        action_values=normal(rows, columns, scale=0.2),
     )
     return Toy(batch, logits)
 

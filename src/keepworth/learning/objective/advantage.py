@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.batch import Batch, EpisodeTable, Steps, episode_table
+from keepworth.learning.objective.batch import Batch, EpisodeTable, Steps, episode_table, turn_ends
 from keepworth.learning.objective.formulas import centered, moments, whitened
 from keepworth.learning.objective.options import Controls, Objective, ObjectiveError
-from keepworth.learning.objective.parts import Gae, KlReward, OverlongMask, OverlongPenalty, Scale, Whitened
+from keepworth.learning.objective.parts import Advised, KlReward, OverlongMask, OverlongPenalty, Scale, Whitened
 
 # Filters: which groups enter an optimiser step. Plain numbers; what is rejected is returned with its reason.
 
@@ -68,6 +69,13 @@ class Packing:
         packed = torch.zeros(len(self.lengths), self.width, dtype=torch.float64, device=values.device)
         packed[self.line, self.place] = values[self.row, self.column].to(torch.float64)
         return packed
+
+    def total(self, values: Tensor) -> Tensor:
+        """[B,T] -> [E,L] float64: the sum over tokens that share a place."""
+        packed = torch.zeros(len(self.lengths), self.width, dtype=torch.float64, device=values.device)
+        return packed.index_put_(
+            (self.line, self.place), values[self.row, self.column].to(torch.float64), accumulate=True
+        )
 
     def unpack(self, packed: Tensor, shape: tuple[int, int]) -> Tensor:
         """[E,L] -> [B,T], zero where the policy drew nothing."""
@@ -171,6 +179,27 @@ class CreditTable:
         start = torch.cumsum(lengths, 0) - lengths
         place = torch.arange(len(line), device=line.device) - start[line]
         return Packing(row, column, line, place, lengths)
+
+    @cached_property
+    def turns(self) -> Packing:
+        """Where each drawn token's turn goes: [E,L] with turns in the place of tokens."""
+        packed = self.packed
+        step = self.batch.require("step", "credit of turns")[packed.row, packed.column]
+        begins = torch.ones_like(step, dtype=torch.bool)
+        begins[1:] = (step[1:] != step[:-1]) | (packed.line[1:] != packed.line[:-1])
+        lengths = torch.bincount(packed.line[begins], minlength=len(packed.lengths))
+        start = torch.cumsum(lengths, 0) - lengths
+        place = torch.cumsum(begins.long(), 0) - 1 - start[packed.line]
+        return Packing(packed.row, packed.column, packed.line, place, lengths)
+
+    def state_values(self, part: Advised) -> Tensor:
+        """[B,T]: the critic's values before each token, or before the first of its turn."""
+        values = self.batch.require("values", part)
+        return values.gather(1, turn_ends(self.batch)[0]) if part.by_turn else values
+
+    def action_values(self, part: Advised) -> Tensor:
+        """[B,T]: the critic's values of each token's turn, once it is taken."""
+        return self.batch.require("action_values", part).gather(1, turn_ends(self.batch)[1])
 
     def unpack(self, values: Tensor) -> Tensor:
         """[E,L] -> [B,T]."""
@@ -302,15 +331,18 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
         per_token = whitened(per_token, batch.mask, scale.epsilon)
     if objective.advantage_clamp is not None:
         per_token = per_token.clamp(-objective.advantage_clamp, objective.advantage_clamp)
+    if objective.weight is not None:
+        per_token = per_token * objective.weight.weigh(batch)
     return per_token.to(batch.lp_behaviour.dtype).detach()
 
 
-def value_targets(batch: Batch, objective: Objective) -> Tensor:
-    """[B,T]: what the critic is trained towards, advantage before whitening plus old value; zero outside the mask."""
-    assert isinstance(objective.advantage, Gae)
-    values = batch.require("values", objective.advantage)
-    estimate = objective.advantage.tokens(credit_of(batch, objective))
-    return torch.where(batch.mask > 0, estimate.to(values.dtype) + values, 0.0).detach()
+def value_targets(batch: Batch, objective: Objective, *, of: Literal["states", "actions"] = "states") -> Tensor:
+    """[B,T]: what the critic's values of states, or of turns once taken, are trained towards; zero outside the mask."""
+    advantage = objective.advantage
+    assert isinstance(advantage, Advised)
+    credit = credit_of(batch, objective)
+    targets = advantage.state_targets(credit) if of == "states" else advantage.action_targets(credit)
+    return torch.where(batch.mask > 0, targets.to(batch.require("values", advantage).dtype), 0.0).detach()
 
 
 # Selection: which drawn tokens the loss keeps, decided once per optimiser step and written into the batch.

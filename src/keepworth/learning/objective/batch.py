@@ -22,16 +22,19 @@ class Steps:
 
     episode: id as in `Batch.episode`; index: 0, 1, 2 ... within the episode; reward: what the environment gave for
     the turn; state: integer key of the environment's state before acting, equal for equal states (it leaves out step
-    counters and timestamps), -1 for a state that is never compared.
+    counters and timestamps), -1 for a state that is never compared; duration: seconds that the turn's action took, NaN where
+    nobody measured them, None where no turn was measured.
     """
 
     episode: Tensor
     index: Tensor
     reward: Tensor
     state: Tensor
+    duration: Tensor | None = None
 
     def __post_init__(self) -> None:
-        sizes = {tuple(getattr(self, field.name).shape) for field in fields(self)}
+        given = [getattr(self, field.name) for field in fields(self)]
+        sizes = {tuple(tensor.shape) for tensor in given if tensor is not None}
         if len(sizes) != 1 or len(next(iter(sizes))) != 1:
             raise ValueError(f"Steps: every tensor must have the same one-dimensional shape, got {sorted(sizes)}")
 
@@ -43,8 +46,9 @@ class Batch:
     mask [B,T]: 1 exactly at tokens the policy drew. lp_behaviour [B,T]: log-probabilities under the policy that drew
     them, at the sampling temperature. lp_proximal [B,T]: recomputed by the trainer before its first optimiser step
     on this batch. lp_reference, lp_teacher, values [B,T]: the reference model, a teacher, the critic, without
-    gradient. rewards [B]: the episode's combined reward, the same on each of its rows. group, episode, task_type [B]:
-    integer ids, not necessarily contiguous. version_lag [B,T]: trainer's version minus the token's. step [B,T]:
+    gradient. action_values [B,T]: the critic's, of each token's turn once it is taken. rewards [B]: the episode's
+    combined reward, the same on each of its rows. group, episode, task_type [B]: integer ids, not necessarily
+    contiguous. version_lag [B,T]: trainer's version minus the token's. step [B,T]:
     position in `steps` of the turn a token belongs to, -1 where none. ids [B,T]: sampled token ids.
     truncated [B]: the answer hit the length limit. metric [B]: score before shaping (1 is right), for teacher
     masks; the reward where absent. bootstrap [B]: critic's value after a truncated end. soft_value [B]: the task's
@@ -63,6 +67,7 @@ class Batch:
     lp_reference: Tensor | None = None
     lp_teacher: Tensor | None = None
     values: Tensor | None = None
+    action_values: Tensor | None = None
     task_type: Tensor | None = None
     version_lag: Tensor | None = None
     step: Tensor | None = None
@@ -133,6 +138,21 @@ _PER_ROW = frozenset(
         "teacher_rows",
     }
 )
+
+
+def turn_ends(batch: Batch) -> tuple[Tensor, Tensor]:
+    """(first, last) [B,T]: the columns of the first and the last drawn token of each drawn token's turn, which is part of one
+    row; a token's own column where it belongs to no turn."""
+    step = batch.require("step", "credit of turns")
+    columns = torch.arange(batch.shape[1], device=step.device).expand(batch.shape)
+    inside = (batch.mask > 0) & (step >= 0)
+    turns = step.clamp(min=0)
+    blank = turns.new_zeros(int(turns.max()) + 1 if turns.numel() else 0)
+    ends = []
+    for reduce in ("amin", "amax"):
+        end = blank.scatter_reduce(0, step[inside], columns[inside], reduce, include_self=False)
+        ends.append(torch.where(inside, end[turns], columns))
+    return ends[0], ends[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def formula(objective: Objective) -> list[str]:
         lines.append(f"  + {written(objective.teacher)}")
     if objective.adapter_decay:
         lines.append(f"  + {objective.adapter_decay:g} * |adapter|^2, applied by the trainer")
-    if isinstance(objective.advantage, parts.Gae):
+    if isinstance(objective.advantage, parts.Advised):
         coefficient = objective.advantage.value_coefficient
         lines.append(f"  + {coefficient:g} * (V - target)^2 / 2, averaged like the loss   (critic)")
     return lines
@@ -111,6 +111,8 @@ def symbols(objective: Objective) -> list[tuple[str, str]]:
     """What each letter of the formula stands for."""
     clamp = objective.advantage_clamp
     advantage = written(objective.advantage) + ("" if clamp is None else f"; clamped to +-{clamp:g}")
+    if objective.weight is not None:
+        advantage += f"; {written(objective.weight)}"
     found = [("A", advantage), ("R", _reward(objective))]
     if objective.ratio.acts:
         found.append(("r", written(objective.ratio)))

@@ -23,6 +23,7 @@ LEARNER_GIVES = frozenset(
         "score_norm",
         "entropy_behaviour",
         "values",
+        "action_values",
         "critic",
         "learning_rate_scale",
         "group_filter",
@@ -97,6 +98,7 @@ def require_episodes(objective: Objective, provided: Collection[str], who: str) 
 _HOLDERS = {
     "states of turns": "Those of arithmetic with answer = calculator do.",
     "rewards of turns": "Those of the recipe fine_mem do.",
+    "durations of turns": "Those of recipes that play in an environment do.",
     "re-rolls": "Those of the recipe memory_r2 do.",
     "a reward term 'episodic'": "Those of the recipe memory_r_plus do.",
 }

@@ -50,6 +50,7 @@ class Objective(BaseModel):
     # Advantage, from the reward.
     advantage: parts.Advantage = parts.Outcome()
     advantage_clamp: parts.Positive | None = None
+    weight: parts.Weight | None = None
     overlong: parts.Overlong | None = None
     length_budget: parts.Count | None = None
 
@@ -240,6 +241,10 @@ def _problems(o: Objective) -> list[str]:
         (
             o.ratio.anchor == "behaviour" and bool(o.correction),
             "anchor='behaviour' already corrects for the sampler: a second correction would count it twice",
+        ),
+        (
+            o.surrogate.regresses and o.weight is not None,
+            f"weight={o.weight!r} has no effect with a surrogate that is a regression of whole episodes",
         ),
         (o.surrogate.regresses and bool(o.correction), "surrogate=Regression(...) takes no correction weight"),
         (

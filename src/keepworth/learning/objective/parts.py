@@ -83,6 +83,44 @@ class Advantage(Part):
         return None
 
 
+class Advised(Advantage):
+    """An advantage that a critic gives, and what the critic learns for it.
+
+    Attributes:
+        heads: How many values are learned apart from each other; the least of them is the advice.
+        values_actions: Whether the critic also values a turn once it is taken, Q(s, a).
+        by_turn: Whether there is one value for all tokens of a turn, that of the state before its first one.
+        leads: Whether the critic learns from an update's episodes before it advises on them.
+        target_rate: Share of the critic's weights that enters the averages its targets come from, a step; None: no averages.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("values", "critic")
+    heads: ClassVar[int] = 1
+    values_actions: ClassVar[bool] = False
+    leads: ClassVar[bool] = False
+    by_turn: Any = False
+    target_rate: Any = None
+    value_coefficient: Any = 1.0
+    value_clip: Any = None
+    bootstrap: Any = False
+
+    def state_targets(self, credit: CreditTable) -> Tensor:
+        """[B,T] float64: what the values of states are taught."""
+        raise NotImplementedError(f"{type(self).__name__} has no state_targets(credit)")
+
+    def action_targets(self, credit: CreditTable) -> Tensor:
+        """[B,T] float64: what the values of turns are taught, where there are such."""
+        raise NotImplementedError(f"{type(self).__name__} has no action_targets(credit)")
+
+
+class Weight(Part):
+    """What the gradient of each token is multiplied by, once its advantage is known."""
+
+    def weigh(self, batch: Batch) -> Tensor:
+        """[B,T] float64. It is computed on the whole batch."""
+        raise NotImplementedError(f"{type(self).__name__} has no weigh(batch)")
+
+
 class Ratio(Part):
     """How far the policy has moved from the anchor."""
 
@@ -302,11 +340,13 @@ class RewardToGo(Advantage):
 
 
 @part
-class Gae(Advantage):
-    """generalised advantage estimation, discount `discount`, trace `trace_decay`, of the critic; `scale`; V clipped to within
-    `value_clip` of its old value; `bootstrap`: V stands behind an answer that the length limit cut off."""
+class Gae(Advised):
+    """generalised advantage estimation over every `level`, discount `discount`, trace `trace_decay`, of the critic; its targets
+    have the trace `target_decay`; `scale`; V clipped to within `value_clip` of its old value; `bootstrap`: V stands behind an
+    answer that the length limit cut off.
 
-    needs = ("values", "critic")
+    With level "turn", a value is that of the state before a turn's first token, and all tokens of the turn have its advantage."""
+
     takes_penalty = True
 
     trace_decay: Share
@@ -315,19 +355,36 @@ class Gae(Advantage):
     value_coefficient: Positive = 0.5
     value_clip: Positive | None = None
     bootstrap: bool = False
+    level: Literal["token", "turn"] = "token"
+    target_decay: Share | None = None
+
+    def __post_init__(self) -> None:
+        if self.target_decay == self.trace_decay:
+            raise ValueError(f"target_decay = {self.target_decay} is trace_decay: leave it out")
+
+    @property
+    def by_turn(self) -> bool:
+        return self.level == "turn"
 
     def tokens(self, credit: CreditTable) -> Tensor:
-        values, end = credit.packed.pack(credit.batch.require("values", self)), credit.batch.bootstrap
-        return credit.unpack(
-            _rules().gae(
-                credit.token_rewards(credit.reward),
-                values,
-                credit.packed.lengths,
-                self.discount,
-                self.trace_decay,
-                None if end is None else credit.table.first(end),
-            )
+        return self._estimate(credit, self.trace_decay)
+
+    def state_targets(self, credit: CreditTable) -> Tensor:
+        """Two traces: decoupled GAE of VAPO, arXiv 2504.05118."""
+        decay = self.trace_decay if self.target_decay is None else self.target_decay
+        return self._estimate(credit, decay) + credit.state_values(self)
+
+    def _estimate(self, credit: CreditTable, trace_decay: float) -> Tensor:
+        places, end = (credit.turns if self.by_turn else credit.packed), credit.batch.bootstrap
+        estimate = _rules().gae(
+            places.total(credit.unpack(credit.token_rewards(credit.reward))),
+            places.pack(credit.state_values(self)),
+            places.lengths,
+            self.discount,
+            trace_decay,
+            None if end is None else credit.table.first(end),
         )
+        return places.unpack(estimate, credit.batch.shape)
 
 
 @part

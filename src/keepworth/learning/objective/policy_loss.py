@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from keepworth.learning.objective.advantage import length_budget
-from keepworth.learning.objective.batch import Batch, episode_table
+from keepworth.learning.objective.batch import Batch, episode_table, turn_ends
 from keepworth.learning.objective.formulas import moments
 from keepworth.learning.objective.options import Controls, Objective, initial
-from keepworth.learning.objective.parts import LOG_LIMIT, Gae, KlLoss, Ratio, Regression, k3_gap
+from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio, Regression, k3_gap
 
 # Ratio: how far the current policy has moved from an anchor, per token or per sequence.
 #
@@ -498,16 +498,27 @@ def group_metrics(batch: Batch) -> dict[str, float]:
 def value_loss(
     values: Tensor, targets: Tensor, batch: Batch, objective: Objective, denominators: Denominators
 ) -> Tensor:
-    """`Gae.value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated; [B,T] in.
+    """`value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated; [B,T] in. A value of a
+    turn counts once, at its first token.
 
     Source: PPO, arXiv 1707.06347, in the clipped form of its released code. targets: from `value_targets`.
     """
     chosen = objective.advantage
-    assert isinstance(chosen, Gae)
-    old = batch.require("values", chosen).to(values.dtype)
+    assert isinstance(chosen, Advised)
     error = (values - targets) ** 2
     if chosen.value_clip is not None:
+        old = batch.require("values", chosen).to(values.dtype)
         near = old + (values - old).clamp(-chosen.value_clip, chosen.value_clip)
         error = torch.maximum(error, (near - targets) ** 2)
     weights = row_weights(batch, objective, denominators)
-    return chosen.value_coefficient * 0.5 * aggregate(error, weights, batch.mask)
+    value: Tensor = chosen.value_coefficient * 0.5 * aggregate(error, weights, valued_tokens(batch, chosen))
+    return value
+
+
+def valued_tokens(batch: Batch, part: Advised) -> Tensor:
+    """[B,T]: 1 where a value is learned, at each drawn token or at the first of each turn."""
+    if not part.by_turn:
+        return batch.mask
+    columns = torch.arange(batch.shape[1], device=batch.mask.device)
+    first: Tensor = batch.mask * (turn_ends(batch)[0] == columns)
+    return first

@@ -52,7 +52,7 @@ class Config(Settings):
 
     @property
     def holds(self) -> frozenset[str]:
-        return frozenset({"states of turns"} if self.answer == "calculator" else ())
+        return super().holds | frozenset({"states of turns"} if self.answer == "calculator" else ())
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()

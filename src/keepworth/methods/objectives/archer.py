@@ -1,0 +1,73 @@
+"""ArCHer: a critic over utterances says how much better an utterance was than its state, and its tokens follow that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Advised, Share, part
+from keepworth.learning.objective.presets import Source, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.learning.objective.advantage import CreditTable
+
+
+@part
+class Utterance(Advised):
+    """min(Q1, Q2) of the state and the utterance - min(V1, V2) of the state, discount `discount`; targets of Q: r + `discount` V
+    of the next state, of V: Q, both of averages that move by `target_rate` a step (ArCHer)."""
+
+    needs = ("values", "action_values", "critic", "steps")
+    heads = 2
+    values_actions = True
+    by_turn = True
+    leads = True
+
+    discount: Share = 0.95
+    target_rate: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    def tokens(self, credit: CreditTable) -> Tensor:
+        """Source: ArCHer, arXiv 2402.19446, section 4."""
+        return credit.action_values(self).double() - credit.state_values(self).double()
+
+    def state_targets(self, credit: CreditTable) -> Tensor:
+        """Q of the utterance that was said."""
+        return credit.action_values(self).double()
+
+    def action_targets(self, credit: CreditTable) -> Tensor:
+        """r + discount (1 - done) V(next state)."""
+        turns = credit.turns
+        rewards = turns.total(credit.unpack(credit.token_rewards(credit.reward)))
+        following = turns.pack(credit.state_values(self)).roll(-1, 1)
+        following[:, -1] = 0.0  # beyond an episode's last turn packed values are 0
+        return turns.unpack(rewards + self.discount * following, credit.batch.shape)
+
+
+OBJECTIVE = Objective(name="archer", advantage=Utterance(), aggregation="seq-mean-token-sum", aggregation_unit="row")
+
+SOURCE = Source(
+    "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
+    "2402.19446",
+    "code",
+    (),
+    "Needs a critic that learns faster than the policy: critic_replay of some updates (the critic takes one step on each of "
+    "them before an update) and a critic_warmup of 10 to 20. Released settings: critic 2e-5, policy 1e-6 to 1e-5.",
+    "a critic with two heads for states and two for utterances",
+)
+
+METHOD = preset_method(
+    "ArCHer",
+    "a critic over utterances, taught again on earlier episodes, advises a policy without a ratio",
+    OBJECTIVE,
+    SOURCE,
+    claim="about 100 times fewer samples than on-policy methods on its language tasks, with GPT-2",
+    differs="The target of V is Q of the utterance that the current policy said in that state, where the paper draws a new one; "
+    "earlier episodes therefore teach Q alone. The critic is an adapter on the policy's own base with linear heads, and both "
+    "twins share it, where the paper has RoBERTa. An update takes one critic step for itself and one for each update in the "
+    "replay, where the released code takes 50 epochs, and one policy step, where it takes 3. The optional token-level baseline "
+    "is left out.",
+)

@@ -52,8 +52,12 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "fine_mem": WRITER,
     "mem_alpha": CALLS,
     "memory_r1": {"memories": 1, "words": 10, "max_tokens": 2},
+    "memory_r1_joint": {
+        "facts": 2, "max_tokens": 2, "tasks": 8, "held_out": 4, "warm_start": 2, "warm_start_batch": 2,
+    },
     "memory_r2": {**WRITER, "horizons": [{"steps": 1, "length": 4}], "reroll_share": 1.0, "rerolls": 2},
     "memory_r_plus": {**WRITER, "encoder": "hashing:32", "explore_after": 1},
+    "open_rubrics": STRINGS,
     "overwrite_reading": {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0},
     "strings": STRINGS,
     "text_world": {

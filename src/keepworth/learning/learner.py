@@ -53,7 +53,7 @@ from keepworth.learning.passes import (
     training_passes,
 )
 from keepworth.learning.reference import reference_for, require_same_tokens, teacher_scores
-from keepworth.learning.rows import Rows, require_credit, rows_of, soft_values_of
+from keepworth.learning.rows import Rows, require_credit, require_roles, rows_of, soft_values_of
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
 from keepworth.models.attention import tree
@@ -209,9 +209,11 @@ class Learner:
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """Optimiser steps on these groups: `passes` times one for each minibatch. Advantages are those of the whole update,
         denominators those of the step. Raises FloatingPointError where a step would diverge, and does not take it (a critic,
-        which goes first, may have taken its own)."""
+        which goes first, may have taken its own), and BadEpisode in the first update where no call has one of the roles."""
         begun = time.perf_counter()
         trained = groups
+        if not self.steps:  # later on a role may have nothing to do in all episodes of a step
+            require_roles(groups, self.roles)
         if self.mixture is not None:
             groups = [group for group in groups if group.episodes[0].origin not in self.mixture.imitated]
         kept, rejected = kept_groups(

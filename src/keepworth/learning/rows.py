@@ -247,6 +247,17 @@ def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) ->
             )
 
 
+def require_roles(groups: Sequence[Group], roles: Sequence[str]) -> None:
+    """Raises BadEpisode naming a role that is to be trained and that no call of these groups has, and the roles there are."""
+    there = {segment.role for group in groups for episode in group.episodes for segment in episode.segments}
+    for role in roles:
+        if role not in there:
+            raise BadEpisode(
+                f"The role {role!r} is to be trained, and no call of this step's episodes has it.",
+                f"Their calls have: {', '.join(sorted(there))}. Give it an agent whose calls name it, or leave it out.",
+            )
+
+
 def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> torch.Tensor:
     """[B] float64: the value under the reference of each row's task. Raises BadEpisode for a task without one."""
     for task in rows.tasks:

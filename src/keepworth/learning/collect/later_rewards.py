@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +44,7 @@ class Services:
         self.asked = 0
         if file is not None and file.exists():
             whole, newline, _ = file.read_text(encoding="utf-8").rpartition("\n")
-            file.write_text(whole + newline, encoding="utf-8")  # without a line that a kill cut off
+            os.truncate(file, len((whole + newline).encode()))  # without a line that a kill cut off
             self._known = {record["key"]: record["answer"] for record in map(json.loads, whole.splitlines())}
 
     def version(self, name: str) -> str:

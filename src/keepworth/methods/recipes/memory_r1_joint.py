@@ -1,0 +1,277 @@
+"""Memory-R1 in one run: a manager keeps a bank as facts come in, an answerer answers a question from it, and both learn.
+
+After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning"
+(arXiv 2508.19828). An episode has calls of both roles: one of the manager for each fact, then one of the answerer. Each role
+reads its own prompts, and its advantages are compared with the same role of the group's other members. The facts are about
+people and no end of them can be made; which operation is right is known of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from keepworth.episodes.episode import Observation, ParseStatus, RewardTerm, Shown, Task
+from keepworth.recipes.hooks import Hooks
+from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.settings import Count, Idle, Pairs, Rate, Settings
+from keepworth.recipes.system import Measured, Pair, System
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.agents.agent import Action, Caller
+    from keepworth.agents.manager import ManagerState
+    from keepworth.environments.environment import Environment, Step
+    from keepworth.episodes.episode import MemoryEvent
+    from keepworth.memory.overlay import Bank
+    from keepworth.models.inprocess import InProcessModel
+
+MANAGER, ANSWERER = "manager", "answerer"
+SHOWN, READ = 4, 5
+"""Memories that the manager sees with a fact, and that the answerer reads."""
+FORMAT_WEIGHT = 0.1
+
+
+class Config(Settings):
+    """A stream of facts about people, and a question about one of them."""
+
+    steps: Count = 24
+    tasks_per_step: Count = 4
+    evaluate_every: Count = 12
+    checkpoint_every: Count = 4
+    facts: Pairs = Field(default=6, description="of a stream; the manager is called for each")
+    tasks: int = Field(default=400, ge=8, description="streams to train on")
+    held_out: int = Field(default=60, ge=2, description="questions per measurement")
+    max_tokens: Count = Field(default=8, description="of an answer")
+    manager_reward: Literal["answer", "operation"] = Field(
+        default="answer", description="answer: what the answerer got right; operation: the share of right operations"
+    )
+    warm_start: int = Field(default=30, ge=0, description="batches of right operations and answers to imitate first")
+    warm_start_batch: Count = 16
+    warm_start_learning_rate: Rate = 3e-4
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if not self.warm_start:
+            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
+
+
+class FactStream:
+    """A document of facts, whose rewards are told apart by role.
+
+    Args:
+        document: Hands over one fact after the other, then the question, and scores the answer.
+        manager_reward: See `Config`.
+    """
+
+    def __init__(self, document: Environment, manager_reward: str) -> None:
+        self._document, self._manager_reward = document, manager_reward
+        self._asked: list[str] = []
+        self._right: list[str] = []
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._asked, self._right = [], right_operations(task)
+        return await self._document.reset(task, seed)
+
+    async def step(self, action: str) -> Step:
+        step = await self._document.step(action)
+        if step.stop is None:
+            self._asked.append(action)
+            return step
+        return replace(step, rewards=self._by_role(step.rewards))
+
+    async def close(self) -> None:
+        await self._document.close()
+
+    def _by_role(self, answer: Sequence[RewardTerm]) -> tuple[RewardTerm, ...]:
+        """The answer's terms, of both roles or of the answerer alone, and the manager's."""
+        judged = self._manager_reward == "operation"
+        terms = [replace(term, role=ANSWERER if judged else "") for term in answer]
+        if count := len(self._asked):
+            right = sum(asked == gold for asked, gold in zip(self._asked, self._right, strict=False)) / count
+            valid = sum(map(bool, self._asked)) / count
+            terms.append(RewardTerm("operation", right, weight=float(judged), shaping=True, role=MANAGER))
+            terms.append(RewardTerm("format", valid, weight=FORMAT_WEIGHT, shaping=True, role=MANAGER))
+        return tuple(terms)
+
+
+class ManagerAndAnswerer:
+    """Plays both roles in turn: the manager as long as facts come in, then the answerer. Neither reads the other's calls.
+
+    Args:
+        bank: What is kept, empty at first.
+        max_tokens: Of an answer.
+        managed: Whether the manager is asked; else every fact is added.
+    """
+
+    def __init__(self, bank: Bank, max_tokens: int, managed: bool = True) -> None:
+        self.bank, self._max_tokens, self._managed = bank, max_tokens, managed
+        self._read = 0
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        if observation.answer_due:
+            return await self._answer(observation.question, model)
+        return await self._manage(observation.text, model)
+
+    async def _manage(self, fact: str, model: Caller) -> Action:
+        """The action says which operation was asked for, with the text of its memory; nothing where that made no sense."""
+        from keepworth.agents.agent import Action, one_line
+        from keepworth.agents.manager import ANSWER_TOKENS, PROMPT_ID, parse
+
+        state = self.state(fact)
+        line = "ADD"
+        if self._managed:
+            said, _ = await one_line(
+                model,
+                model.encode(state.prompt),
+                role=MANAGER,
+                prompt_id=PROMPT_ID,
+                max_tokens=ANSWER_TOKENS,
+                memory=self.bank.content_hash(),
+            )
+            line = said.text
+        asked, status = parse(line, state.ids)
+        texts = dict(zip(state.ids, state.memories, strict=True))
+        event = self.keep(state, line)
+        if self._managed:
+            model.remembers(self.bank.content_hash())
+        meant = " ".join((asked.kind.value, *(texts[target] for target in asked.targets)))
+        shown = tuple(Shown(name, 0.0, text) for name, text in texts.items())
+        return Action("" if status is ParseStatus.INVALID else meant, shown=shown, operations=(event,))
+
+    async def _answer(self, question: str, model: Caller) -> Action:
+        from keepworth.agents.agent import one_line
+        from keepworth.agents.answerer import PROMPT_ID, Style
+
+        shown, prompt = self.reading(question)
+        action, _ = await one_line(
+            model,
+            model.encode(prompt),
+            role=ANSWERER,
+            prompt_id=PROMPT_ID[Style.DIRECT],
+            max_tokens=self._max_tokens,
+            memory=self.bank.content_hash(),
+        )
+        return replace(action, shown=shown)
+
+    def state(self, fact: str) -> ManagerState:
+        """What the manager sees with the next fact."""
+        from keepworth.agents.manager import observe
+
+        return observe(self.bank, fact, k=SHOWN, mode="lexical", seed=f"{self._read}/{fact}")
+
+    def keep(self, state: ManagerState, line: str) -> MemoryEvent:
+        """Do what the manager's line asks for."""
+        from keepworth.agents.manager import act
+        from keepworth.memory.item import Provenance
+
+        self._read += 1
+        return act(self.bank, state, line, provenance=Provenance("conversation", turn=self._read))
+
+    def reading(self, question: str) -> tuple[tuple[Shown, ...], str]:
+        """What the answerer is shown, in the order of time, and its prompt."""
+        from keepworth.agents.answerer import render
+        from keepworth.methods.recipes._memory_r1.steps import retrieved
+
+        texts = retrieved(self.bank, question, READ, mode="lexical")
+        shown = tuple(Shown(str(number), 0.0, text) for number, text in enumerate(texts))
+        return shown, render(shown, question)
+
+
+def right_operations(task: Task) -> list[str]:
+    """For each fact of a stream the right operation with the text of its memory: a change replaces what it changes, all else
+    is new."""
+    right: list[str] = []
+    before = ""
+    for turn in (turn for session in task.sessions for turn in session.turns):
+        right.append(f"UPDATE {before}" if turn.evidence and before else "ADD")
+        before = turn.text if turn.evidence else before
+    return right
+
+
+def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
+    """The prompts of a stream whose every operation is right, with the right lines and, last, the answer."""
+    from keepworth.agents.manager import completion
+    from keepworth.memory.overlay import Bank
+    from keepworth.methods.recipes._people_reading import text_of
+
+    pairs: list[Pair] = []
+    agent = ManagerAndAnswerer(Bank.empty(None), 1)
+    for fact, right in zip(text_of(task), right_operations(task), strict=True):
+        state = agent.state(fact)
+        kind, _, target = right.partition(" ")
+        line = f"{kind} {state.memories.index(target)}" if target in state.memories else "ADD"
+        pairs.append((model.encode(state.prompt), model.encode_continuation(completion(line))))
+        agent.keep(state, line)
+    _, prompt = agent.reading(task.input)
+    return [*pairs, (model.encode(prompt), model.encode_continuation(completion(task.answers[0])))]
+
+
+def system(config: Config) -> System:
+    from keepworth.agents.manager import ANSWER_TOKENS
+    from keepworth.environments.question import Document, Sections
+    from keepworth.memory.overlay import Bank
+    from keepworth.methods.recipes._people_reading import evidence_of, people_reading, text_of
+    from keepworth.rollouts.driver import Limits, Play
+
+    def streams(split: str, count: int, seed: int) -> list[Task]:
+        return people_reading(split, count, seed, sections=config.facts, sentences=1)
+
+    def playing(of: Sections = text_of, managed: bool = True) -> Play:
+        def agent(task: Task, memory: Bank | None) -> ManagerAndAnswerer:
+            assert memory is not None
+            return ManagerAndAnswerer(memory, config.max_tokens, managed)
+
+        return Play(
+            lambda task: FactStream(Document(of), config.manager_reward), agent, memory=lambda task: Bank.empty(None)
+        )
+
+    def imitated(model: InProcessModel) -> list[list[Pair]]:
+        from keepworth.recipes.training import batch
+
+        size = config.warm_start_batch
+        wanted = -(-config.warm_start * size // (config.facts + 1))
+        pairs = [pair for task in batch(train, wanted, 0, config.seed) for pair in right_calls(model, task)]
+        return [pairs[start : start + size] for start in range(0, size * config.warm_start, size)]
+
+    train, own = streams("train", config.tasks, config.seed), playing()
+    controls = {
+        "no_memory": playing(lambda task: ()),
+        "append_only": playing(managed=False),
+        "oracle": playing(evidence_of, managed=False),
+    }
+    return System(
+        role=MANAGER,
+        title="a manager and an answerer learn together",
+        train=train,
+        play=own,
+        dev=Measured(streams("dev", config.held_out, 0), {"": own}),
+        test={"test questions": Measured(streams("test", config.held_out, 0), {"": own, **controls})},
+        metrics={"token_f1": "f1", "exact_match": "em", "operation": "right operations"},
+        optional=frozenset({"operation"}),
+        limits=Limits(max_turns=config.facts + 1, environment_seconds=config.environment_seconds),
+        length_budget=config.facts * ANSWER_TOKENS + config.max_tokens,
+        row_budget=max(ANSWER_TOKENS, config.max_tokens),
+        imitated=imitated if config.warm_start else None,
+        imitation_rate=config.warm_start_learning_rate,
+        hooks=Hooks(roles=(MANAGER, ANSWERER)),
+        note=f"Streams of {config.facts} facts about people, greedy.",
+    )
+
+
+METHOD = Method(
+    kind="recipe",
+    name="memory_r1_joint",
+    title="Memory-R1, both roles at once",
+    paper="arXiv 2508.19828",
+    about="a manager and an answerer in one episode, each with its own prompts, rewards and statistics",
+    claim="LoCoMo F1 45.02 with GRPO on LLaMA-3.1-8B, each role trained alone",
+    differs="both roles learn in one run and share weights, where the paper trains each alone with the other frozen; streams of "
+    "facts about people, found by their words, F1 as the reward, 135M parameters, a warm start",
+    label="small",
+    make=Recipe(Config, system),
+    extra="train",
+)

@@ -1,0 +1,222 @@
+"""Open Rubric System: the answers of a group are compared pair by pair, criterion by criterion, and a win is the reward.
+
+After the Open Rubric System (OpenRS, arXiv 2602.14069), on compositions of strings. A judge says of each pair and each
+criterion k which answer is better, s_k in {-1, 0, 1}; the weights are applied outside the judge, S(i, j) = sum_k w_k s_k /
+sum_k w_k, averaged over both orders, in which a preference for the answer that is read first cancels. What a program can check
+of one answer alone is a gate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from keepworth.methods.recipes import strings
+from keepworth.recipes.hooks import NO_HOOKS, Hooks
+from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.settings import Idle, Refill, is_supervised
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.episodes import Episode, Task
+    from keepworth.learning.collect.later_rewards import Service, Services
+    from keepworth.models.chat import ChatModel
+    from keepworth.recipes.system import System
+
+JUDGE, AT_ONCE = "judge", 8
+"""The name of the service, and how many pairs a chat model is asked about at once."""
+
+
+class Config(strings.Config):
+    """The strings recipe with a judge in the place of right or wrong; that is written down beside it."""
+
+    refill: Refill = 0
+    judge: str = Field(
+        default="",
+        description="a chat model behind OPENAI_BASE_URL that compares, with G (G - 1) questions for a group of G answers; "
+        "empty: programs compare, by the same criteria",
+    )
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if is_supervised(self):
+            yield ("judge",), "with method = supervised", "set method = reinforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """One thing by which two answers are compared.
+
+    Attributes:
+        asks: The criterion in words, for a judge that reads.
+        weight: Among the criteria.
+        value: (solution, answer) -> a number, for the judge that is a program: the higher one is better.
+    """
+
+    asks: str
+    weight: float
+    value: Callable[[str, str], float]
+
+
+def _result(solution: str, answer: str) -> float:
+    from keepworth.tasks.verifiers import last_value
+
+    return float(last_value(answer) == last_value(solution))
+
+
+def _right_steps(solution: str, answer: str) -> float:
+    return sum(one == other for one, other in zip(solution.split(", "), answer.split(", "), strict=False))
+
+
+def _brevity(solution: str, answer: str) -> float:
+    return -max(0, len(answer.split()) - len(solution.split()))
+
+
+CRITERIA = (
+    Criterion("The value of its last step is right.", 4.0, _result),
+    Criterion("More of its steps are right.", 2.0, _right_steps),
+    Criterion("It has fewer words that are not needed.", 1.0, _brevity),
+)
+
+_COMPARE = """Question: {question}
+A right answer: {solution}
+Answer 1: {first}
+Answer 2: {second}
+
+Which answer is better by each criterion?
+{criteria}
+Answer with JSON, one number for each criterion: 1 where answer 1 is better, -1 where answer 2 is, 0 where neither is, such as \
+{{"1": 0, "2": 1}}."""
+
+
+def programs() -> Service:
+    """The judge that needs no model: each criterion is computed of both answers."""
+    from keepworth.learning.collect.later_rewards import Service
+
+    def compare(texts: Sequence[str]) -> list[list[int]]:
+        verdicts = []
+        for pair in map(json.loads, texts):
+            values = [
+                [criterion.value(pair["solution"], pair[name]) for criterion in CRITERIA]
+                for name in ("first", "second")
+            ]
+            verdicts.append([(one > other) - (one < other) for one, other in zip(*values, strict=True)])
+        return verdicts
+
+    return Service("programs/1", compare)
+
+
+def reading(chat: ChatModel) -> Service:
+    """The judge that is a chat model. Its answers raise ChatError where they are no verdict on each criterion."""
+    from keepworth.learning.collect.later_rewards import Service
+
+    criteria = "\n".join(f"{number}. {criterion.asks}" for number, criterion in enumerate(CRITERIA, start=1))
+    version = hashlib.sha256((_COMPARE + criteria).encode()).hexdigest()[:8]
+
+    def verdict(text: str) -> list[int]:
+        from keepworth.models.errors import ChatError
+
+        prompt = _COMPARE.format(criteria=criteria, **json.loads(text))
+        found = chat.complete_json([{"role": "user", "content": prompt}])
+        signs: list[Any] = [found.get(str(number)) for number in range(1, len(CRITERIA) + 1)]
+        if any(isinstance(sign, bool) or sign not in (-1, 0, 1) for sign in signs):
+            raise ChatError(f"{chat.model} compared with {found!r:.80}, which is not -1, 0 or 1 for each criterion.")
+        return signs
+
+    def compare(texts: Sequence[str]) -> list[list[int]]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return list(pool.map(verdict, texts))
+
+    return Service(f"{chat.model}/{version}", compare)
+
+
+def keeps_words(task: Task, answer: str) -> bool:
+    """Whether an answer says something, and no word that the question does not have: functions only move words."""
+    said = set(re.findall(r"\w+", answer))
+    return bool(said) and said <= set(re.findall(r"\w+", task.input))
+
+
+async def guard(task: Task, episodes: Sequence[Episode], services: Services) -> list[float]:
+    """1 for an answer that may count, else 0."""
+    return [float(keeps_words(task, episode.answer)) for episode in episodes]
+
+
+async def wins(task: Task, episodes: Sequence[Episode], services: Services) -> list[float]:
+    """Of each answer (1 + m) / 2 with its mean margin m over the others, from 0 (it loses to all, by each criterion) to 1.
+
+    One that the guard refuses is compared with none, and has 0: what an answer has that loses to all."""
+    from keepworth.methods.recipes._strings import worked_out
+
+    answers = {number: episode.answer for number, episode in enumerate(episodes) if keeps_words(task, episode.answer)}
+    pairs = [(one, other) for one in answers for other in answers if one != other]
+    texts = [
+        json.dumps(
+            {
+                "question": task.input,
+                "solution": worked_out(task),
+                "first": answers[one],
+                "second": answers[other],
+            }
+        )
+        for one, other in pairs
+    ]
+    verdicts = await services.ask(JUDGE, texts)
+    total = sum(criterion.weight for criterion in CRITERIA)
+    margin = {
+        pair: sum(criterion.weight * sign for criterion, sign in zip(CRITERIA, signs, strict=True)) / total
+        for pair, signs in zip(pairs, verdicts, strict=True)
+    }
+    rewards = [0.0] * len(episodes)
+    for one in answers:
+        margins = [(margin[one, other] - margin[other, one]) / 2 for other in answers if other != one]
+        rewards[one] = (1 + sum(margins) / max(1, len(margins))) / 2
+    return rewards
+
+
+def system(config: Config) -> System:
+    from keepworth.environments.question import Question
+    from keepworth.episodes import RewardTerm
+    from keepworth.learning.collect.later_rewards import LaterReward
+    from keepworth.models.chat import from_environment
+    from keepworth.tasks.verifiers import verify
+
+    def logged(task: Task, answer: str) -> tuple[RewardTerm, ...]:
+        return (RewardTerm(task.verifier, verify(task, answer), weight=0.0),)
+
+    plain = strings.system(config)
+    if is_supervised(config):
+        return replace(plain, hooks=NO_HOOKS)
+    judge = reading(from_environment(config.judge, "judge")) if config.judge else programs()
+    return replace(
+        plain,
+        play=replace(plain.play, environment=lambda task: Question(logged)),
+        hooks=Hooks(
+            later=(
+                LaterReward("rubric", wins, service=JUDGE, shaping=True),
+                LaterReward("guard", guard, combine="gate", shaping=True),
+            ),
+            services={JUDGE: judge},
+        ),
+    )
+
+
+METHOD = Method(
+    kind="recipe",
+    name="open_rubrics",
+    title="Open Rubric System",
+    paper="arXiv 2602.14069",
+    about="the answers of a group are compared pairwise by weighted criteria, in both orders, behind a gate",
+    differs="compositions of strings, criteria that are fixed in the place of those made for each pair, no refinement of them, "
+    "programs as the judge unless a chat model is named, an answer that the gate refuses has 0 on a scale of 0 to 1",
+    label="small",
+    make=Recipe(Config, system),
+    extra="train",
+)

@@ -1,0 +1,130 @@
+"""Roles: two in one episode, each with rewards and statistics of its own; without such rewards an episode is what it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.objective.advantage import advantages
+from keepworth.learning.objective.parts import Outcome
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.learning.rows import BadEpisode, Rows, rows_of
+from keepworth.models.adapter import unfreeze
+from tests.models.tiny import tiny_model
+
+ROLES = ("manager", "answerer")
+CENTERED = varied(preset("areal"), advantage=Outcome("group"))
+"""A row's advantage is its reward minus the mean of its group."""
+
+
+def call(role: str, *ids: int) -> Segment:
+    logprobs = (-1.0,) * len(ids)
+    spans = (VersionSpan(0, 0, len(ids)),)
+    return Segment(role, "p", (1, len(ids)), ids, logprobs, 1.0, FinishReason.STOP, spans, "")
+
+
+def episode(number: int, *rewards: RewardTerm, calls: tuple[Segment, ...] | None = None) -> Episode:
+    """Two calls of the manager, then one of the answerer."""
+    made = calls or (call("manager", 10 + number), call("manager", 20 + number, 4), call("answerer", 30 + number, 5, 6))
+    return Episode(f"e{number}", "t", "answerer", "", made, "", (), rewards, StopReason.COMPLETED, "", policy_version=0)
+
+
+def rewarded(both: float, manager: float, answerer: float) -> tuple[RewardTerm, ...]:
+    return (
+        RewardTerm("all", both),
+        RewardTerm("operation", manager, 0.5, role="manager"),
+        RewardTerm("f1", answerer, role="answerer"),
+    )
+
+
+def group(*episodes: Episode) -> Group:
+    return Group("t", "", episodes)
+
+
+TWO = group(episode(0, *rewarded(1.0, 1.0, 0.0)), episode(1, *rewarded(0.0, 0.0, 4.0)))
+
+
+def advantage_of(rows: Rows) -> list[float]:
+    """Of each row, at the tokens that were drawn."""
+    found = advantages(rows.batch, CENTERED)
+    return [float(row[mask > 0].mean()) for row, mask in zip(found, rows.batch.mask, strict=True)]
+
+
+def test_a_role_is_rewarded_by_its_terms_and_by_those_of_no_role() -> None:
+    first, second = TWO.episodes
+    assert [first.reward_of(role) for role in ROLES] == [1.5, 1.0]
+    assert [second.reward_of(role) for role in ROLES] == [0.0, 4.0]
+    assert first.reward == 1.5
+    assert second.reward == 4.0
+
+
+def test_rewards_and_advantages_of_two_roles_in_a_group_of_two() -> None:
+    """By hand: managers have 1.5 and 0, mean 0.75; answerers 1 and 4, mean 2.5. Over both roles the mean would be 1.625."""
+    rows = rows_of([TWO], ROLES, 0)
+    assert [answer[0] for answer in rows.answers] == [10, 20, 11, 21, 30, 31]
+    assert rows.batch.rewards.tolist() == [1.5, 1.5, 0.0, 0.0, 1.0, 4.0]
+    assert rows.batch.group.tolist() == [0, 0, 0, 0, 1, 1]
+    assert rows.batch.episode.tolist() == [0, 0, 1, 1, 2, 3], "each role of an episode counts as an episode"
+    assert advantage_of(rows) == [0.75, 0.75, -0.75, -0.75, -1.5, 1.5]
+
+
+def test_groups_are_kept_apart_by_task_and_by_role() -> None:
+    rows = rows_of([TWO, TWO], ROLES, 0)
+    assert rows.batch.group.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 3]
+    assert advantage_of(rows) == [0.75, 0.75, -0.75, -0.75, -1.5, 1.5] * 2
+
+
+def test_one_role_learns_from_its_terms_alone() -> None:
+    rows = rows_of([TWO], ("answerer",), 0)
+    assert rows.batch.rewards.tolist() == [1.0, 4.0]
+    assert advantage_of(rows) == [-1.5, 1.5]
+
+
+def test_without_rewards_of_roles_an_episode_counts_once_whatever_its_roles() -> None:
+    plain = group(episode(0, RewardTerm("all", 1.0)), episode(1, RewardTerm("all", 0.0)))
+    rows = rows_of([plain], ROLES, 0)
+    assert [answer[0] for answer in rows.answers] == [10, 20, 30, 11, 21, 31]
+    assert rows.batch.rewards.tolist() == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+    assert rows.batch.group.tolist() == [0] * 6
+    assert rows.batch.episode.tolist() == [0, 0, 0, 1, 1, 1]
+    assert advantage_of(rows) == [0.5, 0.5, 0.5, -0.5, -0.5, -0.5]
+
+
+def test_with_one_role_rewards_of_that_role_change_nothing_but_whose_they_are() -> None:
+    made = tuple(call("answerer", *ids) for ids in ((7,), (8, 9)))
+    named = group(
+        *(episode(number, RewardTerm("f1", float(number), role="answerer"), calls=made) for number in range(2))
+    )
+    plain = replace(
+        named,
+        episodes=tuple(
+            replace(each, rewards=tuple(replace(term, role="") for term in each.rewards)) for each in named.episodes
+        ),
+    )
+    one, other = (rows_of([of], ("answerer",), 0) for of in (named, plain))
+    assert one.contexts == other.contexts
+    assert one.answers == other.answers
+    for name in ("mask", "lp_behaviour", "rewards", "metric", "group", "episode", "step", "ids"):
+        torch.testing.assert_close(getattr(one.batch, name), getattr(other.batch, name))
+
+
+def test_a_role_without_an_agent_is_named_before_the_first_update_with_the_roles_there_are() -> None:
+    model = tiny_model(hidden=16)
+    learner = Learner(model, unfreeze(model), CENTERED, Optimisation(), "manager", roles=("manager", "critic"))
+    before = [weight.detach().clone() for weight in model.network.parameters()]
+    with pytest.raises(BadEpisode, match=r"'critic'(.|\n)*answerer, manager"):
+        learner.update([TWO])
+    assert learner.steps == 0
+    assert all(torch.equal(old, new) for old, new in zip(before, model.network.parameters(), strict=True))
+
+
+def test_a_role_that_has_nothing_to_do_later_on_is_no_error() -> None:
+    model = tiny_model(hidden=16)
+    learner = Learner(model, unfreeze(model), CENTERED, Optimisation(), "manager", roles=ROLES)
+    learner.update([TWO])
+    alone = group(*(replace(each, segments=each.segments[:2]) for each in TWO.episodes))
+    assert learner.update([alone])["trained_rows"] == 4.0

@@ -367,8 +367,8 @@ class Pipeline:
         self._collecting = True
         self.sampler.wake()
         while True:
-            self._loop.require_alive()
             await self._settle()
+            self._loop.require_alive()
             indices = self._choose()
             if indices is not None:
                 break

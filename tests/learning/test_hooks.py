@@ -1,0 +1,384 @@
+"""Hooks of the loop: members that differ, groups made again, a rollout that makes a whole group, sources and mixed losses."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from keepworth.agents.agent import Completer
+from keepworth.environments.question import Question
+from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParams, Segment, StopReason, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import FinishReason, VersionSpan
+from keepworth.learning.collect.curriculum import Curriculum
+from keepworth.learning.collect.groups import Again, EpisodeContext
+from keepworth.learning.collect.sources import Demonstrations, Sourced, SuccessPool
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.mixture import Falling, Imitation, Mixture, OtherLoss, Preference
+from keepworth.learning.objective.options import ObjectiveError
+from keepworth.learning.objective.presets import preset
+from keepworth.learning.trainer import Collected
+from keepworth.models.adapter import unfreeze
+from keepworth.models.inprocess import InProcessModel
+from keepworth.rollouts.driver import Play, Variation, hint, playing
+from tests.learning.letters import Letters, settings, train_letters
+from tests.models.tiny import tiny_model
+from tests.rollouts.scripted_model import ScriptedModel
+
+TASK = Task("t/1", "t", "2+2", ("4",), "same_words")
+
+
+class Context:
+    """Draws the same words for every call, as the first member of a group that is trained on."""
+
+    id, group, seed, member = "0/0", 0, 0, 0
+
+    def __init__(self, variation: Variation | None = None) -> None:
+        self.variation = variation
+        self.asked: list[SamplingParams] = []
+
+    async def sample(self, prompt: Any, params: SamplingParams) -> Sample:
+        self.asked.append(params)
+        ids = tuple(map(ord, "4\n"))
+        return Sample(ids, (-1.0,) * len(ids), FinishReason.STOP, (VersionSpan(0, 0, len(ids)),))
+
+    async def shared(self, name: str, function: Any, *arguments: Any) -> Any:
+        return function(*arguments)
+
+    def horizon(self, otherwise: int) -> int:
+        return otherwise
+
+
+def played(variation: Variation | None, context: Context | None = None, vary: Any = None) -> Episode:
+    play = Play(lambda task: Question(), lambda task, memory: Completer("", after=" =", max_tokens=4), vary=vary)
+    rollout = playing(ScriptedModel(lambda prompt, number: ""), play)
+    return asyncio.run(rollout(TASK, context or Context(variation)))  # type: ignore[arg-type]
+
+
+def text_of(ids: Sequence[int]) -> str:
+    return "".join(map(chr, ids))
+
+
+# -- members that differ ------------------------------------------------------------------------------------------------
+
+
+def test_a_hint_is_read_and_left_out_of_what_is_trained_on() -> None:
+    kept, stripped = (played(hint("It is even.", strip=strip)) for strip in (False, True))
+    plain = played(None)
+    assert text_of(kept.segments[0].context) == "It is even. 2+2 ="
+    assert text_of(stripped.segments[0].context) == text_of(plain.segments[0].context) == "2+2 ="
+    assert stripped.segments[0].ids == plain.segments[0].ids
+    assert stripped.segments[0].logprobs == ()  # nobody has scored them behind this prompt
+    assert (kept.variation, plain.variation) == ("hint", "")
+
+
+def test_a_prefix_is_read_with_the_answer_and_not_trained_on() -> None:
+    episode = played(Variation("begun", prefix="3+1="))
+    (segment,) = episode.segments
+    assert text_of(segment.context) == "2+2 =3+1="
+    assert text_of(segment.ids) == "4\n"
+    assert episode.answer == "3+1=4"
+
+
+def test_another_temperature_leaves_log_probabilities_to_the_learner() -> None:
+    context = Context(Variation("cold", temperature=0.25))
+    (segment,) = played(None, context).segments
+    assert [params.temperature for params in context.asked] == [0.25]
+    assert (segment.temperature, segment.logprobs) == (1.0, ())
+
+
+def test_a_member_is_varied_by_its_position_and_never_where_it_is_measured() -> None:
+    def vary(task: Task, member: int) -> Variation:
+        return Variation(f"member {member}")
+
+    measured = Context()
+    measured.member = None  # type: ignore[assignment]
+    assert played(None, vary=vary).variation == "member 0"
+    assert played(None, measured, vary).variation == ""
+
+
+def test_the_learner_scores_what_nobody_scored() -> None:
+    """An update on stripped log-probabilities is that on the right ones."""
+    moved = []
+    for strip in (False, True):
+        model = tiny_model(hidden=16)
+        learner = Learner(model, unfreeze(model), preset("tis"), Optimisation(learning_rate=1e-2), "speaker")
+        prompt = tuple(b"letters")
+        samples = model.sample([prompt], SamplingParams(4, n=4, seed=1))[0]
+        learner.update([group_of("letters/0", prompt, samples, strip)])
+        moved.append([value.detach().clone() for value in learner.master_weights.named.values()])
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(*moved, strict=True))
+
+
+def group_of(task: str, prompt: tuple[int, ...], samples: Sequence[Sample], strip: bool = False) -> Group:
+    return Group(
+        task,
+        "",
+        tuple(
+            episode_of(f"{number}", task, prompt, sample, float(number % 2), strip)
+            for number, sample in enumerate(samples)
+        ),
+    )
+
+
+def episode_of(
+    name: str, task: str, prompt: tuple[int, ...], sample: Sample, reward: float, strip: bool = False
+) -> Episode:
+    lps = () if strip else sample.logprobs
+    return Episode(
+        id=name,
+        task=task,
+        role="speaker",
+        question="",
+        segments=(Segment("speaker", "p", prompt, sample.ids, lps, 1.0, sample.finish, sample.spans, ""),),
+        answer="",
+        expected=(),
+        rewards=(RewardTerm("low", reward),),
+        stop=StopReason.COMPLETED,
+        memory_snapshot="",
+        policy_version=0,
+    )
+
+
+# -- groups made again --------------------------------------------------------------------------------------------------
+
+
+class Guided(Letters):
+    """Members that were asked for again are begun with a low letter."""
+
+    async def rollout(self, task: Task, context: EpisodeContext) -> Episode:
+        episode = await super().rollout(task, context)
+        return episode if context.variation is None else replace(episode, variation=context.variation.name)
+
+
+@pytest.mark.parametrize("mode", ["serial", "turns"])
+def test_a_group_may_be_sampled_again_and_a_killed_run_repeats_it(tmp_path: Path, mode: str) -> None:
+    sizes: list[int] = []
+
+    async def regroup(task: Task, group: Group, again: Again) -> Group:
+        more = await again.play([Variation("guided"), None])
+        sizes.append(len(more))
+        assert [episode.variation for episode in more] == ["guided", ""]
+        return replace(group, episodes=(*group.episodes[1:], *more))
+
+    plan = Curriculum(4, regroup=regroup)
+
+    class Stopped(Guided):
+        def evaluate(self, step: int) -> None:
+            if step == 2:
+                raise KeyboardInterrupt
+
+    def train(folder: str, letters: Letters) -> list[torch.Tensor]:
+        learner = train_letters(
+            tmp_path / folder, 3, settings(mode=mode), letters, 1, curriculum=plan, evaluate_every=1
+        )
+        return [value.detach() for value in learner.master_weights.named.values()]
+
+    straight = train("straight", Guided())
+    with pytest.raises(KeyboardInterrupt):
+        train("continued", Stopped())
+    continued = train("continued", Guided())
+    assert set(sizes) == {2}
+    if mode == "serial":
+        assert all(one.equal(other) for one, other in zip(straight, continued, strict=True))
+
+
+def test_a_group_that_is_turned_down_makes_room_for_another(tmp_path: Path) -> None:
+    turned_down: list[str] = []
+
+    async def regroup(task: Task, group: Group, again: Again) -> Group | None:
+        if len(turned_down) < 2:
+            turned_down.append(group.task)
+            return None
+        return group
+
+    train_letters(tmp_path, 1, settings(mode="serial"), curriculum=Curriculum(4, regroup=regroup))
+    assert len(turned_down) == 2
+
+
+def test_a_regroup_of_another_shape_is_named(tmp_path: Path) -> None:
+    async def regroup(task: Task, group: Group, again: Again) -> Any:
+        return list(group.episodes)
+
+    with pytest.raises(KeepworthError, match=r"regroup made .* of the group 0"):
+        train_letters(tmp_path, 1, settings(mode="serial"), curriculum=Curriculum(4, regroup=regroup))
+
+
+def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
+    """Three answers of one tree: two that share their beginning."""
+
+    async def tree(task: Task, context: EpisodeContext, model: InProcessModel) -> list[Episode]:
+        prompt = tuple(task.input.encode())
+        begun = await context.sample(prompt, SamplingParams(2, temperature=1.0))
+        ends = [await context.sample((*prompt, *begun.ids), SamplingParams(2, temperature=1.0)) for _ in range(2)]
+        first = episode_of("", task.key, prompt, begun, 0.0).segments[0]
+        return [
+            replace(
+                episode_of("", task.key, (*prompt, *begun.ids), end, float(number)),
+                segments=(first, *episode_of("", task.key, (*prompt, *begun.ids), end, 0.0).segments),
+            )
+            for number, end in enumerate(ends)
+        ]
+
+    made: list[Collected] = []
+
+    def look(step: int, group: Group) -> Group:
+        made.append(Collected([group]))
+        return group
+
+    plan = Curriculum(4, group_rollout=tree, after_group=look)
+    train_letters(tmp_path, 1, settings(mode="serial"), curriculum=plan)
+    ids = [[episode.id for episode in collected.groups[0].episodes] for collected in made]
+    assert ids == [[f"{index}/0", f"{index}/1"] for index in range(4)]
+
+
+# -- sources ------------------------------------------------------------------------------------------------------------
+
+
+class Still:
+    """A collector with the same groups for every step."""
+
+    def __init__(self, groups: list[Group]) -> None:
+        self.groups = groups
+
+    def collect(self, step: int) -> Collected:
+        return Collected(list(self.groups))
+
+    def publish(self) -> dict[str, float]:
+        return {}
+
+
+def success(task: str, reward: float = 1.0, number: int = 0) -> Episode:
+    sample = Sample((65,), (-1.0,), FinishReason.STOP, (VersionSpan(0, 0, 1),))
+    return episode_of(f"{task}#{number}", task, (1, 2), sample, reward)
+
+
+def groups(*tasks: str, reward: float = 1.0) -> list[Group]:
+    return [Group(task, "", (success(task, reward),)) for task in tasks]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.75])
+def test_over_many_steps_a_source_has_its_share_of_the_groups(share: float) -> None:
+    source = Demonstrations(lambda model: groups("a", "b", "c"), share)
+    collector = Sourced(Still(groups("x", "y", "z")), [source], tiny_model(hidden=16))  # type: ignore[arg-type]
+    counts = []
+    for step in range(40):
+        taken = [group for group in collector.collect(step).groups if group.episodes[0].origin == "demonstrations"]
+        counts.append(len(taken))
+    assert sum(counts) / (sum(counts) + 120) == pytest.approx(share, abs=0.01)
+    assert max(counts) - min(counts) <= 1
+
+
+def test_a_source_that_is_empty_is_an_error_before_the_first_step() -> None:
+    empty = Demonstrations(lambda model: [], 0.5, name="experts")
+    with pytest.raises(KeepworthError, match="'experts' is empty"):
+        Sourced(Still([]), [empty], tiny_model(hidden=16))  # type: ignore[arg-type]
+
+
+def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> None:
+    pool = SuccessPool(0.5, per_task=2, expires=3)
+    for step in range(3):
+        pool.keep([Group("a", "", (success("a", 1.0, step), success("a", 0.0, 9)))], step)
+    pool.keep(groups("b"), 3)
+    assert {pool.success("a", key).id for key in range(20)} == {"a#1", "a#2"}  # type: ignore[union-attr]
+    assert pool.success("c", 0) is None
+    again = SuccessPool(0.5, per_task=2, expires=3)
+    again.load(pool.state())
+    assert again.take(4, 2) == pool.take(4, 2)
+    pool.keep([], 4)
+    assert [pool.success(task, 0) is None for task in "ab"] == [False, False]
+    pool.keep([], 5)
+    assert [pool.success(task, 0) is None for task in "ab"] == [True, False]
+
+
+def test_what_comes_from_the_pool_does_not_enter_it_again() -> None:
+    pool = SuccessPool(0.5)
+    pool.keep(groups("a"), 0)
+    pool.keep(pool.take(0, 1), 1)
+    assert pool.keep([], 2) == {"sources/successes": 1.0}
+
+
+# -- mixed losses -------------------------------------------------------------------------------------------------------
+
+
+def test_a_weight_rises_and_then_falls_along_half_a_cosine() -> None:
+    weight = Falling(0.9, 0.1, warmup=2, decay=4)
+    assert [weight.at(step) for step in (0, 1, 2, 4, 6, 60)] == pytest.approx([0.45, 0.9, 0.9, 0.5, 0.1, 0.1])
+
+
+def test_token_weights_of_imitation_by_hand() -> None:
+    lp = torch.tensor([0.5, 0.25]).log()
+    by_hand = {"one": math.log(8) / 4, "probability": (0.5 * math.log(2) + 0.25 * math.log(4)) / 4}
+    by_hand["unsure"] = (0.25 * math.log(2) + 0.1875 * math.log(4)) / 4
+    for tokens, value in by_hand.items():
+        assert float(Imitation("x", 1.0, tokens).loss(lp, 4)) == pytest.approx(value)  # type: ignore[arg-type]
+
+
+def learner_with(mixture: Mixture | None, rate: float = 1e-2) -> Learner:
+    model = tiny_model(hidden=16)
+    return Learner(
+        model, unfreeze(model), preset("reinforce"), Optimisation(learning_rate=rate), "speaker", mixture=mixture
+    )
+
+
+def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
+    """Gradients of an update: 0.25 of imitation's and 0.75 of the policy's."""
+    prompt = tuple(b"letters")
+    samples = learner_with(None).model.sample([prompt], SamplingParams(4, n=2, seed=3))[0]
+    sampled = group_of("t", prompt, samples)
+    shown = Group("t", "", (replace(success("t"), origin="demonstrations"),))
+    gradients = []
+    for mixture, given in (
+        (None, [sampled]),
+        (Mixture((Imitation("demonstrations", 0.25),)), [sampled, shown]),
+        (Mixture((Imitation("demonstrations", 1.0),)), [sampled, shown]),
+    ):
+        learner = learner_with(mixture)
+        caught: list[list[torch.Tensor]] = []
+
+        def keep(scale: float = 1.0, decay: float = 0.0, learner: Learner = learner, caught: Any = caught) -> float:
+            caught.append(
+                [value.grad.clone() for value in learner.master_weights.named.values() if value.grad is not None]
+            )
+            return 0.0
+
+        learner.master_weights.step = keep  # type: ignore[method-assign]
+        learner.update(given)
+        gradients.append(caught[0])
+    policy, mixed, imitation = gradients
+    for one, both, other in zip(policy, mixed, imitation, strict=True):
+        assert torch.allclose(0.75 * one + 0.25 * other, both, atol=1e-6)
+
+
+def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:
+    pairs = (((0,), (1,), 0.5), ((2, 3), (4,), -1.0))
+    loss = OtherLoss("x", Preference(1.0, beta=0.7), 1.0, (), (), pairs)
+    sums = {0: -1.0, 1: -2.0, 2: -0.5, 3: -1.5, 4: -3.0}
+    value, slopes = loss._preferred(sums)
+    margins = [0.7 * (-1.0 + 2.0 - 0.5), 0.7 * (-2.0 + 3.0 + 1.0)]
+    assert value == pytest.approx(sum(math.log(1 + math.exp(-margin)) for margin in margins) / 2)
+    for row in sums:
+        up, down = (loss._preferred({**sums, row: sums[row] + sign * 1e-5})[0] for sign in (1, -1))
+        assert slopes[row] == pytest.approx((up - down) / 2e-5, abs=1e-8)
+
+
+def test_a_preference_makes_the_better_answer_likelier() -> None:
+    learner = learner_with(Mixture((Preference(1.0, beta=0.5),), policy=0.0), rate=3e-2)
+    prompt = tuple(b"letters")
+    samples = learner.model.sample([prompt], SamplingParams(4, n=2, seed=3))[0]
+    losses = [learner.update([group_of("t", prompt, samples)])["loss/preference"] for _ in range(8)]
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-4)
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("weights", [(0.7, 0.7), (-0.1,)])
+def test_weights_that_leave_the_policy_less_than_nothing_are_refused(weights: tuple[float, ...]) -> None:
+    with pytest.raises(ObjectiveError, match="less than nothing"):
+        Mixture(tuple(Imitation(f"source {number}", weight) for number, weight in enumerate(weights)))

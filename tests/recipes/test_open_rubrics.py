@@ -1,4 +1,4 @@
-"""Pairwise rubrics: wins by hand, a judge that prefers what it reads first, a gate, a chat model as the judge, and that it learns."""
+"""Pairwise rubrics: wins by hand, a judge that prefers what it reads first, a gate, a chat model as the judge, and learning."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def episodes(*answers: str) -> list[Episode]:
 
 
 def wins_of(judge: Service, *answers: str) -> list[float]:
-    return list(asyncio.run(wins(TASK, episodes(*answers), Services({JUDGE: judge}))))  # type: ignore[arg-type]
+    return list(asyncio.run(wins(TASK, episodes(*answers), Services({JUDGE: judge}))))
 
 
 def test_the_task_is_what_it_is_taken_for() -> None:

@@ -79,7 +79,7 @@ class Hooks:
         """Raises KeepworthError, before anything slow, where a hook could have no effect or cannot work with the settings."""
         from keepworth.learning.collect.sources import require_sources
         from keepworth.learning.objective.inputs import require_off_policy
-        from keepworth.recipes.training import refuse_workers
+        from keepworth.recipes.settings import refuse_workers
 
         require_sources(self.sources)
         names = [source.name for source in self.sources]

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import Band, Curriculum, Stage
 from keepworth.learning.objective.inputs import (
     LEARNER_GIVES,
@@ -406,3 +407,11 @@ class Settings(TrainingSettings):
 
 def is_supervised(settings: TrainingSettings) -> bool:
     return getattr(settings, "method", "reinforce") == "supervised"
+
+
+def refuse_workers(settings: TrainingSettings, why: str) -> None:
+    """Raises KeepworthError where workers are set, in a recipe whose rollouts need something that no worker has."""
+    if settings.workers:
+        raise KeepworthError(
+            f"workers = {settings.workers} cannot be: {why}.", "Leave workers out: rollouts then run in this process."
+        )

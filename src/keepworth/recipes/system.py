@@ -20,6 +20,7 @@ from keepworth.recipes.settings import (
     Settings,
     curriculum_of,
     is_supervised,
+    refuse_workers,
 )
 
 if TYPE_CHECKING:
@@ -148,8 +149,6 @@ class System:
 
 def _require_memory(settings: Settings, system: System) -> None:
     """Raises KeepworthError where the settings do not go with a memory that learns while the model does."""
-    from keepworth.recipes.training import refuse_workers
-
     if system.memory is not None and settings.keep == "best":
         raise KeepworthError(
             "keep = 'best' would part the weights from the memory that learns with them.", "Leave it out."

@@ -47,6 +47,7 @@ from keepworth.recipes.settings import (
     curriculum_of,
     is_supervised,
     objective_of,
+    refuse_workers,
     require_objective,
     sets_entropy,
     with_budget,
@@ -506,14 +507,6 @@ def workers_of(
         yield RolloutWorkers(cluster, part, settings.workers, progress.note, Needs(label=settings.worker_label))
     finally:
         cluster.close()
-
-
-def refuse_workers(settings: TrainingSettings, why: str) -> None:
-    """Raises KeepworthError where workers are set, in a recipe whose rollouts need something that no worker has."""
-    if settings.workers:
-        raise KeepworthError(
-            f"workers = {settings.workers} cannot be: {why}.", "Leave workers out: rollouts then run in this process."
-        )
 
 
 # The engines that a recipe samples at, where its settings name any: found, and found fit, before anything slow is loaded.

@@ -295,10 +295,13 @@ AfterGroup = Callable[[int, Group], Group | None]
 
 def without_signal(group: Group) -> str:
     """Why a group teaches nothing to whoever compares its members; "" where it does."""
-    rewards = [episode.reward for episode in group.episodes]
-    if len(rewards) < 2:
+    if len(group.episodes) < 2:
         return "one episode, nothing to compare it with"
-    return f"all {len(rewards)} rewards are {rewards[0]:g}" if min(rewards) == max(rewards) else ""
+    roles = {term.role for episode in group.episodes for term in episode.rewards if term.role} or {""}
+    rewards = [{episode.reward_of(role) if role else episode.reward for episode in group.episodes} for role in roles]
+    if any(len(values) > 1 for values in rewards):
+        return ""
+    return f"all {len(group.episodes)} rewards are {', '.join(f'{value:g}' for values in rewards for value in values)}"
 
 
 @dataclass(frozen=True, slots=True)

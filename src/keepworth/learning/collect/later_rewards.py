@@ -6,6 +6,7 @@ text): the same question is asked once in a run, and a run that is continued get
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
 import json
@@ -41,6 +42,7 @@ class Services:
     def __init__(self, services: Mapping[str, Service], file: Path | None = None) -> None:
         self._services, self._file = dict(services), file
         self._known: dict[str, Any] = {}
+        self._asking = asyncio.Lock()  # two groups may ask the same at once
         self.asked = 0
         if file is not None and file.exists():
             whole, newline, _ = file.read_text(encoding="utf-8").rpartition("\n")
@@ -56,18 +58,21 @@ class Services:
         """One answer for each text. Raises UnknownName, and KeepworthError where the service gives another number of them."""
         version = self.version(name)
         keys = [hashlib.sha256(f"{name}\x1f{version}\x1f{text}".encode()).hexdigest() for text in texts]
-        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
-        if new:
-            function = self._services[name].answer
-            asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-            given = function(list(new.values())) if asynchronous else in_thread(function, list(new.values()))
-            answers = await given  # type: ignore[misc]
-            if len(answers) != len(new):
-                raise KeepworthError(
-                    f"The service {name!r} gave {len(answers)} answers to {len(new)} texts.", "Let it answer each."
+        async with self._asking:
+            new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+            if new:
+                function = self._services[name].answer
+                asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+                    type(function).__call__
                 )
-            self.asked += len(new)
-            self._keep(dict(zip(new, answers, strict=True)))
+                given = function(list(new.values())) if asynchronous else in_thread(function, list(new.values()))
+                answers = await given  # type: ignore[misc]
+                if len(answers) != len(new):
+                    raise KeepworthError(
+                        f"The service {name!r} gave {len(answers)} answers to {len(new)} texts.", "Let it answer each."
+                    )
+                self.asked += len(new)
+                self._keep(dict(zip(new, answers, strict=True)))
         return [self._known[key] for key in keys]
 
     def _keep(self, answers: Mapping[str, Any]) -> None:

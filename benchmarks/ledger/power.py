@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
+from benchmarks.tables import takes_nothing
 from keepworth.memory.policy import ledger
 
 OUT = Path(__file__).parent / "power.json"
@@ -88,4 +89,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    takes_nothing(__doc__)
     main()

@@ -21,7 +21,7 @@ from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.groups import Again, EpisodeContext
 from keepworth.learning.collect.sources import Demonstrations, Sourced, SuccessPool
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.mixture import Falling, Imitation, Mixture, OtherLoss, Preference
+from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.trainer import Collected
@@ -321,7 +321,7 @@ def test_token_weights_of_imitation_by_hand() -> None:
         assert float(Imitation("x", 1.0, tokens).loss(lp, 4)) == pytest.approx(value)  # type: ignore[arg-type]
 
 
-def learner_with(mixture: Mixture | None, rate: float = 1e-2) -> Learner:
+def learner_with(mixture: MixedLoss | None, rate: float = 1e-2) -> Learner:
     model = tiny_model(hidden=16)
     return Learner(
         model, unfreeze(model), preset("reinforce"), Optimisation(learning_rate=rate), "speaker", mixture=mixture
@@ -337,8 +337,8 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
     gradients = []
     for mixture, given in (
         (None, [sampled]),
-        (Mixture((Imitation("demonstrations", 0.25),)), [sampled, shown]),
-        (Mixture((Imitation("demonstrations", 1.0),)), [sampled, shown]),
+        (MixedLoss((Imitation("demonstrations", 0.25),)), [sampled, shown]),
+        (MixedLoss((Imitation("demonstrations", 1.0),)), [sampled, shown]),
     ):
         learner = learner_with(mixture)
         caught: list[list[torch.Tensor]] = []
@@ -370,7 +370,7 @@ def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:
 
 
 def test_a_preference_makes_the_better_answer_likelier() -> None:
-    learner = learner_with(Mixture((Preference(1.0, beta=0.5),), policy=0.0), rate=3e-2)
+    learner = learner_with(MixedLoss((Preference(1.0, beta=0.5),), policy=0.0), rate=3e-2)
     prompt = tuple(b"letters")
     samples = learner.model.sample([prompt], SamplingParams(4, n=2, seed=3))[0]
     losses = [learner.update([group_of("t", prompt, samples)])["loss/preference"] for _ in range(8)]
@@ -381,4 +381,4 @@ def test_a_preference_makes_the_better_answer_likelier() -> None:
 @pytest.mark.parametrize("weights", [(0.7, 0.7), (-0.1,)])
 def test_weights_that_leave_the_policy_less_than_nothing_are_refused(weights: tuple[float, ...]) -> None:
     with pytest.raises(ObjectiveError, match="less than nothing"):
-        Mixture(tuple(Imitation(f"source {number}", weight) for number, weight in enumerate(weights)))
+        MixedLoss(tuple(Imitation(f"source {number}", weight) for number, weight in enumerate(weights)))

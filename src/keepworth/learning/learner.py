@@ -17,7 +17,7 @@ from keepworth.episodes.episode import Group
 from keepworth.episodes.model import Model, Tokens
 from keepworth.learning.critic import Critic, CriticSettings
 from keepworth.learning.master_weights import MasterWeights
-from keepworth.learning.mixture import Mixture, OtherLoss, other_losses
+from keepworth.learning.mixture import MixedLoss, OtherLoss, other_losses
 from keepworth.learning.objective.advantage import advantages, kept_groups, select
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
@@ -158,7 +158,7 @@ class Learner:
         teacher: Model | None = None,
         soft_values: Mapping[str, float] | None = None,
         critic: CriticSettings | None = None,
-        mixture: Mixture | None = None,
+        mixture: MixedLoss | None = None,
         shares: Shares | None = None,
     ) -> None:
         self.shares = shares or Shares()

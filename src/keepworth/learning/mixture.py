@@ -104,7 +104,7 @@ class Preference:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class MixedLoss:
     """The losses of an update.
 
     Attributes:
@@ -210,7 +210,7 @@ class OtherLoss:
 
 
 def other_losses(
-    mixture: Mixture, groups: Sequence[Group], roles: Sequence[str], step: int, temperature: float
+    mixture: MixedLoss, groups: Sequence[Group], roles: Sequence[str], step: int, temperature: float
 ) -> list[OtherLoss]:
     """The losses of a step beside the policy's, but those of weight 0 and those without anything to learn from.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.learning.mixture import Mixture
+from keepworth.learning.mixture import MixedLoss
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Group, Task
@@ -46,7 +46,7 @@ class Hooks:
     later: tuple[LaterReward, ...] = ()
     services: Mapping[str, Service] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
-    mixture: Mixture | None = None
+    mixture: MixedLoss | None = None
     stages: tuple[Stage, ...] = ()
     branches: Branches | None = None
     after_group: AfterGroup | None = None

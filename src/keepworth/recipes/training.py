@@ -23,7 +23,7 @@ from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness,
 from keepworth.learning.collect.sources import Sourced
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
-from keepworth.learning.mixture import Mixture
+from keepworth.learning.mixture import MixedLoss
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
@@ -283,7 +283,7 @@ def follower(
     role: str,
     precision: str,
     roles: tuple[str, ...],
-    mixture: Mixture | None,
+    mixture: MixedLoss | None,
     shares: Shares,
 ) -> Learner:
     """A learner beside the first. settings: those of `TrainingSettings`, whatever the recipe has besides."""

@@ -109,24 +109,24 @@ class SuccessPool:
     ) -> None:
         self.name, self.share = name, require_share(name, share)
         self._above, self._per_task, self._expires, self._seed = above, per_task, expires, seed
-        self._kept: dict[str, list[tuple[int, Episode]]] = {}
+        self._stored: dict[str, list[tuple[int, Episode]]] = {}
 
     def prepare(self, model: InProcessModel) -> None:
         """It fills as the run goes."""
 
     def success(self, task: str, key: object) -> Episode | None:
         """One of the task's successes, drawn by the seed and `key`; None without any."""
-        kept = self._kept.get(task, [])
+        kept = self._stored.get(task, [])
         if not kept:
             return None
         return random.Random(f"{self._seed}/{key}").choice(kept)[1]
 
     def take(self, step: int, count: int) -> list[Group]:
-        tasks = sorted(self._kept)
+        tasks = sorted(self._stored)
         chosen = random.Random(f"{self._seed}/{step}").sample(tasks, min(count, len(tasks)))
         groups = []
         for task in chosen:
-            episodes = tuple(episode for _, episode in self._kept[task])
+            episodes = tuple(episode for _, episode in self._stored[task])
             first = episodes[0].memory_snapshot
             groups.append(Group(task, first, tuple(replace(episode, memory_snapshot=first) for episode in episodes)))
         return groups
@@ -135,22 +135,24 @@ class SuccessPool:
         for group in groups:
             for episode in group.episodes:
                 if episode.metric > self._above and episode.stop not in UNSOUND and not episode.origin:
-                    kept = self._kept.setdefault(group.task, [])
+                    kept = self._stored.setdefault(group.task, [])
                     kept.append((step, replace(episode, origin=self.name)))
                     del kept[: -self._per_task]
-        for task in list(self._kept):
-            fresh = [(born, episode) for born, episode in self._kept[task] if step - born < self._expires]
+        for task in list(self._stored):
+            fresh = [(born, episode) for born, episode in self._stored[task] if step - born < self._expires]
             if fresh:
-                self._kept[task] = fresh
+                self._stored[task] = fresh
             else:
-                del self._kept[task]
-        return {f"sources/{self.name}": float(sum(map(len, self._kept.values())))}
+                del self._stored[task]
+        return {f"sources/{self.name}": float(sum(map(len, self._stored.values())))}
 
     def state(self) -> Any:
-        return {task: [[born, episode_to_json(episode)] for born, episode in kept] for task, kept in self._kept.items()}
+        return {
+            task: [[born, episode_to_json(episode)] for born, episode in kept] for task, kept in self._stored.items()
+        }
 
     def load(self, state: Any) -> None:
-        self._kept = {
+        self._stored = {
             task: [(int(born), episode_from_json(record)) for born, record in kept] for task, kept in state.items()
         }
 

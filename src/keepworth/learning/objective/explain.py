@@ -13,7 +13,7 @@ from typing import Any, cast
 from keepworth.learning.objective import parts
 from keepworth.learning.objective.inputs import episode_inputs, inputs
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import Source, preset, presets, source_of
+from keepworth.learning.objective.presets import Citation, preset, presets, source_of
 
 _AGGREGATIONS = {
     "token-mean": "1/(all tokens) sum_i sum_t",
@@ -38,7 +38,7 @@ def explain(name: str) -> str:
     return described(preset(name), source_of(name))
 
 
-def described(objective: Objective, source: Source | None = None) -> str:
+def described(objective: Objective, source: Citation | None = None) -> str:
     """The same for any objective, with the source's remarks if there is one."""
     lines = [objective.name]
     if source is not None:

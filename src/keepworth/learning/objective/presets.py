@@ -43,7 +43,7 @@ def without_kl(objective: Objective) -> Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Citation:
     """status: "code" (checked against the method's public code), "text" (its paper or documentation) or "secondary"
     (descriptions by others only). unverified: what could not be confirmed, our own choices among it; confirm it before
     publishing a comparison. needs: what the run must hand in beyond rewards and log-probabilities."""
@@ -61,14 +61,14 @@ class Preset:
     """What a method of kind "objective" has as `make`: changes of options -> the objective."""
 
     objective: Objective
-    source: Source
+    source: Citation
 
     def __call__(self, **changes: Any) -> Objective:
         return varied(self.objective, **changes) if changes else self.objective
 
 
 def preset_method(
-    title: str, about: str, objective: Objective, source: Source, claim: str = "", differs: str = ""
+    title: str, about: str, objective: Objective, source: Citation, claim: str = "", differs: str = ""
 ) -> Method:
     """What a file of `keepworth.methods.objectives` declares. Its name is the objective's, its paper the source's, and what could
     not be confirmed is said."""
@@ -89,6 +89,6 @@ def preset(name: str, **changes: Any) -> Objective:
     return objective
 
 
-def source_of(name: str) -> Source:
+def source_of(name: str) -> Citation:
     """Where the objective of that name comes from. Raises UnknownName."""
     return cast(Preset, method("objective", name).make).source

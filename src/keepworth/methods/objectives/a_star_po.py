@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Regression, SoftValue
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="a_star_po",
@@ -13,7 +13,7 @@ OBJECTIVE = Objective(
     aggregation="seq-mean-token-sum",
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Accelerating RL for LLM Reasoning with Optimal Advantage Regression",
     "2505.20686",
     "code",

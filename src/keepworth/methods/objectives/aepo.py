@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyGate, Outcome, TaskStd
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="aepo",
@@ -13,7 +13,7 @@ OBJECTIVE = Objective(
     negatives=EntropyGate(0.15, 0.25),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "QwenLong-L1.5: Post-Training Recipe for Long-Context Reasoning and Memory Management",
     "2512.12967",
     "text",

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Advised, Share, part
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ class Utterance(Advised):
 
 OBJECTIVE = Objective(name="archer", advantage=Utterance(), aggregation="seq-mean-token-sum", aggregation_unit="row")
 
-SOURCE = Source(
+SOURCE = Citation(
     "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
     "2402.19446",
     "code",

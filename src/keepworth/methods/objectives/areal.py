@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, Clip, Mask, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="areal",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     correction=(Mask(0.0, 5.0),),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning",
     "2505.24298",
     "code",

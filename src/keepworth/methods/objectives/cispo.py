@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Cispo, GroupStd, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(name="cispo", advantage=Outcome("group", GroupStd()), ratio=Token(), surrogate=Cispo(1.0, 4.0))
 
-SOURCE = Source(
+SOURCE = Citation(
     "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention",
     "2506.13585",
     "code",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Mixed, Outcome, OverlongPenalty, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="dapo",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     group_filter=Mixed(),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
     "2503.14476",
     "code",

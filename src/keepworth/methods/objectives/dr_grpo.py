@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="dr_grpo", advantage=Outcome("group"), ratio=Token(), surrogate=Clip(0.2, 0.2), aggregation="constant"
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Understanding R1-Zero-Like Training: A Critical Perspective",
     "2503.20783",
     "code",

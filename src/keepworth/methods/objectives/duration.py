@@ -8,7 +8,7 @@ from pydantic import Field
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Gae, Token, Weight, Whitened, part
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ OBJECTIVE = Objective(
     surrogate=Clip(0.2, 0.2),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Reinforcement Learning for Machine Learning Engineering Agents",
     "2509.01684",
     "secondary",

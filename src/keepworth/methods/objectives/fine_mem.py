@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, StepIndex, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="fine_mem",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     aggregation_unit="row",
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Fine-Mem: Fine-Grained Feedback Alignment for Long-Horizon Memory Management",
     "2601.08435",
     "secondary",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlLoss, StepState, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="gigpo",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     kl=KlLoss("k3", 0.01),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Group-in-Group Policy Optimization for LLM Agent Training",
     "2505.10978",
     "code",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="grpo",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     kl=KlLoss("k3", 0.001),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
     "2402.03300",
     "code",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Sequence
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="gspo",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     aggregation="seq-mean-token-mean",
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Group Sequence Policy Optimization",
     "2507.18071",
     "code",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Mask, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="icepop",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     aggregation="seq-mean-token-mean",
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model",
     "2510.18855",
     "code",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Anneal, Clip, GroupStd, Outcome, Teacher, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="kdrl",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     teacher=Teacher(5e-3, "wrong", Anneal(final=1e-3, updates=100)),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "KDRL: Post-Training Reasoning LLMs via Unified Knowledge Distillation and Reinforcement Learning",
     "2506.02208",
     "secondary",

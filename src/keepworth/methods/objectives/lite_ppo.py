@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, Clip, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(name="lite_ppo", advantage=Outcome("group", BatchStd()), ratio=Token(), surrogate=Clip(0.2, 0.2))
 
-SOURCE = Source(
+SOURCE = Citation(
     "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
     "2508.08221",
     "text",

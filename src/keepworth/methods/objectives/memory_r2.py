@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import DualClip, EntropyBonus, GroupStd, KlLoss, Mixed, Outcome, Sequence
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="memory_r2",
@@ -19,7 +19,7 @@ OBJECTIVE = Objective(
     group_filter=Mixed(),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Memory-R2: Fair Credit Assignment for Long-Horizon Memory-Augmented LLM Agents",
     "2605.21768",
     "code",

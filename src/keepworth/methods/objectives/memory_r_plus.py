@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="memory_r_plus",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     reward_term="episodic",
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large Language Models",
     "2504.02273",
     "code",

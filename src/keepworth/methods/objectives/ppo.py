@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Gae, KlReward, Token, Whitened
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="ppo",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     kl=KlReward(0.001),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Proximal Policy Optimization Algorithms; High-Dimensional Continuous Control Using GAE",
     "1707.06347, 1506.02438",
     "code",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Mixed, Outcome, Reset, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="prorl",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     group_filter=Mixed(),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "ProRL: Prolonged Reinforcement Learning Expands Reasoning Boundaries in Large Language Models",
     "2505.24864",
     "text",

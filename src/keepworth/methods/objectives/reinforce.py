@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum")
 
-SOURCE = Source(
+SOURCE = Citation(
     "Simple statistical gradient-following algorithms for connectionist reinforcement learning (Williams, 1992)",
     "",
     "text",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlReward, RewardToGo, Token, Whitened
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="reinforce_pp",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     kl=KlReward(0.001),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
     "2501.03262",
     "code",

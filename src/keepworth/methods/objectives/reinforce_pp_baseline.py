@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Token, Whitened
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="reinforce_pp_baseline",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     kl=KlLoss("k2", 0.001),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
     "2501.03262",
     "code",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum")
 
-SOURCE = Source(
+SOURCE = Citation(
     "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback",
     "2402.14740",
     "code",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, FirstAndRandom, GroupStd, Outcome, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="s_grpo",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     selection=FirstAndRandom(8, 0.4),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Token-Efficient RL for LLM Reasoning",
     "2504.20834",
     "secondary",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, PrefixTree, Token
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="t_spmo",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     adapter_decay=0.01,
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Token-Efficient RL for LLM Reasoning",
     "2504.20834",
     "secondary",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token, Truncate
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="tis",
@@ -14,7 +14,7 @@ OBJECTIVE = Objective(
     correction=(Truncate(2.0),),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (fengyao.notion.site/off-policy-rl)",
     "",
     "code",

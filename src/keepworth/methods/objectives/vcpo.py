@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EssControl, GroupStd, NoRatio, OptimalBaseline, SequenceTruncate
-from keepworth.learning.objective.presets import Source, preset_method
+from keepworth.learning.objective.presets import Citation, preset_method
 
 OBJECTIVE = Objective(
     name="vcpo",
@@ -15,7 +15,7 @@ OBJECTIVE = Objective(
     step_control=EssControl(base=1.0, power=0.5),
 )
 
-SOURCE = Source(
+SOURCE = Citation(
     "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs",
     "2602.17616",
     "code",

@@ -28,14 +28,14 @@ class Config(strings.Config):
     """The strings recipe with a pool of successes. Each task comes back once in `tasks / tasks_per_step` updates."""
 
     tasks: int = Field(default=64, ge=8, description="compositions with words to train on")
-    kept: Count = Field(default=4, description="successes that are kept of a task")
+    per_task: Count = Field(default=4, description="successes that are kept of a task")
     expires: Count = Field(default=100, description="updates after which a success is forgotten")
 
 
 def system(config: Config) -> System:
     from keepworth.learning.collect.sources import SuccessPool
 
-    pool = SuccessPool(per_task=config.kept, expires=config.expires, seed=config.seed)
+    pool = SuccessPool(per_task=config.per_task, expires=config.expires, seed=config.seed)
 
     async def regroup(task: Task, group: Group, again: Again) -> Group:
         success = pool.success(task.key, again.index)

@@ -37,7 +37,7 @@ class Config(strings.Config):
 
 
 def system(config: Config) -> System:
-    from keepworth.learning.mixture import Falling, Imitation, Mixture
+    from keepworth.learning.mixture import Falling, Imitation, MixedLoss
     from keepworth.recipes.system import demonstrations
 
     plain = strings.system(config)
@@ -46,7 +46,7 @@ def system(config: Config) -> System:
         plain,
         hooks=Hooks(
             sources=(demonstrations(plain, plain.train, config.share, config.seed),),
-            mixture=Mixture((Imitation("demonstrations", mu, config.mu_tokens),)),
+            mixture=MixedLoss((Imitation("demonstrations", mu, config.mu_tokens),)),
         ),
     )
 

@@ -59,7 +59,7 @@ class Config(Settings):
             yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
 
-class FactStream:
+class ScoredByRole:
     """A document of facts, whose rewards are told apart by role.
 
     Args:
@@ -226,7 +226,7 @@ def system(config: Config) -> System:
             return ManagerAndAnswerer(memory, config.max_tokens, managed)
 
         return Play(
-            lambda task: FactStream(Document(of), config.manager_reward), agent, memory=lambda task: Bank.empty(None)
+            lambda task: ScoredByRole(Document(of), config.manager_reward), agent, memory=lambda task: Bank.empty(None)
         )
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from keepworth.control import memory
 from keepworth.control.memory_base import SequenceMemory

@@ -6,9 +6,7 @@ import io
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 from torch import Tensor
 
 from keepworth.control.memory_base import SequenceMemory, State

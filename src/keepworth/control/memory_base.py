@@ -122,6 +122,7 @@ class StepRecurrence(SequenceMemory):
         """See `SequenceMemory.forward`."""
         fresh = self.initial_state(len(x))
         state = state or fresh
+        starts = starts if starts is None or mask is None else starts & mask
         restarts = [False] * x.shape[1] if starts is None else starts.any(0).tolist()
         outputs = []
         for time, x_t in enumerate(self.project(x).unbind(1)):
@@ -179,4 +180,4 @@ class Blocks(SequenceMemory):
 
 def stack(kind: type[SequenceMemory], input_size: int, width: int, blocks: int) -> SequenceMemory:
     """Memories of a kind, made by `kind(input_size)`, in so many blocks; with blocks = 0 one alone."""
-    return Blocks([kind(width) for _ in range(blocks)], input_size) if blocks else kind(input_size)  # type: ignore[arg-type, call-arg]
+    return Blocks([kind(width) for _ in range(blocks)], input_size) if blocks else kind(input_size)  # type: ignore[call-arg]

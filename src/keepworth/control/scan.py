@@ -70,7 +70,7 @@ class ScanLoop(torch.autograd.Function):
         return states
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         decay, states, initial = context.saved_tensors
         decay = decay.conj().resolve_conj() if decay.is_complex() else decay

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from keepworth.control.memory_base import SequenceMemory, State
 
+
 def make(input_size: int, width: int = 128, *, blocks: int = 0, forget_bias: float = 1.0) -> SequenceMemory:
     """An LSTM of one layer, by PyTorch's kernel for whole sequences. forget_bias: of the forget gate at first."""
     import torch

@@ -1,6 +1,6 @@
 """No memory: two layers over the current input. What every memory must beat.
 
-    y_t = tanh(W2 tanh(W1 x_t + b1) + b2)
+y_t = tanh(W2 tanh(W1 x_t + b1) + b2)
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ meets it is then the initial one, and nothing from before reaches its output or 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -116,6 +118,12 @@ class StepRecurrence(SequenceMemory):
     def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One update: what `project` made of an input, [batch, ...], and the state -> output and state."""
 
+    def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
+        """See `SequenceMemory.step`."""
+        if starts is not None:
+            state = choose(starts, self.initial_state(len(x)), state)
+        return self.cell(self.project(x.unsqueeze(1)).squeeze(1), state)
+
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
@@ -167,11 +175,20 @@ class Blocks(SequenceMemory):
     ) -> tuple[Tensor, State]:
         """See `SequenceMemory.forward`."""
         state = state or self.initial_state(len(x))
+        return self._run(x, state, lambda memory, y, before: memory(y, before, starts, mask))
+
+    def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
+        """See `SequenceMemory.step`."""
+        return self._run(x, state, lambda memory, y, before: memory.step(y, before, starts))
+
+    def _run(
+        self, x: Tensor, state: State, run: Callable[[Any, Tensor, State], tuple[Tensor, State]]
+    ) -> tuple[Tensor, State]:
         parts = len(state) // len(self.memories)
         after: State = ()
         x = self.embed(x)
         for depth, (norm, memory, layers) in enumerate(zip(self.norms, self.memories, self.layers, strict=True)):
-            y, last = memory(norm(x), state[depth * parts : (depth + 1) * parts], starts, mask)
+            y, last = run(memory, norm(x), state[depth * parts : (depth + 1) * parts])
             x = x + y
             x = x + layers(x)
             after += last

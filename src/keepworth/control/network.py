@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from keepworth.control.spaces import Actions
 def layers(*sizes: int) -> nn.Sequential:
     """Linear layers with tanh between them, orthogonal at first."""
     parts: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in pairwise(sizes):
         linear = nn.Linear(before, after)
         nn.init.orthogonal_(linear.weight, 2**0.5)
         nn.init.zeros_(linear.bias)
@@ -54,7 +55,9 @@ class ActorCritic(nn.Module):
         self.value = layers(width, width, 1)
         self.log_std = nn.Parameter(torch.zeros(0 if actions.categorical else actions.size))
         with torch.no_grad():
-            self.policy[-1].weight.mul_(0.01)
+            last = self.policy[-1].weight
+            assert isinstance(last, Tensor)
+            last.mul_(0.01)
 
     def input(self, features: Tensor, action: Tensor, reward: Tensor, starts: Tensor) -> Tensor:
         """The network's inputs, [..., input_size], from observations, what was done and paid before, and starts, [...]."""

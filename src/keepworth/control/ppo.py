@@ -132,8 +132,11 @@ class Trainer:
         _, last_value, _ = network.step(
             network.input(self._features, action, reward, self._starts), state, self._starts
         )
-        stacked = [torch.stack(column, 1) for column in zip(*columns, strict=True)]
-        return Rollout(*stacked, last_value=last_value, states=states), returns, lengths
+        x, starts, actions, log_probs, values, rewards, ended = (
+            torch.stack(part, 1) for part in zip(*columns, strict=True)
+        )
+        played = Rollout(x, starts, actions, log_probs, values, rewards, ended, last_value, states)
+        return played, returns, lengths
 
     def _advantages(self, rollout: Rollout) -> Tensor:
         """Generalised advantages, [worlds, rollout]: A_t = delta_t + gamma lambda (1 - end_t) A_{t+1}."""
@@ -176,7 +179,7 @@ class Trainer:
                 value_loss = (values - targets[rows]).square().mean()
                 loss = policy_loss + settings.value_weight * value_loss - settings.entropy * entropy.mean()
                 self.optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_norm)
                 self.optimiser.step()
                 if epoch == part == 0:

@@ -32,7 +32,7 @@ def scan(decay: Tensor, write: Tensor, initial: Tensor) -> Tensor:
     if initial.numel() < FEW:
         first = (decay[:, :1] * initial.unsqueeze(1) + write[:, :1], write[:, 1:])
         return scan_pairs(decay, torch.cat(first, 1))
-    states: Tensor = ScanLoop.apply(decay, write, initial)  # type: ignore[no-untyped-call]
+    states: Tensor = ScanLoop.apply(decay, write, initial)
     return states
 
 

@@ -36,8 +36,8 @@ class Observations:
                 self.size = int(space.nvec.sum())
                 self._first = np.concatenate([[0], space.nvec.cumsum()[:-1]])
             case spaces.MultiBinary() | spaces.Box():
-                self.size = math.prod(space.shape)
-                self._scale()
+                self.size = math.prod(space.shape or ())
+                self._scale(space.shape or ())
             case spaces.Tuple() | spaces.Dict():
                 keyed = enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
                 self._parts = [(key, Observations(part, f"{where}[{key!r}]")) for key, part in keyed]
@@ -49,9 +49,9 @@ class Observations:
                     "for MiniGrid minigrid.wrappers.ImgObsWrapper), register it, and name its id.",
                 )
 
-    def _scale(self) -> None:
-        low = getattr(self.space, "low", np.zeros(self.space.shape)).astype(np.float32).ravel()
-        high = getattr(self.space, "high", np.ones(self.space.shape)).astype(np.float32).ravel()
+    def _scale(self, shape: tuple[int, ...]) -> None:
+        low = getattr(self.space, "low", np.zeros(shape)).astype(np.float32).ravel()
+        high = getattr(self.space, "high", np.ones(shape)).astype(np.float32).ravel()
         bounded = (low > -1e6) & (high < 1e6)
         self._middle = np.where(bounded, low / 2 + high / 2, 0.0).astype(np.float32)
         self._half = np.where(bounded, np.maximum(high / 2 - low / 2, 1e-6), 1.0).astype(np.float32)
@@ -155,12 +155,13 @@ class Actions:
             z = (actions - outputs) / log_std.exp()
             log_prob = (-0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
             return log_prob, (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1).expand_as(log_prob)
-        log_prob, entropy = [], []
+        log_probs: list[Tensor] = []
+        entropies: list[Tensor] = []
         for part, action in zip(outputs.split(self.choices, -1), actions.unbind(-1), strict=True):
             logs = part.log_softmax(-1)
-            log_prob.append(logs.gather(-1, action.unsqueeze(-1)).squeeze(-1))
-            entropy.append(-(logs.exp() * logs).sum(-1))
-        return torch.stack(log_prob).sum(0), torch.stack(entropy).sum(0)
+            log_probs.append(logs.gather(-1, action.unsqueeze(-1)).squeeze(-1))
+            entropies.append(-(logs.exp() * logs).sum(-1))
+        return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
 
     def describe(self, actions: Tensor) -> Tensor:
         """Features of actions for the next step, [..., features]."""

@@ -29,7 +29,7 @@ def train(
     world: Annotated[str, option("--world ID", "A Gymnasium id.")] = "popgym-RepeatPreviousEasy-v0",
     steps: Annotated[int, option("--steps N", "Steps of all worlds together.")] = 400_000,
     seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.")] = 0,
-    envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 64,
+    envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 16,
     run: Annotated[
         Path | None,
         option("--run FOLDER", "Where the run stands; it goes on where one is.", show_default="runs/control/..."),

@@ -59,7 +59,7 @@ class GatedMemory(SequenceMemory):
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """See `SequenceMemory.step`."""
         if starts is not None:
-            state = choose(starts, self.initial_state(len(x)), state)
+            state = choose(starts, self.initial_state(x.shape[0]), state)
         state = self.cell(x, state, self.weights())
         return state[0], state
 

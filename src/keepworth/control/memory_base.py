@@ -94,7 +94,7 @@ class LinearRecurrence(SequenceMemory):
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `SequenceMemory.forward`. A start makes the decay zero."""
-        (before,) = state or self.initial_state(len(x))
+        (before,) = state or self.initial_state(x.shape[0])
         decay, write = self.recur(x)
         ones = (1,) * len(self.state_shape)
         if starts is not None:
@@ -121,14 +121,14 @@ class StepRecurrence(SequenceMemory):
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
         """See `SequenceMemory.step`."""
         if starts is not None:
-            state = choose(starts, self.initial_state(len(x)), state)
+            state = choose(starts, self.initial_state(x.shape[0]), state)
         return self.cell(self.project(x.unsqueeze(1)).squeeze(1), state)
 
     def forward(
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `SequenceMemory.forward`."""
-        fresh = self.initial_state(len(x))
+        fresh = self.initial_state(x.shape[0])
         state = state or fresh
         starts = starts if starts is None or mask is None else starts & mask
         restarts = [False] * x.shape[1] if starts is None else starts.any(0).tolist()
@@ -174,7 +174,7 @@ class Blocks(SequenceMemory):
         self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, State]:
         """See `SequenceMemory.forward`."""
-        state = state or self.initial_state(len(x))
+        state = state or self.initial_state(x.shape[0])
         return self._run(x, state, lambda memory, y, before: memory(y, before, starts, mask))
 
     def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:

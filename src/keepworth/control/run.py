@@ -100,7 +100,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
     try:
         saved = torch.load(path, weights_only=True)
         Settings(**saved["settings"])
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, TypeError, ValueError) as error:
+    except (RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is no checkpoint of keepworth control: {str(error).splitlines()[0]}",
             "Train anew in another folder.",

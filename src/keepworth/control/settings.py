@@ -45,7 +45,7 @@ class Settings:
     memory_settings: dict[str, Any] = field(default_factory=dict)
     steps: int = 1_000_000
     seed: int = 0
-    envs: int = 64
+    envs: int = 16
     rollout: int = 128
     chunk: int = 128
     epochs: int = 4

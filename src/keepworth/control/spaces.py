@@ -53,8 +53,9 @@ class Observations:
         low = getattr(self.space, "low", np.zeros(shape)).astype(np.float32).ravel()
         high = getattr(self.space, "high", np.ones(shape)).astype(np.float32).ravel()
         bounded = (low > -1e6) & (high < 1e6)
-        self._middle = np.where(bounded, low / 2 + high / 2, 0.0).astype(np.float32)
-        self._half = np.where(bounded, np.maximum(high / 2 - low / 2, 1e-6), 1.0).astype(np.float32)
+        low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+        self._middle = (low / 2 + high / 2).astype(np.float32)
+        self._half = np.maximum(high / 2 - low / 2, 1e-6).astype(np.float32)
 
     def encode(self, observations: Sequence[Any]) -> Features:
         """Features, [how many observations, size].

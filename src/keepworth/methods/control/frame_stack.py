@@ -37,7 +37,7 @@ def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemor
         def forward(
             self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
         ) -> tuple[Tensor, State]:
-            cache, valid = state or self.initial_state(len(x))
+            cache, valid = state or self.initial_state(x.shape[0])
             window = Window(valid, x.shape[1], starts, mask)
             rows = torch.cat([cache, x], 1)
             steps = torch.arange(x.shape[1], device=x.device).unsqueeze(1)

@@ -47,7 +47,7 @@ def make(
         def forward(
             self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
         ) -> tuple[Tensor, State]:
-            (matrix,) = state or self.initial_state(len(x))
+            (matrix,) = state or self.initial_state(x.shape[0])
             valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
             starts = torch.zeros_like(valid) if starts is None else starts & valid
             queries, keys, values = self.input(x).split([heads * key, heads * key, width], -1)

@@ -32,7 +32,7 @@ def make(input_size: int, width: int = 128) -> SequenceMemory:
         def forward(
             self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
         ) -> tuple[Tensor, State]:
-            return self.layers(x), state or self.initial_state(len(x))
+            return self.layers(x), state or self.initial_state(x.shape[0])
 
     return Memoryless()
 

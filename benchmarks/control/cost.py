@@ -3,8 +3,8 @@
     python -m benchmarks.control.cost --json benchmarks/control/cost.json
 
 Forward and backward over one chunk, 8 batch elements, width 128, episodes starting with probability 0.01; processor time, the
-least of three. `ratio` is to `torch.nn.LSTM` without resets in the same turn. `exponent` is the slope of log time over log length from
-1,024 to 16,384, for memories that are not attention; 1 is linear.
+least of three. `ratio` is to `torch.nn.LSTM` without resets in the same turn. `exponent` is the slope of log time over log
+length from 1,024 to 16,384, for memories that are linear recurrences; 1 is linear.
 """
 
 from __future__ import annotations

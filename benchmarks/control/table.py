@@ -2,9 +2,9 @@
 
     python -m benchmarks.control.table runs/table --steps 1000000 --seeds 0 1 2 --json benchmarks/control/table.json
 
-A cell that is done is left alone, one that was stopped goes on from its checkpoint. Seeds come before memories and memories before
-worlds, so that a table that was stopped early has all cells of one seed first. Two processes may share a folder with --part 0/2 and
---part 1/2. Every memory has the trainer's default settings: nothing was tuned per memory or per world.
+A cell that is done is left alone, one that was stopped goes on from its checkpoint. Seeds come before worlds and worlds before
+memories, so that a table that was stopped early has whole worlds of one seed first. Two processes may share a folder with
+--part 0/2 and --part 1/2. Every memory has the trainer's default settings: nothing was tuned per memory or per world.
 """
 
 from __future__ import annotations

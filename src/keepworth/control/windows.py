@@ -29,7 +29,8 @@ class Window:
         rows = torch.arange(self.size + time, device=valid.device)
         self.distance = rows[self.size :].unsqueeze(1) - rows
         near = (self.distance >= 0) & (self.distance <= self.size)
-        self.seen = near & row_valid.unsqueeze(1) & (row_episode.unsqueeze(1) == episode.unsqueeze(2))
+        there = row_valid.unsqueeze(1) | (self.distance == 0)  # padding sees itself, so that its numbers are finite
+        self.seen = near & there & (row_episode.unsqueeze(1) == episode.unsqueeze(2))
         length = mask.sum(1, keepdim=True)
         self.last = length + rows[: self.size]
         goes_on = row_valid & (row_episode == row_episode.gather(1, length + self.size - 1))

@@ -76,7 +76,7 @@ def test_two_chunks_equal_one(module: SequenceMemory) -> None:
     state = carried(module)
     with torch.no_grad():
         y, last = module(x, state, starts)
-        for cut in range(1, 40):
+        for cut in range(1, 40, 3):
             first, between = module(x[:, :cut], state, starts[:, :cut])
             second, after = module(x[:, cut:], between, starts[:, cut:])
             torch.testing.assert_close(torch.cat([first, second], 1), y, **EXACT)
@@ -147,13 +147,13 @@ def test_padding_at_the_end_changes_no_output_and_no_state(module: SequenceMemor
 
 
 def test_many_steps_of_noise_stay_bounded(module: SequenceMemory) -> None:
-    """5,000 steps here, in chunks; 100,000 by `python -m benchmarks.control.long_run`."""
+    """2,000 steps here; 100,000 by `python -m benchmarks.control.probes`."""
     module.float()
     draw = torch.Generator().manual_seed(0)
     state, sizes = module.initial_state(2), []
     with torch.no_grad():
         for _ in range(10):
-            y, state = module(torch.randn(2, 500, FEATURES, generator=draw), state)
+            y, state = module(torch.randn(2, 200, FEATURES, generator=draw), state)
             sizes.append(max([float(y.abs().max()), *(float(part.abs().max()) for part in state if part.numel())]))
     assert np.isfinite(sizes).all()
     assert max(sizes[5:]) <= 3 * max(sizes[:5])

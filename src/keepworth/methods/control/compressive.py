@@ -46,6 +46,10 @@ def make(
             self.attention = RowAttention(width, heads)
             self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
+        def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
+            x = x + self.attention(self.norms[0](x), rows, valid, code)
+            return x + self.mlp(self.norms[1](x))
+
     class Compressive(StepRecurrence):
         def __init__(self) -> None:
             super().__init__(input_size, width)
@@ -68,13 +72,12 @@ def make(
             ages = torch.arange(recent - 1, -1, -1, device=x.device)
             ages = torch.cat([recent + rate * torch.arange(compressed - 1, -1, -1, device=x.device), ages])
             code = age_code(ages, width).to(x.dtype)
+            valid = torch.cat([old, new], 1)
             full = (rows_there == recent).unsqueeze(2)
             after = []
             for layer, rows in zip(self.layers, kept, strict=True):
                 means, steps = rows[:, :compressed], torch.cat([rows[:, compressed + 1 :], x.unsqueeze(1)], 1)
-                valid = torch.cat([old, new], 1)
-                x = x + layer.attention(layer.norms[0](x), torch.cat([means, steps], 1), valid, code)
-                x = x + layer.mlp(layer.norms[1](x))
+                x = layer(x, torch.cat([means, steps], 1), valid, code)
                 mean = steps[:, :rate].detach().mean(1, keepdim=True)
                 means = torch.where(full, torch.cat([means[:, 1:], mean], 1), means)
                 after.append(torch.cat([means, steps], 1))

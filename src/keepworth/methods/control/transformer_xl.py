@@ -75,7 +75,7 @@ def make(
         def forward(self, x: Tensor, kept: Tensor, seen: Window) -> tuple[Tensor, Tensor]:
             normed = self.before[0](x)
             rows = torch.cat([kept, self.key_value(normed)], 1)
-            read = self.attend(self.query(normed), *rows.chunk(2, -1), seen)
+            read = self.attend(self.query(normed), rows[..., :width], rows[..., width:], seen)
             x = self.join[0](x, self.within(self.output(read)))
             x = self.join[1](x, self.within(self.mlp(self.before[1](x))))
             return x, seen.keep(rows)

@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.speed.setting import machine
 from keepworth.control.ppo import Trainer
-from keepworth.control.settings import Settings
+from keepworth.control.settings import PpoSettings
 from keepworth.control.worlds import maker
 
 WORLD = "popgym-RepeatPreviousEasy-v0"
@@ -34,7 +34,7 @@ class Ours:
     """Our trainer."""
 
     def __init__(self, envs: int, **settings: Any) -> None:
-        self.trainer = Trainer(Settings(world=WORLD, memory="lstm", envs=envs, **settings))
+        self.trainer = Trainer(PpoSettings(world=WORLD, memory="lstm", envs=envs, **settings))
 
     def update(self) -> None:
         self.trainer.update()

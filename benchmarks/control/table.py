@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.speed.setting import machine
 from keepworth.control.run import run
-from keepworth.control.settings import Settings
+from keepworth.control.settings import PpoSettings
 from keepworth.control.table import MEMORIES, TASKS, cell_folder, read_cells, summarise
 
 
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--memories", nargs="*", default=list(MEMORIES))
     parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--envs", type=int, default=Settings.envs)
+    parser.add_argument("--envs", type=int, default=PpoSettings.envs)
     parser.add_argument("--part", default="0/1", help="which share of the cells, such as 0/2")
     parser.add_argument("--json", type=Path, help="write the table of all cells that are done")
     options = parser.parse_args()
@@ -45,7 +45,7 @@ def main() -> None:
     for world, memory, seed in cells[share::shares]:
         if (world, memory, seed) in done:
             continue
-        settings = Settings(world=world, memory=memory, seed=seed, steps=options.steps, envs=options.envs)
+        settings = PpoSettings(world=world, memory=memory, seed=seed, steps=options.steps, envs=options.envs)
         row = {}
         for row in run(settings, cell_folder(options.folder, world, memory, seed)):  # noqa: B007
             pass

@@ -18,14 +18,14 @@ from gymnasium import spaces
 
 from keepworth.control.errors import CheckpointError, SpaceError, UnknownWorld, WorldError
 from keepworth.control.ppo import Trainer
-from keepworth.control.run import CHECKPOINT, Agent, load_checkpoint, run
-from keepworth.control.settings import SettingError, Settings
-from keepworth.control.spaces import Actions, Observations
+from keepworth.control.run import CHECKPOINT, TrainedAgent, load_checkpoint, run
+from keepworth.control.settings import PpoSettings, SettingError
+from keepworth.control.spaces import ActionSpace, ObservationSpace
 from keepworth.control.worlds import Worlds
 from keepworth.registry import method
 from tests.control.worlds import BOX, Numbers, Recall
 
-SMALL = Settings(world="recall", memory="gru", steps=1024, envs=8, rollout=16, chunk=16, width=16, minibatches=2)
+SMALL = PpoSettings(world="recall", memory="gru", steps=1024, envs=8, rollout=16, chunk=16, width=16, minibatches=2)
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -94,7 +94,7 @@ def test_advantages_are_those_computed_by_hand() -> None:
 
 def test_an_agent_acts_as_it_was_trained_and_its_program_needs_torch_alone(tmp_path: Path) -> None:
     list(run(replace(SMALL, steps=8192, envs=16, learning_rate=5e-3), tmp_path, Recall))
-    agent = Agent.load(tmp_path, Recall)
+    agent = TrainedAgent.load(tmp_path, Recall)
     world, paid = Recall(), []
     for seed in range(20):
         observation, _ = world.reset(seed=seed)
@@ -142,13 +142,13 @@ def test_spaces_of_numbers_and_categories_are_taken_and_actions_are_of_their_spa
 
 
 def test_features_are_one_hot_or_scaled() -> None:
-    assert Observations(spaces.Discrete(3, start=2)).encode([2, 4]).tolist() == [[1, 0, 0], [0, 0, 1]]
-    assert Observations(spaces.MultiDiscrete([2, 3])).encode([[1, 2]]).tolist() == [[0, 1, 0, 0, 1]]
-    assert Observations(spaces.Box(0.0, 4.0, (2,))).encode([[0.0, 3.0]]).tolist() == [[-1.0, 0.5]]
+    assert ObservationSpace(spaces.Discrete(3, start=2)).encode([2, 4]).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert ObservationSpace(spaces.MultiDiscrete([2, 3])).encode([[1, 2]]).tolist() == [[0, 1, 0, 0, 1]]
+    assert ObservationSpace(spaces.Box(0.0, 4.0, (2,))).encode([[0.0, 3.0]]).tolist() == [[-1.0, 0.5]]
 
 
 def test_probabilities_of_actions_match_their_frequencies() -> None:
-    actions = Actions(spaces.MultiDiscrete([2, 3]))
+    actions = ActionSpace(spaces.MultiDiscrete([2, 3]))
     outputs = torch.tensor([[0.3, -0.5, 1.0, 0.0, -1.0]]).expand(20_000, -1)
     drawn = actions.sample(outputs, torch.zeros(0), torch.Generator().manual_seed(0))
     log_prob, entropy = actions.judge(outputs, torch.zeros(0), drawn)
@@ -160,9 +160,9 @@ def test_probabilities_of_actions_match_their_frequencies() -> None:
 
 def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
     with pytest.raises(SpaceError, match=r"observation\['mission'\].*Text.*Wrap"):
-        Observations(spaces.Dict(image=BOX, mission=spaces.Text(5)))
+        ObservationSpace(spaces.Dict(image=BOX, mission=spaces.Text(5)))
     with pytest.raises(SpaceError, match="Wrap"):
-        Actions(spaces.Text(5))
+        ActionSpace(spaces.Text(5))
     for given, what in ((np.array([np.nan, 0.0]), "finite"), (np.zeros(3), "outside its space"), ("x", "outside")):
         worlds = Worlds(lambda gives=given: Numbers(BOX, spaces.Discrete(2), gives), 2)
         worlds.reset()
@@ -175,7 +175,7 @@ def test_what_a_network_cannot_take_is_named_with_the_fix() -> None:
     with pytest.raises(UnknownWorld, match="Did you mean 'CartPole-v1'"):
         Worlds("CartPol-v1", 1)
     with pytest.raises(SettingError, match="Set chunk to 128"):
-        Settings(chunk=100)
+        PpoSettings(chunk=100)
 
 
 def test_a_checkpoint_of_something_else_is_named_with_the_fix(tmp_path: Path) -> None:
@@ -183,12 +183,12 @@ def test_a_checkpoint_of_something_else_is_named_with_the_fix(tmp_path: Path) ->
     with pytest.raises(CheckpointError, match="memory = 'gru', not 'lstm'"):
         list(run(replace(SMALL, memory="lstm"), tmp_path, Recall))
     with pytest.raises(CheckpointError, match="do not fit"):
-        Agent.load(tmp_path, lambda: Numbers(BOX, spaces.Discrete(2)))
+        TrainedAgent.load(tmp_path, lambda: Numbers(BOX, spaces.Discrete(2)))
     with pytest.raises(CheckpointError, match="holds no"):
-        Agent.load(tmp_path / "nowhere")
+        TrainedAgent.load(tmp_path / "nowhere")
     (tmp_path / CHECKPOINT).write_bytes(b"torn")
     with pytest.raises(CheckpointError, match="is no checkpoint"):
-        Agent.load(tmp_path)
+        TrainedAgent.load(tmp_path)
 
 
 def test_the_agent_of_the_registry_beats_chance_in_its_smallest_world() -> None:

@@ -11,7 +11,7 @@ from keepworth.cli.command import App, option
 from keepworth.cli.output import say, say_json, say_row, stopping
 
 if TYPE_CHECKING:
-    from keepworth.control.settings import Settings
+    from keepworth.control.settings import PpoSettings
 
 app = App(help="Small networks with memory, in worlds that hide their state.")
 BARS = "▁▂▃▄▅▆▇█"
@@ -107,15 +107,15 @@ def table(
         say_row("mean rank", "", "", *(str(summary["mean_rank"].get(memory, "")) for memory in memories), "", "")
 
 
-def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> Settings:
-    """Settings from the command line: a name of `--set` is one of the trainer's, else one of the memory's."""
+def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:
+    """PpoSettings from the command line: a name of `--set` is one of the trainer's, else one of the memory's."""
     from inspect import signature
 
-    from keepworth.control.settings import Settings
+    from keepworth.control.settings import PpoSettings
     from keepworth.registry import method
     from keepworth.tasks.benchmark import typed
 
-    own = dict(signature(Settings).parameters)
+    own = dict(signature(PpoSettings).parameters)
     parameters = signature(method("memory_module", memory).make).parameters
     of_memory = {name: of for name, of in parameters.items() if of.kind is of.KEYWORD_ONLY}
     values = typed({**own, **of_memory}, assign, f"keepworth control with memory {memory!r}")
@@ -123,7 +123,7 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
     given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
     # With fewer worlds than minibatches an update is not divided.
     given["minibatches"] = min(4, envs)
-    return Settings(**{**given, "memory_settings": memory_values, **values})
+    return PpoSettings(**{**given, "memory_settings": memory_values, **values})
 
 
 class _Curve:

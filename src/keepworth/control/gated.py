@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from keepworth.episodes.needs import needs_control
+
 import torch
 from torch import Tensor, nn
 

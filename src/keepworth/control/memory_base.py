@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import torch
 from torch import Tensor, nn
 

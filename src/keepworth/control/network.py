@@ -5,13 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from keepworth.control import memory
 from keepworth.control.memory_base import State
-from keepworth.control.spaces import Actions
+from keepworth.control.spaces import ActionSpace
 
 
 def layers(*sizes: int) -> nn.Sequential:
@@ -35,7 +37,7 @@ class ActorCritic(nn.Module):
     def __init__(
         self,
         observation_size: int,
-        actions: Actions,
+        actions: ActionSpace,
         memory_name: str = "gru",
         width: int = 128,
         encoder: bool = True,

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import torch
 from torch import Tensor, nn
 
 from keepworth.control.errors import CheckpointError
 from keepworth.control.memory_base import State
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
-from keepworth.control.settings import Settings
+from keepworth.control.settings import PpoSettings
 from keepworth.control.worlds import MakeWorld, Worlds
 
 Row = dict[str, float | int | None]
@@ -50,7 +52,7 @@ class Trainer:
         curve: A row per update.
     """
 
-    def __init__(self, settings: Settings, world: MakeWorld | None = None) -> None:
+    def __init__(self, settings: PpoSettings, world: MakeWorld | None = None) -> None:
         """world: what makes a world, where it has no Gymnasium id."""
         self.settings = settings
         self.worlds = Worlds(world or settings.world, settings.envs, settings.seed)
@@ -221,7 +223,7 @@ class Trainer:
             self._features, self._starts, self._carry = saved["place"]
 
 
-def make_network(settings: Settings, worlds: Worlds) -> ActorCritic:
+def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
     """The network that settings ask for, with fresh weights."""
     return ActorCritic(
         worlds.observations.size,
@@ -235,7 +237,7 @@ def make_network(settings: Settings, worlds: Worlds) -> ActorCritic:
     )
 
 
-def load_network(network: ActorCritic, saved: dict[str, Any], settings: Settings) -> None:
+def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:
     """Take the weights of a checkpoint.
 
     Raises:

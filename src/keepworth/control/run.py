@@ -12,12 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import torch
 
 from keepworth.control.errors import CheckpointError
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
 from keepworth.control.ppo import Row, Trainer, load_network, make_network
-from keepworth.control.settings import Settings
+from keepworth.control.settings import PpoSettings
 from keepworth.control.worlds import MakeWorld, Worlds
 
 CHECKPOINT, CURVE = "checkpoint.pt", "curve.json"
@@ -25,7 +27,7 @@ EVERY = 15.0
 """Seconds between two checkpoints."""
 
 
-def run(settings: Settings, folder: Path, world: MakeWorld | None = None) -> Iterator[Row]:
+def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> Iterator[Row]:
     """Train in a folder, or go on with the run that is there; a row per update, the earlier ones first.
 
     Args:
@@ -40,7 +42,7 @@ def run(settings: Settings, folder: Path, world: MakeWorld | None = None) -> Ite
     trainer = Trainer(settings, world)
     if (folder / CHECKPOINT).exists():
         saved = load_checkpoint(folder)
-        before = replace(Settings(**saved["settings"]), steps=settings.steps)
+        before = replace(PpoSettings(**saved["settings"]), steps=settings.steps)
         differing = [name for name, value in asdict(settings).items() if asdict(before)[name] != value]
         if differing:
             name = differing[0]
@@ -99,7 +101,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder} holds no {CHECKPOINT}.", "Name the folder that --run of a training named.")
     try:
         saved = torch.load(path, weights_only=True)
-        Settings(**saved["settings"])
+        PpoSettings(**saved["settings"])
     except (RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path} is no checkpoint of keepworth control: {str(error).splitlines()[0]}",
@@ -108,10 +110,10 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
     return dict(saved)
 
 
-class Agent:
+class TrainedAgent:
     """A trained network that acts.
 
-    agent = Agent.load("runs/control/ffm")
+    agent = TrainedAgent.load("runs/control/ffm")
     state = None
     while not done:
         action, state = agent.predict(observation, state)
@@ -122,10 +124,10 @@ class Agent:
         self.worlds = worlds
 
     @classmethod
-    def load(cls, folder: str | Path, world: MakeWorld | None = None) -> Agent:
+    def load(cls, folder: str | Path, world: MakeWorld | None = None) -> TrainedAgent:
         """The agent of a run's folder. world: what makes its world, where that has no Gymnasium id."""
         saved = load_checkpoint(Path(folder))
-        settings = Settings(**saved["settings"])
+        settings = PpoSettings(**saved["settings"])
         worlds = Worlds(world or settings.world, 1, settings.seed)
         network = make_network(settings, worlds)
         load_network(network, saved, settings)

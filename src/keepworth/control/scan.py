@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable

@@ -9,12 +9,12 @@ from keepworth.episodes.errors import KeepworthError
 
 
 class SettingError(KeepworthError, ValueError):
-    """Settings that do not fit one another."""
+    """PpoSettings that do not fit one another."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of a run.
+class PpoSettings:
+    """PpoSettings of a run.
 
     Attributes:
         world: A Gymnasium id.

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import gymnasium
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from keepworth.control.errors import SpaceError, WorldError
 Features = NDArray[np.float32]
 
 
-class Observations:
+class ObservationSpace:
     """Features of observations: categories as one-hot vectors, bounded numbers scaled to [-1, 1], others as they are.
 
     Attributes:
@@ -28,7 +30,7 @@ class Observations:
     def __init__(self, space: gymnasium.Space[Any], where: str = "observation") -> None:
         """Raises SpaceError where the space, or a part of it, is neither of categories nor of numbers."""
         self.space = space
-        self._parts: list[tuple[Any, Observations]] = []
+        self._parts: list[tuple[Any, ObservationSpace]] = []
         match space:
             case spaces.Discrete():
                 self.size = int(space.n)
@@ -40,7 +42,7 @@ class Observations:
                 self._scale(space.shape or ())
             case spaces.Tuple() | spaces.Dict():
                 keyed = enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
-                self._parts = [(key, Observations(part, f"{where}[{key!r}]")) for key, part in keyed]
+                self._parts = [(key, ObservationSpace(part, f"{where}[{key!r}]")) for key, part in keyed]
                 self.size = sum(part.size for _, part in self._parts)
             case _:
                 raise SpaceError(
@@ -101,7 +103,7 @@ def _one_hot(columns: NDArray[Any], size: int) -> Features:
     return features
 
 
-class Actions:
+class ActionSpace:
     """Actions from the outputs of a network: categories, several at once, or numbers with Gaussian noise.
 
     Actions are tensors, [..., parts]: indices, or numbers before they are clipped to the space.

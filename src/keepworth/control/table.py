@@ -24,7 +24,7 @@ MEMORIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """One run.
 
     Attributes:
@@ -46,7 +46,7 @@ def cell_folder(folder: Path, world: str, memory: str, seed: int) -> Path:
     return folder / f"{world}--{memory}--{seed}"
 
 
-def read_cells(folder: Path) -> list[Cell]:
+def read_cells(folder: Path) -> list[TableCell]:
     """All cells that are done, from the curves of their folders."""
     cells = []
     for path in sorted(folder.glob("*/curve.json")):
@@ -56,16 +56,16 @@ def read_cells(folder: Path) -> list[Cell]:
         if about["done"] and returns:
             of = (settings["world"], settings["memory"], settings["seed"], rows[-1]["steps"])
             speed = rows[-1]["steps"] / max(rows[-1]["seconds"], 1e-9)
-            cells.append(Cell(*of, max(returns), rows[-1]["recent"], round(speed)))
+            cells.append(TableCell(*of, max(returns), rows[-1]["recent"], round(speed)))
     return cells
 
 
-def summarise(cells: list[Cell]) -> dict[str, Any]:
+def summarise(cells: list[TableCell]) -> dict[str, Any]:
     """The table: per world and memory the mean, least and greatest `best` over seeds and the mean `last`; ranks of memories.
 
     A rank is 1 for the best mean `best` of a world; a memory's mean rank is over the worlds in which all memories are.
     """
-    grouped: dict[tuple[str, str], list[Cell]] = defaultdict(list)
+    grouped: dict[tuple[str, str], list[TableCell]] = defaultdict(list)
     for cell in cells:
         grouped[cell.world, cell.memory].append(cell)
     worlds = sorted({cell.world for cell in cells})

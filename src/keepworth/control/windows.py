@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from keepworth.episodes.needs import needs_control
+
 import torch
 from torch import Tensor
 

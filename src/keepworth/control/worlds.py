@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from keepworth.control.errors import UnknownWorld, WorldError
-from keepworth.control.spaces import Actions, Features, Observations
+from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
 from keepworth.episodes.errors import nearest
 from keepworth.episodes.extras import fix_for, missing
 
@@ -65,8 +67,8 @@ class Worlds:
         """
         make = world if callable(world) else maker(world)
         self._worlds = [make() for _ in range(count)]
-        self.observations = Observations(self._worlds[0].observation_space)
-        self.actions = Actions(self._worlds[0].action_space)
+        self.observations = ObservationSpace(self._worlds[0].observation_space)
+        self.actions = ActionSpace(self._worlds[0].action_space)
         self._seeds = [int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(count)]
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)

@@ -5,7 +5,7 @@
     x' = x + Attention(norm(x); rows),  x'' = x' + MLP(norm(x'))
 
 No gradient passes the compression.
-Source: Rae et al., "Compressive transformers for long-range sequence modelling", arXiv 1911.05507, section 3, with mean pooling.
+Source: Rae et al., "Compressive transformers for long-range sequence modelling", arXiv 1911.05507, with mean pooling.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ METHOD = Method(
     title="Compressive Transformer",
     about="attention over the last steps, and over means of the steps before them",
     paper="arXiv 1911.05507",
-    claim="object matching in DMLab: faster and more stable than Transformer-XL",
     differs="mean pooling in place of a trained convolution with its reconstruction loss; codes of age, norms first",
     make=make,
     extra="control",

@@ -3,7 +3,7 @@
     M_t = M_{t-1} + b_t k_t (v_t - M_{t-1}^T k_t)^T,   r_t = M_t^T q_t,   b_t = sigmoid(w x_t) per head
     y_t = W norm(r_t), with keys and queries silu and then of length 1
 
-Source: Schlag et al., "Linear transformers are secretly fast weight programmers", arXiv 2102.11174, equation 24; keys of
+Source: Schlag et al., "Linear transformers are secretly fast weight programmers", arXiv 2102.11174; keys of
 length 1: Yang et al., "Parallelizing linear transformers with the delta rule", arXiv 2406.06484.
 """
 

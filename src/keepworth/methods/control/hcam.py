@@ -5,8 +5,7 @@
 
 Rows are embedded inputs; a chunk is kept when it is full, without gradient, and is seen from the next step on. Before that, a
 step attends to the rows of the chunk that is being filled.
-Source: Lampinen et al., "Towards mental time travel: a hierarchical memory for reinforcement learning agents", arXiv 2105.14039,
-section 3.
+Source: Lampinen et al., "Towards mental time travel: a hierarchical memory for reinforcement learning agents", arXiv 2105.14039.
 """
 
 from __future__ import annotations
@@ -66,18 +65,18 @@ def make(
             rows = torch.where(slot[:, :, None, None], done.unsqueeze(1), rows)
             return h, (summaries, rows, filling, torch.where(full, 0.0, filled), kept + full)
 
-        def recall(self, query: Tensor, summaries: Tensor, rows: Tensor, kept: Tensor) -> Tensor:
+        def recall(self, query: Tensor, summaries: Tensor, rows: Tensor, count: Tensor) -> Tensor:
             """What the best chunks say: zero where none is kept."""
-            there = torch.arange(chunks, device=query.device) < kept.unsqueeze(1)
+            there = torch.arange(chunks, device=query.device) < count.unsqueeze(1)
             logits = (self.key(summaries) @ self.query(query).unsqueeze(2)).squeeze(2) * width**-0.5
             logits, places = logits.masked_fill(~there, -1e6).topk(min(best, chunks), 1)
             there = there.gather(1, places)
             weights = logits.softmax(1) * there
-            count = places.shape[1]
+            most = places.shape[1]
             picked = rows.gather(1, places[:, :, None, None].expand(-1, -1, chunk, width)).flatten(0, 1)
-            asked = query.unsqueeze(1).expand(-1, count, -1).flatten(0, 1)
+            asked = query.unsqueeze(1).expand(-1, most, -1).flatten(0, 1)
             valid = there.flatten().unsqueeze(1).expand(-1, chunk)
-            read = self.inside(asked, picked, valid, self.code(query)).unflatten(0, (-1, count))
+            read = self.inside(asked, picked, valid, self.code(query)).unflatten(0, (-1, most))
             return (weights.unsqueeze(2) * read).sum(1)
 
         def code(self, like: Tensor) -> Tensor:
@@ -93,7 +92,6 @@ METHOD = Method(
     title="HCAM",
     about="the past in chunks: attention to summaries, then inside the best chunks",
     paper="arXiv 2105.14039",
-    claim="ballet with 8 dances: above 90 % where Transformer-XL is at chance or needs shorter delays",
     differs="one layer; a step sees the chunk being filled by attention; no reconstruction loss",
     make=make,
     extra="control",

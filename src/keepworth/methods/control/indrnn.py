@@ -2,7 +2,7 @@
 
     h_t = relu(W x_t + u * h_{t-1} + b), which is the output, |u| < 1
 
-Source: Li et al., "Independently recurrent neural network", arXiv 1803.04831, equation 4.
+Source: Li et al., "Independently recurrent neural network", arXiv 1803.04831.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Abar = exp(A), Bbar = A^-1 (Abar - 1) B (a zero-order hold over one step) with, for a window of `window` steps,
 A[i, j] = (2i + 1) / window * (-1 if i < j else (-1)^(i - j + 1)) and B[i] = (2i + 1) (-1)^i / window.
-Source: Voelker et al., "Legendre memory units", NeurIPS 2019, equations 1 to 7.
+Source: Voelker et al., "Legendre memory units", NeurIPS 2019.
 """
 
 from __future__ import annotations

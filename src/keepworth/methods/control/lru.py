@@ -5,7 +5,7 @@
     y_t = Re(C h_t) + D x_t
 
 At first |lambda|^2 is uniform on [low^2, high^2] and the phase on [0, 2 pi].
-Source: Orvieto et al., "Resurrecting recurrent neural networks for long sequences", arXiv 2303.06349, section 3.
+Source: Orvieto et al., "Resurrecting recurrent neural networks for long sequences", arXiv 2303.06349.
 """
 
 from __future__ import annotations

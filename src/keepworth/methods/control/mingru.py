@@ -3,7 +3,7 @@
     z_t = sigmoid(Wz x_t + bz),  c_t = Wh x_t
     h_t = (1 - z_t) * h_{t-1} + z_t * c_t, which is the output
 
-Source: Feng et al., "Were RNNs all we needed?", arXiv 2410.01201, equations of section 3.1, without the logarithms.
+Source: Feng et al., "Were RNNs all we needed?", arXiv 2410.01201, without the logarithms.
 """
 
 from __future__ import annotations

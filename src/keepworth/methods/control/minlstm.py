@@ -3,7 +3,7 @@
     f_t, i_t = sigmoid(Wf x_t + bf), sigmoid(Wi x_t + bi)
     h_t = f_t / (f_t + i_t) * h_{t-1} + i_t / (f_t + i_t) * Wh x_t, which is the output
 
-Source: Feng et al., "Were RNNs all we needed?", arXiv 2410.01201, equations of section 3.2, without the logarithms.
+Source: Feng et al., "Were RNNs all we needed?", arXiv 2410.01201, without the logarithms.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ def make(world: str | MakeWorld, memory: str = "gru", **settings: Any) -> Traine
     Args:
         world: A Gymnasium id, or what makes a world.
         memory: A sequence memory's name.
-        settings: Of `keepworth.control.settings.Settings`.
+        settings: Of `keepworth.control.settings.PpoSettings`.
     """
     from keepworth.control.ppo import Trainer
-    from keepworth.control.settings import Settings
+    from keepworth.control.settings import PpoSettings
 
     if callable(world):
-        return Trainer(Settings(world=f"made by {world!r}", memory=memory, **settings), world)
-    return Trainer(Settings(world=world, memory=memory, **settings))
+        return Trainer(PpoSettings(world=f"made by {world!r}", memory=memory, **settings), world)
+    return Trainer(PpoSettings(world=world, memory=memory, **settings))
 
 
 METHOD = Method(

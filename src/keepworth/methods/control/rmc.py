@@ -5,7 +5,7 @@
     f, i = split(Wx' x + Wm tanh(M)),  M' = sigmoid(i) * tanh(M2) + sigmoid(f + 1) * M,  y = Wo flatten(M')
 
 At first slot s is one-hot at s.
-Source: Santoro et al., "Relational recurrent neural networks", arXiv 1806.01822, section 3.
+Source: Santoro et al., "Relational recurrent neural networks", arXiv 1806.01822.
 """
 
 from __future__ import annotations
@@ -69,7 +69,6 @@ METHOD = Method(
     title="Relational memory core",
     about="slots that attend to one another and to the input, with gates that write",
     paper="arXiv 1806.01822",
-    claim="viewable world of Mini Pacman: about twice the score of an LSTM",
     make=make,
     extra="control",
 )

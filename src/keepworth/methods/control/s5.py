@@ -6,7 +6,7 @@
 At first Lambda are the eigenvalues of S = A + p p^T, with A[n, k] = -sqrt((2n+1)(2k+1)) for n > k, -(n+1) for n = k, else 0, and
 p_n = sqrt(n + 1/2): the real parts are -1/2, the imaginary ones the eigenvalues of -i (S + 1/2); with their eigenvectors V, B is
 V^H times a random matrix. One of each conjugate pair is kept.
-Source: Smith et al., "Simplified state space layers for sequence modeling", arXiv 2208.04933, sections 3 and B.1.
+Source: Smith et al., "Simplified state space layers for sequence modeling", arXiv 2208.04933.
 """
 
 from __future__ import annotations

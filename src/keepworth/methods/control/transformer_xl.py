@@ -6,8 +6,8 @@
     gate(x, y): r = sigmoid(Wr y + Ur x), z = sigmoid(Wz y + Uz x - bias), h = tanh(Wg y + Ug (r * x)), (1 - z) * x + z * h
 
 u and v are learned per head, r_{i-j} are sines and cosines of the distance. bias = 2 at first keeps a block near the identity.
-Source: Dai et al., "Transformer-XL", arXiv 1901.02860, section 3.3; Parisotto et al., "Stabilizing transformers for reinforcement
-learning", arXiv 1910.06764, section 3.
+Source: Dai et al., "Transformer-XL", arXiv 1901.02860; Parisotto et al., "Stabilizing transformers for reinforcement
+learning", arXiv 1910.06764.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ def make(
             self.content_bias = nn.Parameter(torch.zeros(width))
             self.place_bias = nn.Parameter(torch.zeros(width))
             self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
-            self.before = nn.ModuleList(nn.LayerNorm(width) if gated else nn.Identity() for _ in range(2))
+            self.norms = nn.ModuleList(nn.LayerNorm(width) if gated else nn.Identity() for _ in range(2))
             self.within = nn.ReLU() if gated else nn.Identity()
             self.join = nn.ModuleList(Gate() if gated else Sum() for _ in range(2))
 
-        def forward(self, x: Tensor, kept: Tensor, seen: Window) -> tuple[Tensor, Tensor]:
-            normed = self.before[0](x)
-            rows = torch.cat([kept, self.key_value(normed)], 1)
+        def forward(self, x: Tensor, before: Tensor, seen: Window) -> tuple[Tensor, Tensor]:
+            normed = self.norms[0](x)
+            rows = torch.cat([before, self.key_value(normed)], 1)
             read = self.attend(self.query(normed), rows[..., :width], rows[..., width:], seen)
             x = self.join[0](x, self.within(self.output(read)))
-            x = self.join[1](x, self.within(self.mlp(self.before[1](x))))
+            x = self.join[1](x, self.within(self.mlp(self.norms[1](x))))
             return x, seen.keep(rows)
 
         def attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Window) -> Tensor:
@@ -141,7 +141,6 @@ METHODS = (
         title="GTrXL",
         about="Transformer-XL with gates in place of sums, so that it begins as a policy without memory",
         paper="arXiv 1910.06764",
-        claim="30 levels of DMLab: above LSTM, where Transformer-XL does not learn",
         differs="keys and values are kept in place of what they are made from: the same numbers, no second computation",
         make=make_gated,
         extra="control",

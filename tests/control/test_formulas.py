@@ -111,7 +111,7 @@ def test_lmu_holds_a_window_of_its_signal() -> None:
 
 
 def test_selective_is_its_recurrence() -> None:
-    module, x = built("selective", blocks=0, states=3), noise()
+    module, x = built("selective", blocks=0, states=3, convolution=1), noise()
     with torch.no_grad():
         speed = torch.nn.functional.softplus(module.speed(x))
         rates, u, b, c = -module.rates.exp(), module.value(x), module.write(x), module.probe(x)
@@ -121,6 +121,19 @@ def test_selective_is_its_recurrence() -> None:
             outputs.append((h * c[:, t, None]).sum(-1) + module.skip * u[:, t])
         gate = torch.nn.functional.silu(module.gate(x))
         close(module(x)[0], module.output(torch.stack(outputs, 1) * gate))
+
+
+def test_a_short_convolution_is_that_of_torch_and_knows_where_episodes_start() -> None:
+    from keepworth.control.windows import ShortConvolution
+
+    module, x = ShortConvolution(FEATURES, 4).double(), noise()
+    weight = module.weight.T.unsqueeze(1)
+    sums = torch.nn.functional.conv1d(x.transpose(1, 2), weight, module.bias, padding=3, groups=FEATURES)
+    expected = torch.nn.functional.silu(sums[..., :TIME]).transpose(1, 2).detach()
+    close(module(x)[0], expected)
+    starts = torch.zeros(2, TIME, dtype=torch.bool)
+    starts[:, 9] = True
+    close(module(x, None, starts)[0][:, 9:], module(x[:, 9:])[0].detach())
 
 
 def test_linear_attention_in_chunks_is_its_recurrence() -> None:
@@ -137,7 +150,7 @@ def test_linear_attention_in_chunks_is_its_recurrence() -> None:
 
 
 def test_deltanet_puts_a_new_value_in_the_place_of_the_old_one() -> None:
-    module = built("deltanet", blocks=0, heads=1, key=4)
+    module = built("deltanet", blocks=0, heads=1, key=4, convolution=1)
     first, second = torch.randn(2, WIDTH, dtype=torch.float64)
     key = torch.tensor([30.0, -60.0, -60.0, -60.0], dtype=torch.float64)
     state = module.initial_state(1)

@@ -115,6 +115,20 @@ def test_an_agent_acts_as_it_was_trained_and_its_program_needs_torch_alone(tmp_p
     assert ran.stdout == "(5, 2) 5 1 False\n", ran.stderr
 
 
+@pytest.mark.slow
+def test_every_memory_is_exported_as_it_steps(name: str, tmp_path: Path) -> None:
+    trainer = Trainer(replace(SMALL, memory=name), Recall)
+    TrainedAgent(trainer.network, trainer.worlds).export(tmp_path / "policy.pt2")
+    program = torch.export.load(tmp_path / "policy.pt2").module()
+    state = trainer.network.initial_state(5)
+    for _ in range(3):
+        x, starts = torch.randn(5, trainer.network.input_size), torch.rand(5) < 0.3
+        outputs, values, parts = program(x, list(state), starts)
+        expected = trainer.network.step(x, state, starts)
+        torch.testing.assert_close((outputs, values, tuple(parts)), expected)
+        state = expected[2]
+
+
 @pytest.mark.parametrize(
     "space",
     [

@@ -22,6 +22,10 @@ State = tuple[Tensor, ...]
 """Real tensors of fixed shape with the batch on axis 0; a complex number is a last axis of two."""
 
 
+RunMemory = Callable[[Any, Tensor, State], tuple[Tensor, State]]
+"""What runs a memory over time or for one step: memory, inputs, state -> outputs, state."""
+
+
 class SequenceMemory(nn.Module, ABC):
     """A memory over time.
 
@@ -183,9 +187,7 @@ class Blocks(SequenceMemory):
         """See `SequenceMemory.step`."""
         return self._run(x, state, lambda memory, y, before: memory.step(y, before, starts))
 
-    def _run(
-        self, x: Tensor, state: State, run: Callable[[Any, Tensor, State], tuple[Tensor, State]]
-    ) -> tuple[Tensor, State]:
+    def _run(self, x: Tensor, state: State, run: RunMemory) -> tuple[Tensor, State]:
         parts = len(state) // len(self.memories)
         after: State = ()
         x = self.embed(x)
@@ -197,6 +199,35 @@ class Blocks(SequenceMemory):
         return x, after
 
 
-def stack(kind: type[SequenceMemory], input_size: int, width: int, blocks: int) -> SequenceMemory:
+class Chain(SequenceMemory):
+    """One memory after another."""
+
+    def __init__(self, first: SequenceMemory, second: SequenceMemory) -> None:
+        super().__init__(first.input_size, second.output_size)
+        self.first, self.second = first, second
+
+    def initial_state(self, batch: int) -> State:
+        """The state of the first, then that of the second."""
+        return self.first.initial_state(batch) + self.second.initial_state(batch)
+
+    def forward(
+        self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `SequenceMemory.forward`."""
+        state = state or self.initial_state(x.shape[0])
+        return self._run(x, state, lambda memory, y, before: memory(y, before, starts, mask))
+
+    def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
+        """See `SequenceMemory.step`."""
+        return self._run(x, state, lambda memory, y, before: memory.step(y, before, starts))
+
+    def _run(self, x: Tensor, state: State, run: RunMemory) -> tuple[Tensor, State]:
+        parts = len(self.first.initial_state(1))
+        y, one = run(self.first, x, state[:parts])
+        y, other = run(self.second, y, state[parts:])
+        return y, (*one, *other)
+
+
+def stack(kind: Callable[[int], SequenceMemory], input_size: int, width: int, blocks: int) -> SequenceMemory:
     """Memories of a kind, made by `kind(input_size)`, in so many blocks; with blocks = 0 one alone."""
-    return Blocks([kind(width) for _ in range(blocks)], input_size) if blocks else kind(input_size)  # type: ignore[call-arg]
+    return Blocks([kind(width) for _ in range(blocks)], input_size) if blocks else kind(input_size)

@@ -18,7 +18,20 @@ TASKS = (
 )
 """The twelve worlds of POPGym in which memories are compared."""
 MEMORIES = (
-    *("mlp", "frame_stack", "gru", "lstm", "indrnn", "lmu", "lru", "s5", "mingru", "selective", "deltanet", "ffm"),
+    *(
+        "mlp",
+        "frame_stack",
+        "gru",
+        "lstm",
+        "indrnn",
+        "lmu",
+        "lru",
+        "s5",
+        "linear_attention",
+        "mingru",
+        "selective",
+        "ffm",
+    ),
 )
 """The twelve memories of the table."""
 

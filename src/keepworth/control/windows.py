@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from keepworth.episodes.needs import needs_control
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from keepworth.control.memory_base import SequenceMemory, State
+
+SEGMENT = 256
+"""Steps that are attended from at once: what is computed grows with the length, not with its square."""
 
 
 class Window:
@@ -41,3 +49,54 @@ class Window:
     def keep(self, rows: Tensor) -> Tensor:
         """Those W of [batch, W + time, features] that the next chunk needs."""
         return rows.gather(1, self.last.unsqueeze(2).expand(-1, -1, rows.shape[2]))
+
+
+class WindowMemory(SequenceMemory):
+    """A memory of the last rows alone. It writes `initial_state` and `run`, which is exact from one segment to the next."""
+
+    @abstractmethod
+    def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
+        """`forward` over at most `SEGMENT` steps."""
+
+    def forward(
+        self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `SequenceMemory.forward`."""
+        state = state or self.initial_state(x.shape[0])
+        outputs = []
+        for low in range(0, x.shape[1], SEGMENT):
+            part = slice(low, low + SEGMENT)
+            given = (None if flags is None else flags[:, part] for flags in (starts, mask))
+            y, state = self.run(x[:, part], state, *given)
+            outputs.append(y)
+        return torch.cat(outputs, 1), state
+
+
+class ShortConvolution(WindowMemory):
+    """Each feature's own weighted sum over the last few steps, then silu: what recurrences of their kind have before them.
+
+    Source: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", arXiv 2312.00752.
+    """
+
+    def __init__(self, size: int, steps: int) -> None:
+        super().__init__(size, size)
+        self.weight = nn.Parameter((torch.rand(steps, size) - 0.5) * 2 * steps**-0.5)
+        self.bias = nn.Parameter(torch.zeros(size))
+
+    def initial_state(self, batch: int) -> State:
+        """Rows before the first step, and which of them there are."""
+        before = len(self.weight) - 1
+        return self.zeros(batch, before, self.input_size), self.zeros(batch, before)
+
+    def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
+        """See `WindowMemory.run`."""
+        cache, valid = state
+        time = x.shape[1]
+        window = Window(valid, time, starts, mask)
+        rows = torch.cat([cache, x], 1)
+        steps = torch.arange(time, device=x.device)
+        total: Tensor = self.bias
+        for back, weight in enumerate(self.weight.flip(0).unbind(0)):
+            place = steps + len(self.weight) - 1 - back
+            total = total + torch.where(window.seen[:, steps, place].unsqueeze(2), rows[:, place], 0.0) * weight
+        return silu(total), (window.keep(rows), window.valid)

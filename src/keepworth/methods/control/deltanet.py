@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from keepworth.control.memory_base import SequenceMemory, State
 
 
-def make(input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, key: int = 16) -> SequenceMemory:
-    """key: size of a head's keys."""
+def make(
+    input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, key: int = 16, convolution: int = 4
+) -> SequenceMemory:
+    """key: size of a head's keys. convolution: steps of the one before it, 1 for none."""
     from torch import nn
     from torch.nn.functional import normalize, silu
 
-    from keepworth.control.memory_base import StepRecurrence, stack
+    from keepworth.control.memory_base import Chain, StepRecurrence, stack
+    from keepworth.control.windows import ShortConvolution
 
     class DeltaNet(StepRecurrence):
         def __init__(self, size: int) -> None:
@@ -48,7 +51,10 @@ def make(input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, 
             read = (query.unsqueeze(-2) @ matrix).squeeze(-2)
             return self.output(self.norm(read).flatten(1)), (matrix,)
 
-    return stack(DeltaNet, input_size, width, blocks)
+    def after_convolution(size: int) -> SequenceMemory:
+        return Chain(ShortConvolution(size, convolution), DeltaNet(size)) if convolution > 1 else DeltaNet(size)
+
+    return stack(after_convolution, input_size, width, blocks)
 
 
 METHOD = Method(
@@ -57,7 +63,7 @@ METHOD = Method(
     title="DeltaNet",
     about="fast weights that are corrected: a key's value moves toward the new one",
     paper="arXiv 2102.11174",
-    differs="a loop over time; no convolution before it; in a block of norm, memory and two layers",
+    differs="a loop over time; one convolution before keys, queries and values; in a block of norm, memory and two layers",
     make=make,
     extra="control",
 )

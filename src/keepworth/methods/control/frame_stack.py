@@ -22,10 +22,9 @@ def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemor
     import torch
     from torch import nn
 
-    from keepworth.control.memory_base import SequenceMemory
-    from keepworth.control.windows import Window
+    from keepworth.control.windows import Window, WindowMemory
 
-    class FrameStack(SequenceMemory):
+    class FrameStack(WindowMemory):
         def __init__(self) -> None:
             super().__init__(input_size, width)
             size = frames * (input_size + 1)
@@ -34,10 +33,8 @@ def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemor
         def initial_state(self, batch: int) -> State:
             return self.zeros(batch, frames - 1, input_size), self.zeros(batch, frames - 1)
 
-        def forward(
-            self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
-        ) -> tuple[Tensor, State]:
-            cache, valid = state or self.initial_state(x.shape[0])
+        def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
+            cache, valid = state
             window = Window(valid, x.shape[1], starts, mask)
             rows = torch.cat([cache, x], 1)
             steps = torch.arange(x.shape[1], device=x.device).unsqueeze(1)

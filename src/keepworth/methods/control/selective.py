@@ -4,7 +4,7 @@
     h_t[c, n] = exp(d_t[c] A[c, n]) * h_{t-1}[c, n] + d_t[c] B_t[n] u_t[c],   A = -exp(logarithm), at first -(n + 1)
     o_t[c] = sum_n C_t[n] h_t[c, n] + D[c] u_t[c],   y_t = Wo (o_t * silu(Wg x_t))
 
-At first softplus(b) is spread evenly in its logarithm from 0.001 to 0.1.
+x_t comes from a convolution over the last four steps. At first softplus(b) is spread evenly in its logarithm from 0.001 to 0.1.
 Source: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", arXiv 2312.00752, algorithm 2.
 """
 
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from keepworth.control.memory_base import SequenceMemory
 
 
-def make(input_size: int, width: int = 128, *, blocks: int = 1, states: int = 8) -> SequenceMemory:
-    """states: numbers that a channel holds."""
+def make(
+    input_size: int, width: int = 128, *, blocks: int = 1, states: int = 8, convolution: int = 4
+) -> SequenceMemory:
+    """states: numbers that a channel holds. convolution: steps of the one before it, 1 for none."""
     import math
 
     import torch
     from torch import nn
     from torch.nn.functional import silu, softplus
 
-    from keepworth.control.memory_base import LinearRecurrence, stack
+    from keepworth.control.memory_base import Chain, LinearRecurrence, stack
+    from keepworth.control.windows import ShortConvolution
 
     class Selective(LinearRecurrence):
         state_shape = (width, states)
@@ -56,7 +59,10 @@ def make(input_size: int, width: int = 128, *, blocks: int = 1, states: int = 8)
             read = (states @ self.probe(x).unsqueeze(-1)).squeeze(-1) + self.skip * self.value(x)
             return self.output(read * silu(self.gate(x)))
 
-    return stack(Selective, input_size, width, blocks)
+    def after_convolution(size: int) -> SequenceMemory:
+        return Chain(ShortConvolution(size, convolution), Selective(size)) if convolution > 1 else Selective(size)
+
+    return stack(after_convolution, input_size, width, blocks)
 
 
 METHOD = Method(
@@ -65,7 +71,7 @@ METHOD = Method(
     title="Selective recurrence",
     about="fading and writing at a speed that the input chooses, after Mamba",
     paper="arXiv 2312.00752",
-    differs="no convolution before it, channels as wide as the input; in a block of norm, memory and two layers",
+    differs="the gate, too, comes after the convolution; channels as wide as the input; in a block with two more layers",
     make=make,
     extra="control",
 )

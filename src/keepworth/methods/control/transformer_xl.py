@@ -31,8 +31,7 @@ def make(
     from torch import nn
 
     from keepworth.control.attention import age_code
-    from keepworth.control.memory_base import SequenceMemory
-    from keepworth.control.windows import Window
+    from keepworth.control.windows import Window, WindowMemory
 
     class Gate(nn.Module):
         def __init__(self) -> None:
@@ -93,7 +92,7 @@ def make(
             weights = scores.masked_fill(~seen.seen.unsqueeze(1), -torch.inf).softmax(-1)
             return (weights @ split(values)).transpose(-3, -2).flatten(-2)
 
-    class TransformerXl(SequenceMemory):
+    class TransformerXl(WindowMemory):
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.embed = nn.Linear(input_size, width)
@@ -102,10 +101,8 @@ def make(
         def initial_state(self, batch: int) -> State:
             return (self.zeros(batch, window), *(self.zeros(batch, window, 2 * width) for _ in range(layers)))
 
-        def forward(
-            self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
-        ) -> tuple[Tensor, State]:
-            valid, *kept = state or self.initial_state(x.shape[0])
+        def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
+            valid, *kept = state
             seen = Window(valid, x.shape[1], starts, mask)
             x = self.embed(x)
             after = []

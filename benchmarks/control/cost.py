@@ -27,6 +27,8 @@ from keepworth.registry import methods
 BATCH, WIDTH = 8, 128
 LENGTHS = (64, 256, 1024, 4096)
 LONG = (1024, 4096, 16384)
+TOO_LONG = 2000.0
+"""Milliseconds after which longer inputs are left out."""
 LINEAR = ("ffm", "lru", "s5", "mingru", "minlstm", "selective", "linear_attention")
 
 
@@ -73,6 +75,8 @@ def main() -> None:
             x, starts = torch.randn(BATCH, length, WIDTH), torch.rand(BATCH, length) < 0.01
             spent, beside = least(trained(module, x, None, starts)), least(trained(lstm, x))
             row[f"T={length}"] = {"ms": round(spent, 1), "ratio": round(spent / beside, 2)}
+            if spent > TOO_LONG:
+                break
         if name in LINEAR:
             points = {}
             for length in LONG:

@@ -71,7 +71,37 @@ class SequenceMemory(nn.Module, ABC):
         return torch.zeros(shape, dtype=like.dtype, device=like.device)
 
 
-class LinearRecurrence(SequenceMemory):
+class SegmentedMemory(SequenceMemory):
+    """A memory that runs over long inputs part by part, so that what it computes stays small. It writes `initial_state` and
+    `run`, which is exact from one segment to the next.
+
+    Attributes:
+        segment: How many steps are run at once.
+    """
+
+    segment = 256
+
+    @abstractmethod
+    def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
+        """`forward` over at most `segment` steps."""
+
+    def forward(
+        self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `SequenceMemory.forward`."""
+        state = state or self.initial_state(x.shape[0])
+        if x.shape[1] <= self.segment:
+            return self.run(x, state, starts, mask)
+        outputs = []
+        count = -(-x.shape[1] // self.segment)
+        flags = ([None] * count if given is None else given.split(self.segment, 1) for given in (starts, mask))
+        for rows, *of_rows in zip(x.split(self.segment, 1), *flags, strict=True):
+            y, state = self.run(rows, state, *of_rows)
+            outputs.append(y)
+        return torch.cat(outputs, 1), state
+
+
+class LinearRecurrence(SegmentedMemory):
     """h_t = decay_t * h_{t-1} + write_t, where both depend on the input at t alone, and an output that reads h_t.
 
     A memory of this form says its `state_shape` and writes `recur` and `read`.
@@ -83,6 +113,7 @@ class LinearRecurrence(SequenceMemory):
 
     state_shape: tuple[int, ...]
     is_complex: bool = False
+    segment = 512
 
     @abstractmethod
     def recur(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,11 +127,9 @@ class LinearRecurrence(SequenceMemory):
         """Zero."""
         return (self.zeros(batch, *self.state_shape, *([2] if self.is_complex else [])),)
 
-    def forward(
-        self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """See `SequenceMemory.forward`. A start makes the decay zero."""
-        (before,) = state or self.initial_state(x.shape[0])
+    def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
+        """See `SegmentedMemory.run`. A start makes the decay zero."""
+        (before,) = state
         decay, write = self.recur(x)
         ones = (1,) * len(self.state_shape)
         if starts is not None:

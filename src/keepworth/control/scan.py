@@ -32,8 +32,8 @@ def scan(decay: Tensor, write: Tensor, initial: Tensor) -> Tensor:
     if write.shape[1] == 1:
         return decay * initial.unsqueeze(1) + write
     if initial.numel() < FEW:
-        first = (decay[:, :1] * initial.unsqueeze(1) + write[:, :1], write[:, 1:])
-        return scan_pairs(decay, torch.cat(first, 1))
+        first = decay[:, :1] * initial.unsqueeze(1) + write[:, :1]
+        return scan_pairs(decay, torch.cat([first, write[:, 1:]], 1))
     states: Tensor = ScanLoop.apply(decay, write, initial)
     return states
 

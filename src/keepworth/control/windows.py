@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-
 from keepworth.episodes.needs import needs_control
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from keepworth.control.memory_base import SequenceMemory, State
-
-SEGMENT = 256
-"""Steps that are attended from at once: what is computed grows with the length, not with its square."""
+from keepworth.control.memory_base import SegmentedMemory, State
 
 
 class Window:
@@ -51,28 +46,7 @@ class Window:
         return rows.gather(1, self.last.unsqueeze(2).expand(-1, -1, rows.shape[2]))
 
 
-class WindowMemory(SequenceMemory):
-    """A memory of the last rows alone. It writes `initial_state` and `run`, which is exact from one segment to the next."""
-
-    @abstractmethod
-    def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-        """`forward` over at most `SEGMENT` steps."""
-
-    def forward(
-        self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, State]:
-        """See `SequenceMemory.forward`."""
-        state = state or self.initial_state(x.shape[0])
-        outputs = []
-        for low in range(0, x.shape[1], SEGMENT):
-            part = slice(low, low + SEGMENT)
-            given = (None if flags is None else flags[:, part] for flags in (starts, mask))
-            y, state = self.run(x[:, part], state, *given)
-            outputs.append(y)
-        return torch.cat(outputs, 1), state
-
-
-class ShortConvolution(WindowMemory):
+class ShortConvolution(SegmentedMemory):
     """Each feature's own weighted sum over the last few steps, then silu: what recurrences of their kind have before them.
 
     Source: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", arXiv 2312.00752.
@@ -89,7 +63,7 @@ class ShortConvolution(WindowMemory):
         return self.zeros(batch, before, self.input_size), self.zeros(batch, before)
 
     def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-        """See `WindowMemory.run`."""
+        """See `SegmentedMemory.run`."""
         cache, valid = state
         time = x.shape[1]
         window = Window(valid, time, starts, mask)

@@ -22,9 +22,10 @@ def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemor
     import torch
     from torch import nn
 
-    from keepworth.control.windows import Window, WindowMemory
+    from keepworth.control.memory_base import SegmentedMemory
+    from keepworth.control.windows import Window
 
-    class FrameStack(WindowMemory):
+    class FrameStack(SegmentedMemory):
         def __init__(self) -> None:
             super().__init__(input_size, width)
             size = frames * (input_size + 1)

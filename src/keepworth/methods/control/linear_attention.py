@@ -55,12 +55,10 @@ def make(
             keys = (elu(keys) + 1) * valid.unsqueeze(-1)
             fading = logsigmoid(self.fading(x)) * valid.unsqueeze(-1)
             reads = []
-            for low in range(0, x.shape[1], chunk):
-                part = slice(low, low + chunk)
-                query, at, value = (
-                    t[:, part].unflatten(-1, (heads, -1)).transpose(1, 2) for t in (queries, keys, values)
-                )
-                read, matrix = attend(query, at, value, fading[:, part].transpose(1, 2), starts[:, part], matrix)
+            parts = (t.unflatten(-1, (heads, -1)).transpose(1, 2).split(chunk, 2) for t in (queries, keys, values))
+            flags = (fading.transpose(1, 2).split(chunk, 2), starts.split(chunk, 1))
+            for query, key_rows, value, left, start in zip(*parts, *flags, strict=True):
+                read, matrix = attend(query, key_rows, value, left, start, matrix)
                 reads.append(read)
             read = torch.cat(reads, 2).transpose(1, 2)
             return self.output(self.norm(read).flatten(2)), (matrix,)

@@ -31,7 +31,8 @@ def make(
     from torch import nn
 
     from keepworth.control.attention import age_code
-    from keepworth.control.windows import Window, WindowMemory
+    from keepworth.control.memory_base import SegmentedMemory
+    from keepworth.control.windows import Window
 
     class Gate(nn.Module):
         def __init__(self) -> None:
@@ -92,7 +93,7 @@ def make(
             weights = scores.masked_fill(~seen.seen.unsqueeze(1), -torch.inf).softmax(-1)
             return (weights @ split(values)).transpose(-3, -2).flatten(-2)
 
-    class TransformerXl(WindowMemory):
+    class TransformerXl(SegmentedMemory):
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.embed = nn.Linear(input_size, width)

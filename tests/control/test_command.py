@@ -22,7 +22,7 @@ def test_a_run_shows_its_curve_goes_on_and_stands_in_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "runs" / "one"
-    command = [*QUICK, "--memory", "frame_stack", "--set", "frames=3", "--run", str(folder)]
+    command = [*QUICK, "--memory", "frame_stack", "--set", "frames=3", "--folder", str(folder)]
     assert main([*command, "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["steps"] for row in rows] == [64, 128, 192, 256]
@@ -51,7 +51,7 @@ def test_a_run_shows_its_curve_goes_on_and_stands_in_the_table(
 def test_a_wrong_name_is_answered_with_the_right_one(
     words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*QUICK, *words, "--run", str(tmp_path / "run")]) == 2
+    assert main([*QUICK, *words, "--folder", str(tmp_path / "run")]) == 2
     assert hint in capsys.readouterr().err
     assert main(["control", "table", str(tmp_path)]) == 2
 

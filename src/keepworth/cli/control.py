@@ -20,7 +20,7 @@ BARS = "▁▂▃▄▅▆▇█"
 @app.command(
     examples="""
     keepworth control train --memory ffm --world popgym-RepeatPreviousEasy-v0
-    keepworth control train --memory gru --world CartPole-v1 --steps 100000 --run runs/control/cartpole
+    keepworth control train --memory gru --world CartPole-v1 --steps 100000 --folder runs/control/cartpole
     keepworth control train --memory ffm --set traces=64 --set contexts=8
     """,
 )
@@ -30,9 +30,9 @@ def train(
     steps: Annotated[int, option("--steps N", "Steps of all worlds together.")] = 400_000,
     seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.")] = 0,
     envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 16,
-    run: Annotated[
+    folder: Annotated[
         Path | None,
-        option("--run FOLDER", "Where the run stands; it goes on where one is.", show_default="runs/control/..."),
+        option("--folder FOLDER", "Where the run stands; it goes on where one is.", show_default="runs/control/..."),
     ] = None,
     assign: Annotated[
         list[str] | None, option("--set NAME=VALUE", "A setting of the trainer or of the memory: rollout=64, ...")
@@ -50,7 +50,7 @@ def train(
     from keepworth.control.run import run as train_in
 
     settings = _settings(memory, world, steps, seed, envs, assign or [])
-    folder = run or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
+    folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
     torch.set_num_threads(threads)
     rows: list[dict[str, Any]] = []
     beside = published(world)
@@ -89,7 +89,9 @@ def table(
 
     summary = json.loads(folder.read_text(encoding="utf-8")) if folder.is_file() else summarise(read_cells(folder))
     if not summary["rows"]:
-        raise KeepworthError(f"{folder} holds no finished run.", "keepworth control train --run FOLDER/NAME makes one.")
+        raise KeepworthError(
+            f"{folder} holds no finished run.", "keepworth control train --folder FOLDER/NAME makes one."
+        )
     if as_json:
         say_json(summary)
         return

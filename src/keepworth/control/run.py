@@ -98,7 +98,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
     """
     path = folder / CHECKPOINT
     if not path.exists():
-        raise CheckpointError(f"{folder} holds no {CHECKPOINT}.", "Name the folder that --run of a training named.")
+        raise CheckpointError(f"{folder} holds no {CHECKPOINT}.", "Name the folder that --folder of a training named.")
     try:
         saved = torch.load(path, weights_only=True)
         PpoSettings(**saved["settings"])

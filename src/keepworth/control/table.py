@@ -32,8 +32,9 @@ MEMORIES = (
         "selective",
         "ffm",
     ),
+    "rotating_gates",
 )
-"""The twelve memories of the table."""
+"""The memories of the table."""
 
 
 @dataclass(frozen=True, slots=True)

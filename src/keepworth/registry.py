@@ -18,18 +18,17 @@ Kind = Literal[
     "policy", "writer", "objective", "recipe", "world", "benchmark", "memory_module", "control_agent", "study"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FOLDERS: dict[str, Kind] = {
-    "policies": "policy",
-    "writers": "writer",
-    "objectives": "objective",
-    "recipes": "recipe",
-    "worlds": "world",
-    "benchmarks": "benchmark",
-    "memory_modules": "memory_module",
-    "control_agents": "control_agent",
-    "studies": "study",
+FOLDERS: dict[str, tuple[Kind, ...]] = {
+    "policies": ("policy",),
+    "writers": ("writer",),
+    "objectives": ("objective",),
+    "recipes": ("recipe",),
+    "worlds": ("world",),
+    "benchmarks": ("benchmark",),
+    "control": ("memory_module", "control_agent"),
+    "studies": ("study",),
 }
-"""The folder of `keepworth.methods` in which files of a kind stand."""
+"""The folders of `keepworth.methods`, and the kinds of what their files declare."""
 GROUP = "keepworth.methods"
 PACKAGE = Path(__file__).parent
 PARTS = {
@@ -155,7 +154,7 @@ def evidence(name: str) -> dict[str, Any] | None:
 def _sources(kind: Kind | None = None) -> Iterator[str]:
     """Names of the modules that declare methods: "module", or "module:attribute" of an entry point."""
     for folder, of in FOLDERS.items():
-        if kind in (None, of) and (PACKAGE / "methods" / folder).is_dir():
+        if (kind is None or kind in of) and (PACKAGE / "methods" / folder).is_dir():
             for module in iter_modules([str(PACKAGE / "methods" / folder)]):
                 if not module.name.startswith("_"):
                     yield f"keepworth.methods.{folder}.{module.name}"

@@ -11,6 +11,7 @@ import typer
 from keepworth import __version__
 from keepworth.cli import output
 from keepworth.cli.command import App
+from keepworth.cli.control import app as control_app
 from keepworth.cli.doctor import doctor
 from keepworth.cli.evaluate import app as evaluate_app
 from keepworth.cli.export import export
@@ -73,6 +74,7 @@ app.command(
 app.command(rich_help_panel=LEARN, examples="keepworth recipes")(recipes)
 app.command(rich_help_panel=LEARN, examples="keepworth export demo demo-model --role answerer")(export)
 app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
+app.add_typer(control_app, name="control", rich_help_panel=LEARN)
 app.add_typer(methods_app, name="methods", rich_help_panel=LOOK)
 app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)
 app.command(

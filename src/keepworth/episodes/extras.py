@@ -38,6 +38,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
             "puzzles of Reasoning Gym, the streams household and science",
             ("reasoning_gym", "textworld_express", "scienceworld"),
         ),
+        "control": Extra("small networks with memory in Gymnasium's worlds", ("torch", "gymnasium")),
         "trackio": Extra("runs in Trackio", ("trackio",)),
         "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
         "ray": Extra("workers on several machines", ("ray",)),

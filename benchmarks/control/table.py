@@ -1,0 +1,64 @@
+"""The table: worlds of POPGym by memories by seeds, a run for each cell, resumable; see `keepworth control table`.
+
+    python -m benchmarks.control.table runs/table --steps 1000000 --seeds 0 1 2 --json benchmarks/control/table.json
+
+A cell that is done is left alone, one that was stopped goes on from its checkpoint. Seeds come before worlds and worlds before
+memories, so that a table that was stopped early has whole worlds of one seed first. Two processes may share a folder with
+--part 0/2 and --part 1/2. Every memory has the trainer's default settings: nothing was tuned per memory or per world.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from benchmarks.speed.setting import machine
+from keepworth.control.run import run
+from keepworth.control.settings import PpoSettings
+from keepworth.control.table import MEMORIES, TASKS, cell_folder, read_cells, summarise
+
+
+def main() -> None:
+    """Train what is missing, then write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--worlds", nargs="*", default=list(TASKS), help="names of POPGym, such as RepeatFirstEasy")
+    parser.add_argument("--memories", nargs="*", default=list(MEMORIES))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--envs", type=int, default=PpoSettings.envs)
+    parser.add_argument("--part", default="0/1", help="which share of the cells, such as 0/2")
+    parser.add_argument("--json", type=Path, help="write the table of all cells that are done")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    share, shares = map(int, options.part.split("/"))
+    cells = [
+        (f"popgym-{world}-v0", memory, seed)
+        for seed in options.seeds
+        for world in options.worlds
+        for memory in options.memories
+    ]
+    done = {(cell.world, cell.memory, cell.seed) for cell in read_cells(options.folder) if cell.steps >= options.steps}
+    for world, memory, seed in cells[share::shares]:
+        if (world, memory, seed) in done:
+            continue
+        settings = PpoSettings(world=world, memory=memory, seed=seed, steps=options.steps, envs=options.envs)
+        row = {}
+        for row in run(settings, cell_folder(options.folder, world, memory, seed)):  # noqa: B007
+            pass
+        print(f"{world} {memory} {seed}: {row.get('recent')}, {row.get('seconds')} s", flush=True)
+    if options.json:
+        report = {
+            "command": f"python -m benchmarks.control.table {options.folder} --steps {options.steps} --envs {options.envs}",
+            "machine": machine(1, ("torch", "gymnasium", "numpy")),
+            "unit": "best: maximum over training of the mean return of the episodes of an update, mean over seeds",
+            **summarise(read_cells(options.folder)),
+        }
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

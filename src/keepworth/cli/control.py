@@ -1,0 +1,191 @@
+"""`keepworth control`: small networks with memory, in worlds that hide their state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepworth.cli.command import App, option
+from keepworth.cli.output import say, say_json, say_row, stopping
+
+if TYPE_CHECKING:
+    from keepworth.control.settings import PpoSettings
+
+app = App(help="Small networks with memory, in worlds that hide their state.")
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@app.command(
+    examples="""
+    keepworth control train --memory ffm --world popgym-RepeatPreviousEasy-v0
+    keepworth control train --memory gru --world CartPole-v1 --steps 100000 --folder runs/control/cartpole
+    keepworth control train --memory ffm --set traces=64 --set contexts=8
+    """,
+)
+def train(
+    memory: Annotated[str, option("--memory NAME", "A memory: see keepworth methods --kind memory_module.")] = "ffm",
+    world: Annotated[str, option("--world ID", "A Gymnasium id.")] = "popgym-RepeatPreviousEasy-v0",
+    steps: Annotated[int, option("--steps N", "Steps of all worlds together.")] = 400_000,
+    seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.")] = 0,
+    envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 16,
+    folder: Annotated[
+        Path | None,
+        option("--folder FOLDER", "Where the run stands; it goes on where one is.", show_default="runs/control/..."),
+    ] = None,
+    assign: Annotated[
+        list[str] | None, option("--set NAME=VALUE", "A setting of the trainer or of the memory: rollout=64, ...")
+    ] = None,
+    threads: Annotated[int, option("--threads N", "Of PyTorch.")] = 1,
+    as_json: Annotated[bool, option("--json", "Print a line of JSON per update.")] = False,
+) -> None:
+    """Train a network with a memory by recurrent PPO, and show its curve."""
+    from keepworth.episodes.extras import require
+
+    require("control", "keepworth control train", "torch", "gymnasium")
+    import torch
+
+    from keepworth.control.published import published
+    from keepworth.control.run import run as train_in
+
+    settings = _settings(memory, world, steps, seed, envs, assign or [])
+    folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
+    torch.set_num_threads(threads)
+    rows: list[dict[str, Any]] = []
+    beside = published(world)
+    message = f"The last checkpoint is in {folder}; the same command goes on from there."
+    title = f"{memory} in {world}, seed {seed}"
+    with _Curve(title, settings.updates, beside, as_json) as curve, stopping(message):
+        for row in train_in(settings, folder):
+            rows.append(row)
+            curve.show(rows)
+    if as_json:
+        return
+    best = max((row["return"] for row in rows if row["return"] is not None), default=None)
+    say(f"best {_number(best)}, last hundred episodes {_number(rows[-1]['recent'])}, {rows[-1]['steps']:,} steps")
+    if beside:
+        say(_beside(beside))
+    say(f"in {folder}: curve.json, checkpoint.pt")
+
+
+@app.command(
+    examples="""
+    keepworth control table benchmarks/control/table
+    keepworth control table runs/control --json
+    """,
+)
+def table(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of runs, or a file that benchmarks.control.table wrote.")
+    ] = Path("runs/control"),
+    as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
+) -> None:
+    """Print worlds by memories: the best mean return of each, over seeds, with published numbers beside."""
+    import json
+
+    from keepworth.control.table import read_cells, summarise
+    from keepworth.episodes.errors import KeepworthError
+
+    summary = json.loads(folder.read_text(encoding="utf-8")) if folder.is_file() else summarise(read_cells(folder))
+    if not summary["rows"]:
+        raise KeepworthError(
+            f"{folder} holds no finished run.", "keepworth control train --folder FOLDER/NAME makes one."
+        )
+    if as_json:
+        say_json(summary)
+        return
+    memories = sorted({row["memory"] for row in summary["rows"]})
+    say_row("world", "n", "steps", *memories, "GRU, published", "best, published")
+    for world in sorted({row["world"] for row in summary["rows"]}):
+        cells = {row["memory"]: row for row in summary["rows"] if row["world"] == world}
+        beside = summary["published"].get(world)
+        said = [f"{beside['gru']:.3f}", f"{beside['best']:.3f} ({beside['whose']})"] if beside else ["", ""]
+        seeds = "/".join(sorted({str(row["n"]) for row in cells.values()}))
+        steps = "/".join(sorted({f"{count:,}" for row in cells.values() for count in row["steps"]}))
+        scores = [f"{cells[memory]['best']:.3f}" if memory in cells else "" for memory in memories]
+        say_row(world, seeds, steps, *scores, *said)
+    if summary["mean_rank"]:
+        say_row("mean rank", "", "", *(str(summary["mean_rank"].get(memory, "")) for memory in memories), "", "")
+
+
+def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:
+    """PpoSettings from the command line: a name of `--set` is one of the trainer's, else one of the memory's."""
+    from inspect import signature
+
+    from keepworth.control.settings import PpoSettings
+    from keepworth.registry import method
+    from keepworth.tasks.benchmark import typed
+
+    own = dict(signature(PpoSettings).parameters)
+    parameters = signature(method("memory_module", memory).make).parameters
+    of_memory = {name: of for name, of in parameters.items() if of.kind is of.KEYWORD_ONLY}
+    values = typed({**own, **of_memory}, assign, f"keepworth control with memory {memory!r}")
+    memory_values = {name: values.pop(name) for name in set(values) - set(own)}
+    given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
+    # With fewer worlds than minibatches an update is not divided.
+    given["minibatches"] = min(4, envs)
+    return PpoSettings(**{**given, "memory_settings": memory_values, **values})
+
+
+class _Curve:
+    """The curve while it grows: on a terminal a picture that is drawn again, elsewhere a line now and then, or JSON."""
+
+    def __init__(self, title: str, updates: int, beside: tuple[float, float, str] | None, as_json: bool) -> None:
+        self._title, self._updates, self._beside, self._as_json = title, updates, beside, as_json
+        self._live: Any = None
+
+    def __enter__(self) -> _Curve:
+        from keepworth.episodes.text import terminal
+
+        console = terminal()
+        if console.is_terminal and not self._as_json:
+            from rich.live import Live
+
+            self._live = Live(console=console, refresh_per_second=4)
+            self._live.start()
+        elif not self._as_json:
+            say(self._title)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, rows: list[dict[str, Any]]) -> None:
+        row, done = rows[-1], len(rows)
+        if self._as_json:
+            say_json(row)
+        elif self._live is not None:
+            self._live.update(self._picture(rows))
+        elif done % max(1, self._updates // 20) == 0 or done == self._updates:
+            speed = row["steps"] / max(row["seconds"], 1e-9)
+            say(f"{row['steps']:>10,} steps  return {_number(row['recent'])}  {speed:,.0f} steps/s")
+
+    def _picture(self, rows: list[dict[str, Any]]) -> Any:
+        from rich.text import Text
+
+        points = [row["recent"] for row in rows if row["recent"] is not None]
+        columns = 60
+        stride = max(1, -(-len(points) // columns))
+        shown = points[::stride][-columns:]
+        top = max([*points, *(self._beside[:2] if self._beside else ())], default=0.0)
+        low = min(points, default=0.0)
+        bars = "".join(BARS[int((point - low) / max(top - low, 1e-9) * (len(BARS) - 1))] for point in shown)
+        row = rows[-1]
+        speed = row["steps"] / max(row["seconds"], 1e-9)
+        lines = [
+            f"{self._title}: {row['steps']:,} steps, {speed:,.0f} a second, {len(rows)} of {self._updates} updates",
+            f"{_number(low)} {bars} {_number(row['recent'])}",
+        ]
+        return Text("\n".join(lines + ([_beside(self._beside)] if self._beside else [])))
+
+
+def _beside(numbers: tuple[float, float, str]) -> str:
+    from keepworth.control.published import LABEL
+
+    return f"{LABEL}: GRU {numbers[0]:.3f}, best {numbers[1]:.3f} ({numbers[2]})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,42 @@
+"""Small networks in worlds that hide their state: sequence memories, recurrent PPO, worlds by Gymnasium.
+
+    from keepworth.control import memory
+    module = memory("ffm", input_size=12, width=128)      # an ordinary torch.nn.Module
+
+`keepworth.control.memory_base` says what a sequence memory is; the memories themselves are files of `keepworth.methods.control`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from keepworth.control.memory_base import SequenceMemory
+
+
+def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> SequenceMemory:
+    """A sequence memory by its name.
+
+    Args:
+        name: One of `keepworth methods --kind memory_module`, such as "ffm".
+        input_size: Features of an input.
+        width: Features of an output.
+        settings: What this memory can be told besides; see the `make` in its file.
+
+    Raises:
+        UnknownName: There is no memory of this name, or no setting of it.
+        MissingExtra: PyTorch is not installed.
+    """
+    from inspect import signature
+
+    from keepworth.episodes.errors import require_known
+    from keepworth.episodes.extras import require
+    from keepworth.registry import method
+
+    make = method("memory_module", name).make
+    known = [setting for setting in signature(make).parameters if setting not in ("input_size", "width")]
+    for setting in settings:
+        require_known(f"setting of {name}", setting, known)
+    require("control", f"The memory {name!r}", "torch")
+    module: SequenceMemory = make(input_size, width, **settings)
+    return module

@@ -1,0 +1,21 @@
+"""What can be wrong with a world, a space or a checkpoint."""
+
+from __future__ import annotations
+
+from keepworth.episodes.errors import KeepworthError
+
+
+class UnknownWorld(KeepworthError):
+    """Gymnasium has no world of this id, or the package that registers it is missing."""
+
+
+class SpaceError(KeepworthError):
+    """A network cannot take observations, or give actions, of this space."""
+
+
+class WorldError(KeepworthError):
+    """A world broke its contract: a number that is none, or an observation outside its space."""
+
+
+class CheckpointError(KeepworthError):
+    """A checkpoint that is none, or is of another memory, world or size."""

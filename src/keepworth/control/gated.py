@@ -1,0 +1,94 @@
+"""LSTM and GRU by PyTorch's kernels, with episodes that start inside a chunk.
+
+The kernels know no resets. Before a step at which an episode starts, one more step is put in whose input shuts the gates, so that
+the state after it is exactly zero and no gradient passes; in the padding at the end the input holds the state exactly. Both are
+two more input columns, `CLOSE` or `OPEN` into the gates. The kernel runs once, over little more than the chunk.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from keepworth.episodes.needs import needs_control
+
+import torch
+from torch import Tensor, nn
+
+from keepworth.control.memory_base import SequenceMemory, State, choose
+
+OPEN, CLOSE = 1e4, -1e4
+"""Added to a gate before its sigmoid, which is then exactly 1 or 0."""
+
+
+class GatedMemory(SequenceMemory):
+    """One layer whose output is the first part of its state. It has so many `gates` and `parts` of its state, and writes
+    `run`, `cell` and `commands`."""
+
+    gates: int
+    parts: int
+
+    def __init__(self, input_size: int, width: int) -> None:
+        super().__init__(input_size, width)
+        self.input_weight = nn.Parameter(torch.empty(self.gates * width, input_size))
+        self.state_weight = nn.Parameter(torch.empty(self.gates * width, width))
+        self.bias = nn.Parameter(torch.zeros(self.gates * width))
+        self.state_bias = nn.Parameter(torch.zeros(self.gates * width))
+        for gate in range(self.gates):
+            rows = slice(gate * width, (gate + 1) * width)
+            nn.init.xavier_uniform_(self.input_weight[rows])
+            nn.init.orthogonal_(self.state_weight[rows])
+
+    @abstractmethod
+    def run(self, x: Tensor, state: State, weights: list[Tensor]) -> tuple[Tensor, State]:
+        """The kernel over time."""
+
+    @abstractmethod
+    def cell(self, x: Tensor, state: State, weights: list[Tensor]) -> State:
+        """The kernel over one step: the state after it."""
+
+    @abstractmethod
+    def commands(self) -> Tensor:
+        """Input weights, [gates * width, 2], of the column that makes the state zero and of the one that holds it."""
+
+    def weights(self) -> list[Tensor]:
+        """The parameters in the kernels' order."""
+        return [self.input_weight, self.state_weight, self.bias, self.state_bias]
+
+    def initial_state(self, batch: int) -> State:
+        """Zero."""
+        return tuple(self.zeros(batch, self.output_size) for _ in range(self.parts))
+
+    def step(self, x: Tensor, state: State, starts: Tensor | None = None) -> tuple[Tensor, State]:
+        """See `SequenceMemory.step`."""
+        if starts is not None:
+            state = choose(starts, self.initial_state(x.shape[0]), state)
+        state = self.cell(x, state, self.weights())
+        return state[0], state
+
+    def forward(
+        self, x: Tensor, state: State | None = None, starts: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, State]:
+        """See `SequenceMemory.forward`."""
+        batch, time, features = x.shape
+        state = state or self.initial_state(batch)
+        if starts is not None:
+            state = choose(starts[:, 0], self.initial_state(batch), state)
+        if mask is None and (starts is None or not starts[:, 1:].any()):
+            return self.run(x, state, self.weights())
+        valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        cut = torch.zeros_like(valid) if starts is None else starts & valid
+        cut[:, 0] = False
+        place = torch.arange(time, device=x.device) + cut.long().cumsum(1)  # of a step, among the steps put in
+        longer = x.new_zeros(batch, int(place.max()) + 1, features + 2)
+        longer[..., -1] = 1.0
+        row, column = cut.nonzero(as_tuple=True)
+        longer[row, place[row, column] - 1, -2:] = longer.new_tensor([1.0, 0.0])
+        rows = torch.arange(batch, device=x.device).unsqueeze(1)
+        longer[rows, place] = torch.cat([x, torch.zeros_like(x[..., :1]), (~valid).unsqueeze(2).to(x.dtype)], 2)
+        weights = self.weights()
+        weights[0] = torch.cat([weights[0], self.commands()], 1)
+        y, after = self.run(longer, state, weights)
+        y = y[rows, place]
+        count = valid.sum(1)
+        last = y[rows.squeeze(1), count.clamp(min=1) - 1]
+        return y, (torch.where((count > 0).unsqueeze(1), last, state[0]), *after[1:])

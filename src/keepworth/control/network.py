@@ -1,0 +1,102 @@
+"""A policy and a value with one memory between them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from keepworth.episodes.needs import needs_control
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from keepworth.control import memory
+from keepworth.control.memory_base import State
+from keepworth.control.spaces import ActionSpace
+
+
+def layers(*sizes: int) -> nn.Sequential:
+    """Linear layers with tanh between them, orthogonal at first."""
+    parts: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        linear = nn.Linear(before, after)
+        nn.init.orthogonal_(linear.weight, 2**0.5)
+        nn.init.zeros_(linear.bias)
+        parts += [linear, nn.Tanh()]
+    return nn.Sequential(*parts[:-1])
+
+
+class ActorCritic(nn.Module):
+    """Input -> encoder -> memory -> policy and value, each of two layers.
+
+    An input is [features of the observation; features of the action before; the reward before; 1 at the start of an episode],
+    of which all but the first are options.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        actions: ActionSpace,
+        memory_name: str = "gru",
+        width: int = 128,
+        encoder: bool = True,
+        action_input: bool = True,
+        reward_input: bool = False,
+        memory_settings: dict[str, Any] | None = None,
+    ) -> None:
+        """encoder: a layer with tanh before the memory. action_input: the action before and the start flag are inputs."""
+        super().__init__()
+        self.actions = actions
+        self.action_input, self.reward_input = action_input, reward_input
+        size = observation_size + (actions.features + 1 if action_input else 0) + reward_input
+        self.input_size = size
+        self.encoder = nn.Sequential(layers(size, width), nn.Tanh()) if encoder else nn.Identity()
+        self.memory = memory(memory_name, width if encoder else size, width, **(memory_settings or {}))
+        self.policy = layers(width, width, actions.size)
+        self.value = layers(width, width, 1)
+        self.log_std = nn.Parameter(torch.zeros(0 if actions.categorical else actions.size))
+        with torch.no_grad():
+            last = self.policy[-1].weight
+            assert isinstance(last, Tensor)
+            last.mul_(0.01)
+
+    def input(self, features: Tensor, action: Tensor, reward: Tensor, starts: Tensor) -> Tensor:
+        """The network's inputs, [..., input_size], from observations, what was done and paid before, and starts, [...]."""
+        parts = [features]
+        going_on = (~starts).unsqueeze(-1)
+        if self.action_input:
+            parts += [self.actions.describe(action) * going_on, starts.unsqueeze(-1).float()]
+        if self.reward_input:
+            parts.append(reward.unsqueeze(-1) * going_on)
+        return torch.cat(parts, -1)
+
+    def initial_state(self, batch: int) -> State:
+        """The memory's state before an episode."""
+        return self.memory.initial_state(batch)
+
+    def forward(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
+        """Outputs of the policy, [batch, time, actions.size], and values, [batch, time]; see `SequenceMemory.forward`."""
+        y, state = self.memory(self.encoder(x), state, starts)
+        return self.policy(y), self.value(y).squeeze(-1), state
+
+    def step(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
+        """The same for one step: x [batch, input_size], starts [batch]."""
+        y, state = self.memory.step(self.encoder(x), state, starts)
+        return self.policy(y), self.value(y).squeeze(-1), state
+
+
+Carry = tuple[State, Tensor, Tensor]
+"""What a policy takes from step to step: the memory's state, the action before, the reward before."""
+
+
+def start_carry(network: ActorCritic, batch: int) -> Carry:
+    """What meets the first step of episodes."""
+    actions = network.actions
+    kind = torch.long if actions.categorical else torch.float32
+    return network.initial_state(batch), torch.zeros(batch, actions.parts, dtype=kind), torch.zeros(batch)
+
+
+def as_tensor(array: Any) -> Tensor:
+    """A tensor over the same numbers."""
+    return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,259 @@
+"""Recurrent PPO over many worlds at once: play a rollout, estimate advantages, learn from chunks with the states they began with.
+
+Source: Schulman et al., "Proximal policy optimization algorithms", arXiv 1707.06347; advantages: Schulman et al.,
+"High-dimensional continuous control using generalized advantage estimation", arXiv 1506.02438.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from keepworth.episodes.needs import needs_control
+
+import torch
+from torch import Tensor, nn
+
+from keepworth.control.errors import CheckpointError
+from keepworth.control.memory_base import State
+from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
+from keepworth.control.settings import PpoSettings
+from keepworth.control.worlds import MakeWorld, Worlds
+
+Row = dict[str, float | int | None]
+"""A point of the curve; `Trainer.update` says what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What was played, [worlds, rollout, ...], and the memory's states at the first step of every chunk."""
+
+    x: Tensor
+    starts: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    values: Tensor
+    rewards: Tensor
+    ends: Tensor
+    last_value: Tensor
+    states: list[State]
+
+
+class Trainer:
+    """A run: its network, its worlds, and where both stand.
+
+    Attributes:
+        settings: Of the run.
+        worlds: Those it plays in.
+        network: What it trains.
+        curve: A row per update.
+    """
+
+    def __init__(self, settings: PpoSettings, world: MakeWorld | None = None) -> None:
+        """world: what makes a world, where it has no Gymnasium id."""
+        self.settings = settings
+        self.worlds = Worlds(world or settings.world, settings.envs, settings.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            self.network = make_network(settings, self.worlds)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), settings.learning_rate, eps=1e-5)
+        self.draw = torch.Generator().manual_seed(settings.seed)
+        self.curve: list[Row] = []
+        self.recent: deque[float] = deque(maxlen=100)
+        self.seconds = 0.0
+        self._features = as_tensor(self.worlds.reset())
+        self._starts = torch.ones(settings.envs, dtype=torch.bool)
+        self._carry: Carry = start_carry(self.network, settings.envs)
+
+    def train(self) -> Iterator[Row]:
+        """Update until all steps are done; a row per update."""
+        while len(self.curve) < self.settings.updates:
+            yield self.update()
+
+    def update(self) -> Row:
+        """Play and learn once.
+
+        Returns:
+            A row: `steps` of all worlds so far; `return`, the mean over the episodes that ended in this update (None where none
+            did), `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `entropy`, `kl` and
+            `value_loss`; `mismatch`, the greatest difference between a stored log-probability and the same computed again
+            before anything was learned, which a mistake in states or resets would show; `seconds` of work so far.
+        """
+        began = time.perf_counter()
+        rollout, returns, lengths = self._play()
+        losses = self._learn(rollout, self._advantages(rollout))
+        self.recent.extend(returns)
+        self.seconds += time.perf_counter() - began
+        row: Row = {
+            "steps": (len(self.curve) + 1) * self.settings.envs * self.settings.rollout,
+            "return": sum(returns) / len(returns) if returns else None,
+            "recent": sum(self.recent) / len(self.recent) if self.recent else None,
+            "episodes": len(returns),
+            "length": sum(lengths) / len(lengths) if lengths else None,
+            **losses,
+            "seconds": round(self.seconds, 2),
+        }
+        self.curve.append(row)
+        return row
+
+    @torch.no_grad()
+    def _play(self) -> tuple[Rollout, list[float], list[int]]:
+        """A rollout, and the returns and lengths of the episodes that ended in it."""
+        settings, network = self.settings, self.network
+        columns: list[tuple[Tensor, ...]] = []
+        states: list[State] = []
+        returns: list[float] = []
+        lengths: list[int] = []
+        state, action, reward = self._carry
+        for step in range(settings.rollout):
+            if step % settings.chunk == 0:
+                states.append(state)
+            x = network.input(self._features, action, reward, self._starts)
+            outputs, value, state = network.step(x, state, self._starts)
+            action = network.actions.sample(outputs, network.log_std, self.draw)
+            log_prob, _ = network.actions.judge(outputs, network.log_std, action)
+            stepped = self.worlds.step(network.actions.to_world(action))
+            reward = torch.from_numpy(stepped.rewards)
+            paid = reward.clone()
+            if stepped.finals:  # an episode that was cut goes on in the value of where it was cut
+                cut = torch.tensor(list(stepped.finals))
+                last = torch.stack([as_tensor(features) for features in stepped.finals.values()])
+                going_on = torch.zeros(len(cut), dtype=torch.bool)
+                x_last = network.input(last, action[cut], reward[cut], going_on)
+                _, beyond, _ = network.step(x_last, tuple(part[cut] for part in state), going_on)
+                paid[cut] += settings.discount * beyond
+            ends = torch.from_numpy(stepped.terminated | stepped.truncated)
+            columns.append((x, self._starts, action, log_prob, value, paid, ends))
+            self._features, self._starts = as_tensor(stepped.features), ends
+            returns += stepped.returns
+            lengths += stepped.lengths
+        self._carry = state, action, reward
+        _, last_value, _ = network.step(
+            network.input(self._features, action, reward, self._starts), state, self._starts
+        )
+        x, starts, actions, log_probs, values, rewards, ended = (
+            torch.stack(part, 1) for part in zip(*columns, strict=True)
+        )
+        played = Rollout(x, starts, actions, log_probs, values, rewards, ended, last_value, states)
+        return played, returns, lengths
+
+    def _advantages(self, rollout: Rollout) -> Tensor:
+        """Generalised advantages, [worlds, rollout]: A_t = delta_t + gamma lambda (1 - end_t) A_{t+1}."""
+        settings = self.settings
+        advantages = torch.zeros_like(rollout.values)
+        following, value = torch.zeros_like(rollout.last_value), rollout.last_value
+        for step in range(settings.rollout - 1, -1, -1):
+            going_on = (~rollout.ends[:, step]).float()
+            delta = rollout.rewards[:, step] + settings.discount * going_on * value - rollout.values[:, step]
+            following = delta + settings.discount * settings.trace * going_on * following
+            advantages[:, step] = following
+            value = rollout.values[:, step]
+        return advantages
+
+    def _learn(self, rollout: Rollout, advantages: Tensor) -> dict[str, float]:
+        """Pass over the rollout's chunks, and what to report of it."""
+        settings, network = self.settings, self.network
+        # Chunk k of world i is row i * (rollout / chunk) + k.
+        x, starts, actions, old, targets, advantages = (
+            part.unflatten(1, (-1, settings.chunk)).flatten(0, 1)
+            for part in (
+                *(rollout.x, rollout.starts, rollout.actions, rollout.log_probs),
+                *(advantages + rollout.values, advantages),
+            )
+        )
+        states = tuple(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*rollout.states, strict=True))
+        sums = {"entropy": 0.0, "kl": 0.0, "value_loss": 0.0}
+        mismatch = 0.0
+        for epoch in range(settings.epochs):
+            order = torch.randperm(len(x), generator=self.draw)
+            for part, rows in enumerate(order.tensor_split(settings.minibatches)):
+                outputs, values, _ = network(x[rows], tuple(s[rows] for s in states), starts[rows])
+                log_probs, entropy = network.actions.judge(outputs, network.log_std, actions[rows])
+                change = log_probs - old[rows]
+                ratio = change.exp()
+                advantage = advantages[rows]
+                advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+                clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
+                policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+                value_loss = (values - targets[rows]).square().mean()
+                loss = policy_loss + settings.value_weight * value_loss - settings.entropy * entropy.mean()
+                self.optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_norm)
+                self.optimiser.step()
+                if epoch == part == 0:
+                    mismatch = float(change.detach().abs().max())
+                if epoch == settings.epochs - 1:
+                    kl = (ratio - 1 - change).mean()
+                    for name, of_part in zip(sums, (entropy.mean(), kl, value_loss), strict=True):
+                        sums[name] += of_part.item() / settings.minibatches
+        return {**sums, "mismatch": mismatch}
+
+    def save(self) -> dict[str, Any]:
+        """Everything that the next update depends on, as tensors, numbers and lists."""
+        worlds = self.worlds.save()
+        return {
+            "settings": asdict(self.settings),
+            "network": self.network.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "draw": self.draw.get_state(),
+            "curve": self.curve,
+            "recent": list(self.recent),
+            "seconds": self.seconds,
+            "place": (self._features, self._starts, self._carry),
+            "worlds": None if worlds is None else torch.frombuffer(bytearray(worlds), dtype=torch.uint8),
+        }
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Go on where `save` was called: exactly so, or with new episodes where the worlds cannot be saved.
+
+        Raises:
+            CheckpointError: It is of another memory, world or size.
+        """
+        load_network(self.network, saved, self.settings)
+        self.optimiser.load_state_dict(saved["optimiser"])
+        self.draw.set_state(saved["draw"])
+        self.curve, self.seconds = list(saved["curve"]), saved["seconds"]
+        self.recent.extend(saved["recent"])
+        if saved["worlds"] is not None:
+            self.worlds.load(saved["worlds"].numpy().tobytes())
+            self._features, self._starts, self._carry = saved["place"]
+
+
+def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
+    """The network that settings ask for, with fresh weights."""
+    return ActorCritic(
+        worlds.observations.size,
+        worlds.actions,
+        settings.memory,
+        settings.width,
+        settings.encoder,
+        settings.action_input,
+        settings.reward_input,
+        settings.memory_settings,
+    )
+
+
+def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:
+    """Take the weights of a checkpoint.
+
+    Raises:
+        CheckpointError: They are of another memory, world or size.
+    """
+    of = saved["settings"]
+    for name in ("memory", "memory_settings", "world", "width"):
+        if of[name] != getattr(settings, name):
+            raise CheckpointError(
+                f"The checkpoint is of a network with {name} = {of[name]!r}, not {getattr(settings, name)!r}.",
+                f"Ask for {name} = {of[name]!r}, or choose another folder.",
+            )
+    try:
+        network.load_state_dict(saved["network"])
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"The checkpoint's weights do not fit the network: {str(error).splitlines()[-1].strip()}",
+            "The memory's file or the world's spaces changed since: train anew in another folder.",
+        ) from error

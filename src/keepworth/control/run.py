@@ -1,0 +1,184 @@
+"""A run in a folder: settings, curve and checkpoint; and the trained agent that one loads from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.needs import needs_control
+
+import torch
+
+from keepworth.control.errors import CheckpointError
+from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
+from keepworth.control.ppo import Row, Trainer, load_network, make_network
+from keepworth.control.settings import PpoSettings
+from keepworth.control.worlds import MakeWorld, Worlds
+
+CHECKPOINT, CURVE = "checkpoint.pt", "curve.json"
+EVERY = 15.0
+"""Seconds between two checkpoints."""
+
+
+def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> Iterator[Row]:
+    """Train in a folder, or go on with the run that is there; a row per update, the earlier ones first.
+
+    Args:
+        settings: Of the run. Of one that goes on, only `steps` may be others.
+        folder: Is made where it is not there.
+        world: What makes a world, where it has no Gymnasium id.
+
+    Raises:
+        CheckpointError: The folder holds another run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(settings, world)
+    if (folder / CHECKPOINT).exists():
+        saved = load_checkpoint(folder)
+        before = replace(PpoSettings(**saved["settings"]), steps=settings.steps)
+        differing = [name for name, value in asdict(settings).items() if asdict(before)[name] != value]
+        if differing:
+            name = differing[0]
+            raise CheckpointError(
+                f"{folder} holds a run with {name} = {getattr(before, name)!r}, not {getattr(settings, name)!r}.",
+                "Choose another folder, or ask for the same.",
+            )
+        trainer.load(saved)
+        yield from trainer.curve
+    written = time.monotonic()
+    for row in trainer.train():
+        yield row
+        if time.monotonic() - written > EVERY:
+            save(trainer, folder)
+            written = time.monotonic()
+    save(trainer, folder)
+
+
+def save(trainer: Trainer, folder: Path) -> None:
+    """Write the checkpoint and the curve, each whole or not at all."""
+    write_whole(folder / CHECKPOINT, trainer.save())
+    done = len(trainer.curve) >= trainer.settings.updates
+    about = {
+        "settings": asdict(trainer.settings),
+        "done": done,
+        "torch": torch.__version__,
+        "gymnasium": version("gymnasium"),
+        "columns": list(trainer.curve[-1]) if trainer.curve else [],
+        "rows": [[_rounded(value) for value in row.values()] for row in trainer.curve],
+    }
+    lines = json.dumps(about, separators=(", ", ": ")).replace("], [", "],\n[")
+    part = folder / f"{CURVE}.part"
+    part.write_text(lines + "\n", encoding="utf-8")
+    os.replace(part, folder / CURVE)
+
+
+def _rounded(value: float | int | None) -> float | int | None:
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def write_whole(path: Path, content: Any) -> None:
+    """Save tensors such that a reader finds the old file or the new one."""
+    part = path.with_name(f"{path.name}.part")
+    torch.save(content, part)
+    os.replace(part, path)
+
+
+def load_checkpoint(folder: Path) -> dict[str, Any]:
+    """What `Trainer.save` gave.
+
+    Raises:
+        CheckpointError: There is none in the folder, or it is damaged.
+    """
+    path = folder / CHECKPOINT
+    if not path.exists():
+        raise CheckpointError(f"{folder} holds no {CHECKPOINT}.", "Name the folder that --folder of a training named.")
+    try:
+        saved = torch.load(path, weights_only=True)
+        PpoSettings(**saved["settings"])
+    except (RuntimeError, EOFError, pickle.UnpicklingError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is no checkpoint of keepworth control: {str(error).splitlines()[0]}",
+            "Train anew in another folder.",
+        ) from error
+    return dict(saved)
+
+
+class TrainedAgent:
+    """A trained network that acts.
+
+    agent = TrainedAgent.load("runs/control/ffm")
+    state = None
+    while not done:
+        action, state = agent.predict(observation, state)
+    """
+
+    def __init__(self, network: ActorCritic, worlds: Worlds) -> None:
+        self.network = network.eval()
+        self.worlds = worlds
+
+    @classmethod
+    def load(cls, folder: str | Path, world: MakeWorld | None = None) -> TrainedAgent:
+        """The agent of a run's folder. world: what makes its world, where that has no Gymnasium id."""
+        saved = load_checkpoint(Path(folder))
+        settings = PpoSettings(**saved["settings"])
+        worlds = Worlds(world or settings.world, 1, settings.seed)
+        network = make_network(settings, worlds)
+        load_network(network, saved, settings)
+        return cls(network, worlds)
+
+    @torch.no_grad()
+    def predict(
+        self, observation: Any, state: Carry | None = None, *, reward: float = 0.0, deterministic: bool = True
+    ) -> tuple[Any, Carry]:
+        """The action for an observation.
+
+        Args:
+            observation: As the world gives it.
+            state: What the call before returned; None at the start of an episode.
+            reward: Of the step before, for networks that take it.
+            deterministic: Whether it is the likeliest action, or drawn.
+
+        Returns:
+            An action as the world takes it, and the state for the next call.
+        """
+        network = self.network
+        starts = torch.tensor([state is None])
+        memory, action, _ = state or start_carry(network, 1)
+        features = as_tensor(self.worlds.observations.encode([observation]))
+        paid = torch.tensor([reward])
+        outputs, _, memory = network.step(network.input(features, action, paid, starts), memory, starts)
+        if deterministic:
+            action = network.actions.best(outputs)
+        else:
+            action = network.actions.sample(outputs, network.log_std, torch.default_generator)
+        return network.actions.to_world(action)[0], (memory, action, paid)
+
+    def export(self, path: str | Path) -> None:
+        """Write one step of the network as a program that PyTorch runs without keepworth.
+
+        `torch.export.load(path).module()` takes inputs, [batch, size], the parts of the memory's state, a list, and Boolean
+        starts, [batch]; it gives the policy's outputs, values, and the parts of the state.
+        """
+
+        class Step(torch.nn.Module):
+            def __init__(self, network: ActorCritic) -> None:
+                super().__init__()
+                self.network = network
+
+            def forward(self, x: Any, state: list[Any], starts: Any) -> tuple[Any, Any, list[Any]]:
+                outputs, values, after = self.network.step(x, tuple(state), starts)
+                return outputs, values, list(after)
+
+        batch = torch.export.Dim("batch", min=1, max=65536)
+        state = list(self.network.initial_state(3))
+        given = (torch.zeros(3, self.network.input_size), state, torch.zeros(3, dtype=torch.bool))
+        shapes = ({0: batch}, [{0: batch} for _ in state], {0: batch})
+        program = torch.export.export(Step(self.network), given, dynamic_shapes=shapes)
+        torch.export.save(program, Path(path))

@@ -1,0 +1,82 @@
+"""What a run of recurrent PPO can be told. No PyTorch is needed to read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+
+
+class SettingError(KeepworthError, ValueError):
+    """PpoSettings that do not fit one another."""
+
+
+@dataclass(frozen=True)
+class PpoSettings:
+    """PpoSettings of a run.
+
+    Attributes:
+        world: A Gymnasium id.
+        memory: A sequence memory's name.
+        memory_settings: What that memory can be told.
+        steps: Of all worlds together.
+        seed: Of the network, the worlds and what is drawn.
+        envs: Worlds that are stepped together.
+        rollout: Steps of a world between two updates.
+        chunk: Steps that are learned as one sequence, from the state that was there; it divides `rollout`.
+        epochs: How often an update passes over its rollout.
+        minibatches: Parts of a pass.
+        learning_rate: Of Adam, with epsilon 1e-5.
+        discount: Gamma.
+        trace: Lambda of generalised advantage estimation.
+        clip: How far a probability may move from 1 as a ratio.
+        entropy: Weight of the policy's entropy.
+        value_weight: Weight of the squared error of values.
+        gradient_norm: The greatest norm of a gradient.
+        width: Of every layer and of the memory's output.
+        encoder: Whether a layer stands before the memory.
+        action_input: Whether the action before and the start of an episode are inputs.
+        reward_input: Whether the reward before is an input.
+    """
+
+    world: str = "popgym-RepeatPreviousEasy-v0"
+    memory: str = "gru"
+    memory_settings: dict[str, Any] = field(default_factory=dict)
+    steps: int = 1_000_000
+    seed: int = 0
+    envs: int = 16
+    rollout: int = 128
+    chunk: int = 128
+    epochs: int = 4
+    minibatches: int = 4
+    learning_rate: float = 1e-3
+    discount: float = 0.99
+    trace: float = 0.95
+    clip: float = 0.2
+    entropy: float = 0.01
+    value_weight: float = 0.5
+    gradient_norm: float = 0.5
+    width: int = 128
+    encoder: bool = True
+    action_input: bool = True
+    reward_input: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "envs", "rollout", "chunk", "epochs", "minibatches", "width"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} = {getattr(self, name)} is less than 1.", f"Set {name} to 1 or more.")
+        if self.rollout % self.chunk:
+            raise SettingError(
+                f"chunk = {self.chunk} does not divide rollout = {self.rollout}.", f"Set chunk to {self.rollout}."
+            )
+        chunks = self.envs * self.rollout // self.chunk
+        if chunks < self.minibatches:
+            raise SettingError(
+                f"{chunks} chunks cannot make {self.minibatches} minibatches.", f"Set minibatches to {chunks} or less."
+            )
+
+    @property
+    def updates(self) -> int:
+        """How many updates the run has."""
+        return max(1, -(-self.steps // (self.envs * self.rollout)))

@@ -1,0 +1,158 @@
+"""Many worlds of one Gymnasium id, stepped together; a world that ends begins anew in the same step."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from keepworth.episodes.needs import needs_control
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from keepworth.control.errors import UnknownWorld, WorldError
+from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
+from keepworth.episodes.errors import nearest
+from keepworth.episodes.extras import fix_for, missing
+
+PACKAGES = {"popgym": "popgym", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
+"""The package that registers the worlds whose id begins so."""
+
+MakeWorld = Callable[[], gymnasium.Env[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What a step of all worlds gave.
+
+    Attributes:
+        features: Of the observations from here on, [worlds, features]; of a new episode where one ended.
+        rewards: [worlds].
+        terminated: Where an episode ended for good, [worlds].
+        truncated: Where it was cut, as by a limit of time, [worlds].
+        finals: By world, features of the last observation of an episode that was cut.
+        returns: Sums of rewards of the episodes that ended.
+        lengths: Their steps.
+    """
+
+    features: Features
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    finals: dict[int, Features]
+    returns: list[float]
+    lengths: list[int]
+
+
+class Worlds:
+    """So many worlds of one kind.
+
+    Attributes:
+        observations: How observations become features.
+        actions: How outputs of a network become actions.
+    """
+
+    def __init__(self, world: str | MakeWorld, count: int, seed: int = 0) -> None:
+        """world: an id of Gymnasium, or what makes a world. seed: world i is seeded from it and from i.
+
+        Raises:
+            UnknownWorld: There is no such id.
+            MissingExtra: The package that brings it is not installed.
+            SpaceError: A network cannot take its observations or give its actions.
+        """
+        make = world if callable(world) else maker(world)
+        self._worlds = [make() for _ in range(count)]
+        self.observations = ObservationSpace(self._worlds[0].observation_space)
+        self.actions = ActionSpace(self._worlds[0].action_space)
+        self._seeds = [int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(count)]
+        self._returns = np.zeros(count)
+        self._lengths = np.zeros(count, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._worlds)
+
+    def reset(self) -> Features:
+        """Begin all episodes; the features of their first observations."""
+        return self.observations.encode(
+            [world.reset(seed=seed)[0] for world, seed in zip(self._worlds, self._seeds, strict=True)]
+        )
+
+    def step(self, actions: list[Any]) -> Stepped:
+        """One step of every world.
+
+        Raises:
+            WorldError: A reward or an observation is not a finite number, or is outside the space.
+        """
+        count = len(self._worlds)
+        observations: list[Any] = [None] * count
+        rewards = np.zeros(count, np.float32)
+        terminated, truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        finals: dict[int, Features] = {}
+        returns, lengths = [], []
+        for i, (world, action) in enumerate(zip(self._worlds, actions, strict=True)):
+            observation, reward, over, cut, _ = world.step(action)
+            rewards[i] = reward
+            self._returns[i] += reward
+            self._lengths[i] += 1
+            if over or cut:
+                terminated[i], truncated[i] = over, cut and not over
+                if truncated[i]:
+                    finals[i] = self.observations.encode([observation])[0]
+                returns.append(float(self._returns[i]))
+                lengths.append(int(self._lengths[i]))
+                self._returns[i] = self._lengths[i] = 0
+                observation, _ = world.reset()
+            observations[i] = observation
+        if not np.isfinite(rewards).all():
+            raise WorldError(
+                f"World {int(np.argmin(np.isfinite(rewards)))} gave a reward that is not a finite number.",
+                "Correct the reward of the world.",
+            )
+        features = self.observations.encode(observations)
+        return Stepped(features, rewards, terminated, truncated, finals, returns, lengths)
+
+    def save(self) -> bytes | None:
+        """Where every world stands, or None where a world cannot be pickled."""
+        with suppress(Exception):
+            return pickle.dumps((self._worlds, self._returns, self._lengths))
+        return None
+
+    def load(self, saved: bytes) -> None:
+        """Go on where `save` was called. Reading it runs code: only of a file that this machine wrote."""
+        self._worlds, self._returns, self._lengths = pickle.loads(saved)
+
+    def close(self) -> None:
+        """Close all worlds."""
+        for world in self._worlds:
+            world.close()
+
+
+def maker(name: str) -> MakeWorld:
+    """What makes a world by its Gymnasium id; "module:id" imports a module before, as Gymnasium has it.
+
+    Raises:
+        UnknownWorld: There is no such id. Names the nearest.
+        MissingExtra: The package that brings it is not installed.
+    """
+    package = PACKAGES.get(name.partition("-")[0], "")
+    if package:
+        if missing("control", package):
+            raise UnknownWorld(
+                f"The world {name!r} needs {package}, which is not installed.",
+                fix_for("control") if package == "popgym" else f"pip install {package}",
+            )
+        import_module(package)
+    try:
+        gymnasium.spec(name)
+    except (gymnasium.error.Error, ImportError) as error:
+        near = nearest(name, gymnasium.registry)
+        raise UnknownWorld(
+            f"Gymnasium has no world {name!r}: {str(error).splitlines()[0]}",
+            f"Did you mean {near!r}?" if near else 'Write "module:id" for a world that a module of yours registers.',
+        ) from error
+    return lambda: gymnasium.make(name, disable_env_checker=True)

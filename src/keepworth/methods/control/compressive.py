@@ -1,0 +1,100 @@
+"""Compressive Transformer: attention over the last steps, and over means of the steps before them.
+
+    Each layer keeps rows, what came into it. When `window` + `rate` rows are kept, the oldest `rate` become one, their mean, at
+    the end of `compressed` others, the oldest of which goes. A step attends to all that are kept and to itself:
+    x' = x + Attention(norm(x); rows),  x'' = x' + MLP(norm(x'))
+
+No gradient passes the compression.
+Source: Rae et al., "Compressive transformers for long-range sequence modelling", arXiv 1911.05507, with mean pooling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.control.memory_base import SequenceMemory, State
+
+
+def make(
+    input_size: int,
+    width: int = 128,
+    *,
+    layers: int = 2,
+    heads: int = 4,
+    window: int = 28,
+    compressed: int = 32,
+    rate: int = 4,
+) -> SequenceMemory:
+    """window: steps that are kept as they are. compressed: means that are kept. rate: steps in a mean."""
+    import torch
+    from torch import nn
+
+    from keepworth.control.attention import RowAttention, age_code
+    from keepworth.control.memory_base import StepRecurrence
+
+    recent = window + rate
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+            self.attention = RowAttention(width, heads)
+            self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+        def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
+            x = x + self.attention(self.norms[0](x), rows, valid, code)
+            return x + self.mlp(self.norms[1](x))
+
+    class Compressive(StepRecurrence):
+        def __init__(self) -> None:
+            super().__init__(input_size, width)
+            self.embed = nn.Linear(input_size, width)
+            self.layers = nn.ModuleList(Layer() for _ in range(layers))
+
+        def initial_state(self, batch: int) -> State:
+            """How many rows and means there are, and per layer means and rows, the newest at the end."""
+            rows = [self.zeros(batch, compressed + recent, width) for _ in range(layers)]
+            return (self.zeros(batch, 2), *rows)
+
+        def project(self, x: Tensor) -> Tensor:
+            return self.embed(x)
+
+        def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+            counts, *kept = state
+            rows_there, means_there = (counts[:, 0] + 1).unsqueeze(1), counts[:, 1].unsqueeze(1)
+            old = torch.arange(compressed, 0, -1, device=x.device) <= means_there
+            new = torch.arange(recent, 0, -1, device=x.device) <= rows_there
+            ages = torch.arange(recent - 1, -1, -1, device=x.device)
+            ages = torch.cat([recent + rate * torch.arange(compressed - 1, -1, -1, device=x.device), ages])
+            code = age_code(ages, width).to(x.dtype)
+            valid = torch.cat([old, new], 1)
+            full = (rows_there == recent).unsqueeze(2)
+            after = []
+            for layer, rows in zip(self.layers, kept, strict=True):
+                means, steps = rows[:, :compressed], torch.cat([rows[:, compressed + 1 :], x.unsqueeze(1)], 1)
+                x = layer(x, torch.cat([means, steps], 1), valid, code)
+                mean = steps[:, :rate].detach().mean(1, keepdim=True)
+                means = torch.where(full, torch.cat([means[:, 1:], mean], 1), means)
+                after.append(torch.cat([means, steps], 1))
+            overflow = full.flatten().to(counts.dtype)
+            rows_left = rows_there.flatten() - rate * overflow
+            return x, (torch.stack([rows_left, (counts[:, 1] + overflow).clamp(max=compressed)], 1), *after)
+
+    return Compressive()
+
+
+METHOD = Method(
+    kind="memory_module",
+    name="compressive",
+    title="Compressive Transformer",
+    about="attention over the last steps, and over means of the steps before them",
+    paper="arXiv 1911.05507",
+    differs="mean pooling in place of a trained convolution with its reconstruction loss; codes of age, norms first",
+    make=make,
+    extra="control",
+)

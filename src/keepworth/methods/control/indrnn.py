@@ -1,0 +1,59 @@
+"""IndRNN: each unit sees its own past alone.
+
+    h_t = relu(W x_t + u * h_{t-1} + b), which is the output, |u| < 1
+
+Source: Li et al., "Independently recurrent neural network", arXiv 1803.04831.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.control.memory_base import SequenceMemory, State
+
+
+def make(input_size: int, width: int = 128, *, blocks: int = 2, horizon: int = 1024) -> SequenceMemory:
+    """horizon: steps after which at most 1 / e is left of what a unit holds."""
+    import math
+
+    import torch
+    from torch import nn
+
+    from keepworth.control.memory_base import StepRecurrence, stack
+
+    limit = math.exp(-1 / horizon)
+
+    class IndRnn(StepRecurrence):
+        def __init__(self, size: int) -> None:
+            super().__init__(size, width)
+            self.input = nn.Linear(size, width)
+            self.past = nn.Parameter(torch.rand(width) * limit)
+
+        def initial_state(self, batch: int) -> State:
+            return (self.zeros(batch, width),)
+
+        def project(self, x: Tensor) -> Tensor:
+            return self.input(x)
+
+        def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+            h = (x + self.past.clamp(-limit, limit) * state[0]).relu()
+            return h, (h,)
+
+    return stack(IndRnn, input_size, width, blocks)
+
+
+METHOD = Method(
+    kind="memory_module",
+    name="indrnn",
+    title="IndRNN",
+    about="a recurrent layer in which each unit sees its own past alone",
+    paper="arXiv 1803.04831",
+    differs="|u| stays below 1, where the paper allows 2 to the power of 1 / T: states of endless episodes stay bounded",
+    make=make,
+    extra="control",
+)

@@ -1,0 +1,82 @@
+"""Rotating and gated modes side by side in one linear recurrence: the first learn order, the second what to store.
+
+    modes that turn:  h_t = exp(-exp(nu) + i exp(theta)) * h_{t-1} + gamma * (B x_t)
+    modes that hold:  h_t = (1 - z_t) * h_{t-1} + z_t * (C x_t),  z_t = sigmoid(W x_t + b), complex numbers as pairs
+    y_t = [O [Re h; Im h] + D x_t of the modes that turn;  Re h; Im h of those that hold, as they are]
+
+O and D are zero at first: the modes that turn are silent until they are of use, or else they drown what the others hold.
+A mode that turns says by its phase how long ago something was; it cannot choose what it keeps. A mode that holds keeps what its
+gate let in until the gate opens again; what it keeps says nothing of time. The layers after the scan read both.
+Sources of the halves: arXiv 2303.06349 (turning), arXiv 2410.01201 (holding). Their union in one scan is of this project.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.control.memory_base import SequenceMemory
+
+
+def make(
+    input_size: int, width: int = 128, *, blocks: int = 2, turning: float = 0.5, gate_bias: float = -2.0
+) -> SequenceMemory:
+    """turning: share of modes that turn; 1 and 0 are the ablations. gate_bias: of z at first."""
+    import math
+
+    import torch
+    from torch import nn
+
+    from keepworth.control.memory_base import LinearRecurrence, stack
+
+    modes = width // 2
+    turn = round(turning * modes)
+    hold = modes - turn
+
+    class RotatingGates(LinearRecurrence):
+        state_shape = (modes,)
+        is_complex = True
+
+        def __init__(self, size: int) -> None:
+            super().__init__(size, width)
+            square = 0.5**2 + torch.rand(turn) * (0.999**2 - 0.5**2)
+            self.nu = nn.Parameter((-0.5 * square.log()).log())
+            self.theta = nn.Parameter((2 * math.pi * torch.rand(turn)).log())
+            self.gamma = nn.Parameter((1 - square).sqrt().log())
+            self.write = nn.Linear(size, 2 * modes, bias=False)
+            self.gate = nn.Linear(size, hold)
+            self.output = nn.Linear(2 * turn, 2 * turn)
+            self.skip = nn.Linear(size, 2 * turn, bias=False)
+            for silent in (self.output.weight, self.output.bias, self.skip.weight):
+                nn.init.zeros_(silent)
+            nn.init.constant_(self.gate.bias, gate_bias)
+
+        def recur(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            real, imaginary = self.write(x).chunk(2, -1)
+            gate = self.gate(x).sigmoid()
+            rate = torch.polar((-self.nu.exp()).exp(), self.theta.exp()).expand(*x.shape[:2], turn)
+            decay = torch.cat([rate, (1 - gate).to(rate.dtype)], -1)
+            weight = torch.cat([self.gamma.exp().expand(*x.shape[:2], turn), gate], -1)
+            return decay, torch.complex(real * weight, imaginary * weight)
+
+        def read(self, states: Tensor, x: Tensor) -> Tensor:
+            turned, held = states[..., :turn], states[..., turn:]
+            turned = self.output(torch.cat([turned.real, turned.imag], -1)) + self.skip(x)
+            return torch.cat([turned, held.real, held.imag], -1)
+
+    return stack(RotatingGates, input_size, width, blocks)
+
+
+METHOD = Method(
+    kind="memory_module",
+    name="rotating_gates",
+    title="Rotating and gated modes",
+    about="modes that turn for order and modes with gates for storage, in one linear recurrence",
+    differs="of this project; turning=1 and turning=0 are its ablations",
+    make=make,
+    extra="control",
+)

@@ -1,0 +1,84 @@
+"""`keepworth control`: train, go on, table; and what is said where a name is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keepworth.cli.main import main
+from keepworth.control.published import POPGYM, published
+from keepworth.control.table import MEMORIES, TableCell, summarise
+from keepworth.registry import methods
+
+QUICK = ["control", "train", "--world", "CartPole-v1", "--steps", "256", "--envs", "2"]
+QUICK += ["--set", "rollout=32", "--set", "chunk=32", "--set", "width=8"]
+
+
+def test_a_run_shows_its_curve_goes_on_and_stands_in_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs" / "one"
+    command = [*QUICK, "--memory", "frame_stack", "--set", "frames=3", "--folder", str(folder)]
+    assert main([*command, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["steps"] for row in rows] == [64, 128, 192, 256]
+    command[command.index("256")] = "320"
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert "320 steps" in out
+    assert "curve.json" in out
+    settings = json.loads((folder / "curve.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["memory_settings"] == {"frames": 3}
+    assert main(["control", "table", str(folder.parent), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["world"], row["memory"], row["n"], row["steps"]) == ("CartPole-v1", "frame_stack", 1, [320])
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--memory", "lrux"], "lru"),
+        (["--set", "trace_s=3"], "trace"),
+        (["--set", "rollout=half"], "rollout"),
+        (["--world", "CartPol-v1"], "CartPole-v1"),
+        (["--set", "chunk=7"], "chunk"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_right_one(
+    words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*QUICK, *words, "--folder", str(tmp_path / "run")]) == 2
+    assert hint in capsys.readouterr().err
+    assert main(["control", "table", str(tmp_path)]) == 2
+
+
+def test_memories_are_listed_without_torch() -> None:
+    script = "import sys; from keepworth.cli.main import main; main(['methods', '--kind', 'memory_module']); "
+    script += "assert 'torch' not in sys.modules"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "ffm" in ran.stdout
+    assert set(MEMORIES) <= set(methods("memory_module"))
+
+
+def test_ranks_are_over_worlds_that_all_memories_share() -> None:
+    cells = [
+        TableCell("a", "x", 0, 10, 0.5, 0.4, 1.0),
+        TableCell("a", "x", 1, 10, 0.7, 0.4, 1.0),
+        TableCell("a", "y", 0, 10, 0.9, 0.4, 1.0),
+        TableCell("b", "x", 0, 10, 0.9, 0.4, 1.0),
+    ]
+    table = summarise(cells)
+    assert table["ranked_worlds"] == ["a"]
+    assert table["mean_rank"] == {"x": 2, "y": 1}
+    first = table["rows"][0]
+    assert (first["n"], first["best"], first["least"], first["greatest"]) == (2, 0.6, 0.5, 0.7)
+
+
+def test_published_numbers_are_of_worlds_by_their_ids() -> None:
+    assert published("popgym-RepeatPreviousMedium-v0") == (-0.315, 0.789, "LMU")
+    assert published("CartPole-v1") is None
+    assert all(gru <= best for gru, best, _ in POPGYM.values())

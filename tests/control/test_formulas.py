@@ -1,0 +1,214 @@
+"""Memories against their formulas, computed a second way; and what retrieval must do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from keepworth.control import memory
+from keepworth.control.memory_base import SequenceMemory
+from keepworth.control.scan import scan_pairs
+
+FEATURES, WIDTH, TIME = 5, 16, 20
+
+
+def built(name: str, **settings: int) -> SequenceMemory:
+    torch.manual_seed(1)
+    return memory(name, FEATURES, WIDTH, **settings).double()
+
+
+def noise(time: int = TIME, features: int = FEATURES) -> Tensor:
+    return torch.randn(2, time, features, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def close(one: Tensor, other: Tensor | np.ndarray) -> None:
+    torch.testing.assert_close(one.detach(), torch.as_tensor(other), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_gated_memories_are_those_of_torch(name: str) -> None:
+    module, x = built(name), noise()
+    other = getattr(torch.nn, name.upper())(FEATURES, WIDTH, batch_first=True).double()
+    with torch.no_grad():
+        for parameter, weights in zip(other.parameters(), module.weights(), strict=True):
+            parameter.copy_(weights)
+    close(module(x)[0], other(x)[0].detach())
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 8, 13])
+def test_both_scans_are_the_recurrence(length: int) -> None:
+    a, b = noise(length).sigmoid(), noise(length, 2 * FEATURES)[..., FEATURES:]
+    h, expected = torch.zeros(2, FEATURES, dtype=torch.float64), []
+    for t in range(length):
+        h = a[:, t] * h + b[:, t]
+        expected.append(h)
+    close(scan_pairs(a, b), torch.stack(expected, 1))
+
+
+def test_ffm_is_its_recurrence() -> None:
+    module, x = built("ffm", traces=3, contexts=2), noise()
+    value, gate = module.input(x).detach().numpy().reshape(2, TIME, 2, 3).transpose(2, 0, 1, 3)
+    rate = np.exp(module.alpha.detach().numpy()[:, None] + 1j * module.omega.detach().numpy())
+    assert abs(rate[-1, 0]) ** 1024 == pytest.approx(0.01, rel=1e-3)
+    state, states = np.zeros((2, 3, 2), complex), []
+    for t in range(TIME):
+        state = rate * state + (value[:, t] / (1 + np.exp(-gate[:, t])))[..., None]
+        states.append(np.concatenate([state.real.reshape(2, -1), state.imag.reshape(2, -1)], 1))
+    z = module.mix(torch.tensor(np.stack(states, 1)))
+    skip, out = module.skip(x).chunk(2, -1)
+    norm = (z - z.mean(-1, keepdim=True)) / (z.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+    close(module(x)[0], (norm * out.sigmoid() + skip * (1 - out.sigmoid())).detach())
+
+
+def test_lru_is_its_recurrence_and_its_modes_begin_in_their_ring() -> None:
+    module, x = built("lru", blocks=0), noise()
+    rate = np.exp(-np.exp(module.nu.detach().numpy()) + 1j * np.exp(module.theta.detach().numpy()))
+    assert ((abs(rate) >= 0.5) & (abs(rate) <= 0.999)).all()
+    assert np.allclose(np.exp(module.gamma.detach().numpy()), np.sqrt(1 - abs(rate) ** 2), rtol=1e-4)
+    written = (x @ module.write).detach().numpy()
+    written = (written[..., : WIDTH // 2] + 1j * written[..., WIDTH // 2 :]) * np.exp(module.gamma.detach().numpy())
+    state, states = np.zeros((2, WIDTH // 2), complex), []
+    for t in range(TIME):
+        state = rate * state + written[:, t]
+        states.append(np.concatenate([state.real, state.imag], 1))
+    close(module(x)[0], (module.output(torch.tensor(np.stack(states, 1))) + module.skip(x)).detach())
+
+
+def test_s5_begins_as_the_normal_part_of_hippo_and_steps_as_its_differential_equation() -> None:
+    module = built("s5", blocks=0)
+    n = np.arange(WIDTH)
+    a = -np.tril(np.sqrt(np.outer(2 * n + 1, 2 * n + 1)), -1) - np.diag(n + 1)
+    p = np.sqrt(n + 0.5)
+    values = np.linalg.eigvals(a + np.outer(p, p))
+    assert np.allclose(values.real, -0.5)
+    assert np.allclose(np.sort(values.imag)[WIDTH // 2 :], np.sort(module.turning.detach().numpy()), rtol=1e-5)
+    x = noise(1)
+    decay, write = module.recur(x)
+    rate = torch.complex(module.fading, module.turning).detach().numpy()
+    step = np.exp(module.log_step.detach().numpy())
+    held = (x @ module.write).detach().numpy()[0, 0]
+    held = held[: WIDTH // 2] + 1j * held[WIDTH // 2 :]
+    h = np.zeros(WIDTH // 2, complex)
+    for _ in range(20_000):
+        h = h + step / 20_000 * (rate * h + held)
+    assert np.allclose(write.detach().numpy()[0, 0], h, rtol=1e-2)
+    assert np.allclose(decay.detach().numpy()[0, 0], np.exp(rate * step))
+
+
+def test_lmu_holds_a_window_of_its_signal() -> None:
+    """Legendre polynomials of m give the signal of r * window steps ago."""
+    module = built("lmu", order=16, window=64)
+    m, signal = torch.zeros(16, dtype=torch.float64), [math.sin(t / 15) for t in range(300)]
+    for u in signal:
+        m = module.decay @ m + module.write * u
+    for back in (8, 32, 56):
+        legendre = np.polynomial.legendre.legvander(np.array([2 * back / 64 - 1]), 15)[0]
+        assert abs(float(m @ torch.tensor(legendre)) - signal[-1 - back]) < 0.05
+
+
+def test_selective_is_its_recurrence() -> None:
+    module, x = built("selective", blocks=0, states=3, convolution=1), noise()
+    with torch.no_grad():
+        speed = torch.nn.functional.softplus(module.speed(x))
+        rates, u, b, c = -module.rates.exp(), module.value(x), module.write(x), module.probe(x)
+        h, outputs = torch.zeros(2, WIDTH, 3, dtype=torch.float64), []
+        for t in range(TIME):
+            h = (speed[:, t, :, None] * rates).exp() * h + (speed * u)[:, t, :, None] * b[:, t, None]
+            outputs.append((h * c[:, t, None]).sum(-1) + module.skip * u[:, t])
+        gate = torch.nn.functional.silu(module.gate(x))
+        close(module(x)[0], module.output(torch.stack(outputs, 1) * gate))
+
+
+def test_a_short_convolution_is_that_of_torch_and_knows_where_episodes_start() -> None:
+    from keepworth.control.windows import ShortConvolution
+
+    module, x = ShortConvolution(FEATURES, 4).double(), noise()
+    weight = module.weight.T.unsqueeze(1)
+    sums = torch.nn.functional.conv1d(x.transpose(1, 2), weight, module.bias, padding=3, groups=FEATURES)
+    expected = torch.nn.functional.silu(sums[..., :TIME]).transpose(1, 2).detach()
+    close(module(x)[0], expected)
+    starts = torch.zeros(2, TIME, dtype=torch.bool)
+    starts[:, 9] = True
+    close(module(x, None, starts)[0][:, 9:], module(x[:, 9:])[0].detach())
+
+
+def test_linear_attention_in_chunks_is_its_recurrence() -> None:
+    module, x = built("linear_attention", blocks=0, heads=2, key=4, chunk=6), noise()
+    with torch.no_grad():
+        q, k, v = module.input(x).split([8, 8, WIDTH], -1)
+        q, k = ((torch.nn.functional.elu(part) + 1).unflatten(-1, (2, 4)) for part in (q / 1.0, k))
+        left, v = module.fading(x).sigmoid(), v.unflatten(-1, (2, -1))
+        matrix, reads = torch.zeros(2, 2, 4, WIDTH // 2, dtype=torch.float64), []
+        for t in range(TIME):
+            matrix = left[:, t, :, None, None] * matrix + k[:, t, :, :, None] * v[:, t, :, None]
+            reads.append((matrix * q[:, t, :, :, None]).sum(2) / 2)
+        close(module(x)[0], module.output(module.norm(torch.stack(reads, 1)).flatten(2)))
+
+
+def test_deltanet_puts_a_new_value_in_the_place_of_the_old_one() -> None:
+    module = built("deltanet", blocks=0, heads=1, key=4, convolution=1)
+    first, second = torch.randn(2, WIDTH, dtype=torch.float64)
+    key = torch.tensor([30.0, -60.0, -60.0, -60.0], dtype=torch.float64)
+    state = module.initial_state(1)
+    for value in (first, second):
+        row = torch.cat([key, key, value, torch.tensor([60.0], dtype=torch.float64)])
+        _, state = module.cell(row.view(1, 1, -1), state)
+    torch.testing.assert_close(state[0][0, 0, 0], second, rtol=1e-6, atol=1e-6)
+
+
+def filled(module: SequenceMemory, steps: int = 32) -> tuple[Tensor, ...]:
+    return tuple(part.detach() for part in module(noise(steps))[1])
+
+
+def test_chunks_outside_the_best_have_no_effect_and_order_has_none() -> None:
+    module = built("hcam", chunk=4, chunks=8, best=3, heads=2)
+    summaries, rows, _, _, kept = filled(module)
+    query = noise(1, WIDTH)[:, 0]
+    assert kept.tolist() == [8.0, 8.0]
+    with torch.no_grad():
+        read = module.recall(query, summaries, rows, kept)
+        logits = (module.key(summaries) @ module.query(query).unsqueeze(2)).squeeze(2)
+        worst = logits.argmin(1)
+        other = rows.clone()
+        other[torch.arange(2), worst] = 9.0
+        assert torch.equal(module.recall(query, summaries, other, kept), read)
+        order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
+        close(module.recall(query, summaries[:, order], rows[:, order], kept), read)
+
+
+def test_all_chunks_with_equal_summaries_give_the_mean_of_attention_inside_each() -> None:
+    module = built("hcam", chunk=4, chunks=8, best=8, heads=2)
+    summaries, rows, _, _, kept = filled(module)
+    query = noise(1, WIDTH)[:, 0]
+    there = torch.ones(2, 4, dtype=torch.bool)
+    with torch.no_grad():
+        read = module.recall(query, torch.zeros_like(summaries), rows, kept)
+        inside = [module.inside(query, rows[:, k], there, module.code(query)) for k in range(8)]
+    close(read, torch.stack(inside).mean(0))
+
+
+def test_an_empty_memory_says_nothing() -> None:
+    module = built("hcam", chunk=4, chunks=8)
+    summaries, rows, _, _, kept = module.initial_state(2)
+    read = module.recall(noise(1, WIDTH)[:, 0], summaries, rows, kept)
+    assert torch.equal(read, torch.zeros_like(read))
+
+
+def test_compression_keeps_the_mean_of_what_left_the_window() -> None:
+    module, x = built("compressive", layers=1, heads=2, window=4, compressed=3, rate=2), noise(10)
+    counts, rows = module(x)[1]
+    embedded = module.embed(x)
+    assert counts[0].tolist() == [4.0, 3.0]  # ten steps: 4 as they are, 3 means of 2
+    close(rows[:, 0], embedded[:, 0:2].mean(1).detach())
+    close(rows[:, 2], embedded[:, 4:6].mean(1).detach())
+    close(rows[:, -1], embedded[:, 9].detach())
+
+
+def test_a_gated_transformer_begins_near_the_network_without_memory() -> None:
+    module, x = built("gtrxl"), noise()
+    change = (module(x)[0] - module.embed(x)).norm() / module.embed(x).norm()
+    assert change.item() < 0.5

@@ -1,0 +1,55 @@
+"""Small worlds of Gymnasium: one that asks for memory, and some that break the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Recall(gymnasium.Env[int, int]):
+    """Shows one of two symbols, then blanks; in the last step naming the symbol pays 1, the other -1."""
+
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int = 4, limit: int | None = None) -> None:
+        self.length, self.limit = length, limit
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.symbol, self.time = int(self.np_random.integers(2)), 0
+        return self.symbol, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        over = self.time == self.length
+        reward = (1.0 if action == self.symbol else -1.0) if over else 0.0
+        return 2, reward, over, self.time == self.limit, {}
+
+
+class Numbers(gymnasium.Env[Any, Any]):
+    """Gives noise of any space and pays 1 for nothing; `gives` stands in the place of the noise from the third step on."""
+
+    def __init__(
+        self, observation: spaces.Space[Any], action: spaces.Space[Any], gives: Any = None, pays: float = 1.0
+    ) -> None:
+        self.observation_space, self.action_space, self.gives, self.pays = observation, action, gives, pays
+        self.acted: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.time = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        self.acted.append(action)
+        gives = self.gives if self.gives is not None and self.time == 3 else self.observation_space.sample()
+        return gives, self.pays if self.time == 3 else 1.0, self.time == 7, False, {}
+
+
+BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)

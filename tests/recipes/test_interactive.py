@@ -12,7 +12,6 @@ import torch
 from pydantic import ValidationError
 
 from keepworth.agents.agent import Completer
-from keepworth.agents.overwrite_reader import OverwriteReader
 from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
@@ -24,6 +23,7 @@ from keepworth.learning.passes import BudgetTooSmall
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
+from keepworth.methods.recipes._overwrite_reader import OverwriteReader
 from keepworth.methods.recipes._strings import worked_out
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel

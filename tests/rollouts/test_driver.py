@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from keepworth.agents.agent import Completer
-from keepworth.agents.overwrite_reader import NOTHING, OverwriteReader, WholeReader, answering, memory_hash, reading
 from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Blocking, Step
 from keepworth.environments.question import Document, Question
@@ -19,6 +18,14 @@ from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
 from keepworth.episodes.episode import UNSOUND, Observation, episode_from_json, episode_to_json
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._overwrite_reader import (
+    NOTHING,
+    OverwriteReader,
+    WholeReader,
+    answering,
+    memory_hash,
+    reading,
+)
 from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, playing, within
 from tests.rollouts.scripted_model import ScriptedModel
 

@@ -61,9 +61,9 @@ class Config(Settings):
 
 
 def system(config: Config) -> System:
-    from keepworth.agents.overwrite_reader import OverwriteReader, WholeReader
     from keepworth.agents.recall import strangers
     from keepworth.environments.question import Document
+    from keepworth.methods.recipes._overwrite_reader import OverwriteReader, WholeReader
     from keepworth.methods.recipes._people_reading import evidence_of, text_of
     from keepworth.rollouts.driver import Limits, Play
 
@@ -113,7 +113,7 @@ def system(config: Config) -> System:
 
 def right(model: InProcessModel, task: Task) -> list[Pair]:
     """A text about people read as it should be: each call's prompt, and the right memory or answer behind it."""
-    from keepworth.agents.overwrite_reader import NOTHING, answering, reading
+    from keepworth.methods.recipes._overwrite_reader import NOTHING, answering, reading
     from keepworth.methods.recipes._people_reading import memories_of, text_of
 
     pairs: list[Pair] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -26,8 +28,8 @@ ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")
 DECLARED = methods("policy")
 NEW = ("memq", "romerl", "earm", "dead-ends", "ace", "agent-workflow-memory", "expel", "dynamic-cheatsheet")
-PLAIN = ("exprag", "memento-np", "exprecent", "amem", "reme", "advantage", "mixture")
-"""Not learned selectors of cases of the same kind, or always on."""
+ALWAYS = ("advantage", "mixture")
+"""They weigh every candidate by chance, so that none is left out for good."""
 
 
 def of(policy: Policy) -> Experience:
@@ -48,20 +50,15 @@ def use_of(experience: Experience, text: str, rows: list[int], reward: float, ta
     return Use(query, candidates, Values(blank, blank), None, slate, "main", taken, reward, reward)
 
 
-def add(experience: Experience, key: str, action: str, **extra: object) -> int:
-    return experience.pool.add(Advice(key, key, do=(action,), extra=extra, source=""), status=Status.ACTIVE, time=0)
+def add(experience: Experience, key: str, action: str) -> int:
+    return experience.pool.add(Advice(key, key, do=(action,)), status=Status.ACTIVE, time=0)
 
 
 def test_memq_credits_ancestors_by_their_shortest_distance_as_worked_by_hand() -> None:
     experience = of(memq())
-    for parents in ((), (0,), (1, 0), (2,)):
-        experience.pool.add(
-            Advice("alpha", "alpha", do=("left",), source="own", extra={"parents": parents}),
-            status=Status.ACTIVE,
-            time=0,
-        )
-    for row, parents in enumerate(((), (0,), (1, 0), (2,))):
-        experience.pool.revise(row, time=0, why="", parents=parents)
+    graph: tuple[tuple[int, ...], ...] = ((), (0,), (1, 0), (2,))
+    for parents in graph:
+        experience.pool.revise(add(experience, "alpha", "left"), time=0, why="", parents=parents)
     valuer = ProvenanceQ(rate=0.5, gamma=0.8, trace=0.5, depth=2)
     valuer.learn(use_of(experience, "alpha", [3], 1.0), experience.pool)
     # 3 was shown; 2 is its parent; 1 and 0 are at depth 2, although 0 is at depth 3 by another way. gamma * trace = .4
@@ -179,10 +176,14 @@ def test_a_workflow_is_found_by_its_goal_and_gives_the_step_of_the_observation()
     experience.finish(uses, 1.0)
     experience.finish([(experience.recall("make tea", "kettle", ACTIONS), "stay")], 0.0)  # a failure gives none
     assert [item.metadata["workflow"] for item in experience.pool.items] == [(("kettle", "left"), ("cup", "right"))]
-    advised = lambda seen, step: experience.present(experience.recall("make tea", seen, ACTIONS, step=step)).advice  # noqa: E731
-    assert [action for action, *_ in advised("cup", 0)] == ["right"]
-    assert [action for action, *_ in advised("spoon", 0)] == ["left"]
-    assert advised("spoon", 2) == ()
+
+    def advised(seen: str, step: int) -> list[str]:
+        shown = experience.present(experience.recall("make tea", seen, ACTIONS, step=step))
+        return [action for action, *_ in shown.advice]
+
+    assert advised("cup", 0) == ["right"]
+    assert advised("spoon", 0) == ["left"]
+    assert advised("spoon", 2) == []
 
 
 def test_expel_makes_an_insight_of_two_successes_and_votes_it_out() -> None:
@@ -215,10 +216,9 @@ def test_a_full_sheet_loses_the_line_that_was_used_least() -> None:
     ]
 
 
-def after_a_short_stream(name: str) -> list[set[tuple[str, float]]]:
+def after_a_short_stream(name: str, failures: bool) -> list[set[tuple[str, float]]]:
     """What it advises in later situations, after an agent that acts by chance met 80 tasks with it, told which worked."""
-    settings = dict(DECLARED[name].on)
-    settings |= {"failures": True} if "failures" in settings_of(name) else {}
+    settings = dict(DECLARED[name].on) | ({"failures": failures} if "failures" in settings_of(name) else {})
     experience = Experience(seeded(name, 0, **settings), ENCODER)
     stream, guess = opened("near-miss", seed=3, length=120), np.random.default_rng(1)
     scenes = [task.environment().scene for task in stream.tasks]
@@ -230,16 +230,21 @@ def after_a_short_stream(name: str) -> list[set[tuple[str, float]]]:
     return [{(action, weight) for action, weight, _ in experience.present(use).advice} for use in shown]
 
 
-@pytest.mark.parametrize("name", [name for name in policies_of_cases() if DECLARED[name].on or name in NEW])
+WITH_A_MECHANISM = [name for name in policies_of_cases() if DECLARED[name].on or name in NEW]
+WITH_A_MECHANISM.remove("agent-workflow-memory")  # a task of one decision has no workflow: see its test above
+
+
+@pytest.mark.parametrize("name", WITH_A_MECHANISM)
 def test_with_its_mechanism_on_a_rival_advises_otherwise_than_plain_similarity(name: str) -> None:
-    different = sum(a != b for a, b in zip(after_a_short_stream(name), after_a_short_stream("exprag"), strict=True))
+    failures = "failures" in settings_of(name)
+    rows = zip(after_a_short_stream(name, failures), after_a_short_stream("exprag", failures), strict=True)
+    different = sum(one != other for one, other in rows)
     assert different >= 4, f"{name} does nothing of its own in {40 - different} of 40 situations"
 
 
 def test_every_selector_with_a_pool_has_room_to_choose_when_it_is_on() -> None:
     for name in policies_of_cases():
-        if name in PLAIN or not {"k", "pool"} <= settings_of(name):
+        if name in ALWAYS or not {"k", "pool"} <= settings_of(name):
             continue
-        made = seeded(name, 0, **DECLARED[name].on)
-        inner = getattr(made.retriever, "retriever", made.retriever)
-        assert inner.k >= 3 * made.selector.k, name
+        made: Any = seeded(name, 0, **DECLARED[name].on)
+        assert made.retriever.retriever.k >= 3 * made.selector.k, name

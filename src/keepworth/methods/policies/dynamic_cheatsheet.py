@@ -68,4 +68,5 @@ METHOD = Method(
     ),
     label="analogue",
     make=dynamic_cheatsheet,
+    on={"lines": 12},
 )

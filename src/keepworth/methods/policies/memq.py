@@ -33,7 +33,7 @@ class CasesWithParents:
         pool = finished.pool
         assert pool is not None
         kept = [use for use, good in judged(finished, self.cases.steps) if good or self.cases.failures]
-        drafts = []
+        drafts: list[Advice] = []
         for draft, use in zip(self.cases(finished), kept, strict=True):
             parents = use.rows
             if self.drawn:

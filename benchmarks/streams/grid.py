@@ -1,6 +1,8 @@
 """Chooses which cases a method keeps, on the dev split, and adds the choice to tuned.json: failures or not, steps or episodes.
 
-python -m benchmarks.streams.grid --methods memq,romerl
+python -m benchmarks.streams.grid --methods memq,romerl [--kinds paid-at-end]
+
+A method that has settings under which its mechanism acts has those while its cases are chosen.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from keepworth.cli.eval_stream import run_job
 from keepworth.registry import method
 
 TUNED = Path(__file__).parent / "tuned.json"
-STREAMS = {"one-step": ("near-miss", "noisy-reward"), "several-steps": ("tool-graph", "tool-graph-end")}
-LENGTHS = {"one-step": 150, "several-steps": 50}
+STREAMS = {
+    "one-step": ("near-miss", "noisy-reward"),
+    "several-steps": ("tool-graph",),
+    "paid-at-end": ("tool-graph-end",),
+}
+LENGTHS = {"one-step": 150, "several-steps": 50, "paid-at-end": 50}
 SEEDS = (2, 3)
 CHOICES = ("failures", "steps")
 
@@ -26,10 +32,12 @@ CHOICES = ("failures", "steps")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", required=True, help="names of policies, separated by commas")
+    parser.add_argument("--kinds", default=",".join(STREAMS), help="kinds of streams, separated by commas")
+    options = parser.parse_args()
     tuned = json.loads(TUNED.read_text(encoding="utf-8"))
-    for name in parser.parse_args().methods.split(","):
-        for kind in STREAMS:
-            tuned[kind][name] = chosen(name, kind)
+    for name in options.methods.split(","):
+        for kind in options.kinds.split(","):
+            tuned.setdefault(kind, {})[name] = chosen(name, kind)
             print(name, kind, tuned[kind][name]["settings"], tuned[kind][name]["objective"], flush=True)
             TUNED.write_text(json.dumps(tuned, indent=1) + "\n", encoding="utf-8")
 
@@ -58,8 +66,9 @@ def chosen(name: str, kind: str) -> dict[str, object]:
 
 def success(name: str, kind: str, stream: str, settings: dict[str, bool]) -> float:
     given = {kind: {name: settings}}
+    arm = f"{name}+on" if method("policy", name).on else name
     rows = [
-        run_job((stream, "random", seed), arms=(name,), split="dev", length=LENGTHS[kind], settings=given, data=None)
+        run_job((stream, "random", seed), arms=(arm,), split="dev", length=LENGTHS[kind], settings=given, data=None)
         for seed in SEEDS
     ]
     return round(float(np.mean([row.auc for (row,) in rows])), 4)

@@ -68,5 +68,5 @@ METHOD = Method(
     ),
     label="analogue",
     make=dynamic_cheatsheet,
-    on={"lines": 12},
+    on={"lines": 6},
 )

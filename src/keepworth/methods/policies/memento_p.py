@@ -156,5 +156,5 @@ METHOD = Method(
         "released code trains offline."
     ),
     make=memento_p,
-    on={"k": 4, "pool": 12, "steps": False},
+    on={"k": 4, "pool": 12},
 )

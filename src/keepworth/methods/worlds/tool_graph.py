@@ -140,6 +140,6 @@ METHODS = (
         title="Tool graph, paid at the end",
         about="tool-graph; memory is told the reward of the whole and nothing of its steps",
         differs="of this project",
-        make=World(tool_graph, "several-steps", parameters=WorkshopStream("tool-graph-end", paid_at_end=True)),
+        make=World(tool_graph, "paid-at-end", parameters=WorkshopStream("tool-graph-end", paid_at_end=True)),
     ),
 )

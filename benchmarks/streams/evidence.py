@@ -3,7 +3,7 @@
 python -m benchmarks.streams.evidence RUN [RUN ...]     folders of `keepworth eval stream`
 python -m benchmarks.streams.evidence                   from the result file that is there: evidence and table alone
 
-Where two folders hold the same arm on the same stream and rule set, the later one counts.
+Where two folders hold the same arm on the same stream and rule set, the later one counts. Rule sets that an arm lacks are left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ def main() -> None:
 def measured(runs: Sequence[Path]) -> dict[str, Any]:
     """Success of each arm on each stream and rule set, while learning and frozen; and the commands that made them."""
     rows = {(row.family, row.seed, row.arm): row for run in runs for row in load(run / "rows.jsonl")}
-    results = Results(list(rows.values()))
+    arms = {(family, arm): set[int]() for family, _, arm in rows}
+    for family, seed, arm in rows:
+        arms[family, arm].add(seed)
+    common = set.intersection(*arms.values())
+    results = Results([row for row in rows.values() if row.seed in common])
     plans = [json.loads((run / "plan.json").read_text(encoding="utf-8")) for run in runs]
     commands = [
         f"keepworth eval stream --streams {','.join(plan['streams'])} --length {plan['length']} --arms {','.join(plan['arms'])} "

@@ -1,4 +1,5 @@
-"""Chooses which cases a method keeps, on the dev split, and adds the choice to tuned.json: failures or not, steps or episodes.
+"""Chooses which cases a method keeps, on the dev split, and adds the choice to tuned.json: failures or not; where single
+steps have rewards, steps or episodes.
 
 python -m benchmarks.streams.grid --methods memq,romerl [--kinds paid-at-end]
 
@@ -45,7 +46,7 @@ def main() -> None:
 def chosen(name: str, kind: str) -> dict[str, object]:
     """The settings with the highest mean success, in the form of tuned.json; the published ones win a tie."""
     usual = {key: value.default for key, value in signature(method("policy", name).make).parameters.items()}
-    free = [key for key in CHOICES if key in usual and not (key == "steps" and kind == "one-step")]
+    free = [key for key in CHOICES if key in usual and not (key == "steps" and kind != "several-steps")]
     tried = []
     for values in product((False, True), repeat=len(free)):
         settings = dict(zip(free, values, strict=True))

@@ -4,8 +4,8 @@ that lower rooms ask for by name, so that they import none of the rooms above th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -57,6 +57,8 @@ class Method:
         label: "analogue", "protocol" or "small", where honesty asks for it.
         extra: The extra of this package that brings what it needs.
         parts: What `make` can leave out, `without=PART`; on the command line NAME-without-PART.
+        on: Settings under which its mechanism decides something, where other settings may leave it without effect: a pool of at
+            least three times what is shown, say. In a comparison of streams NAME+on.
     """
 
     kind: Kind
@@ -70,6 +72,7 @@ class Method:
     label: str = ""
     extra: str = ""
     parts: tuple[str, ...] = ()
+    on: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

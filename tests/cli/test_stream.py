@@ -300,7 +300,7 @@ def test_a_language_model_can_be_the_agent(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("arm", ["none+shuffled", "advantage+shufled", "oracle+masked"])
+@pytest.mark.parametrize("arm", ["none+shuffled", "advantage+shufled", "oracle+masked", "exprag+on"])
 def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="no arm"):
         CliRunner().invoke(app, ["stream", "--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)

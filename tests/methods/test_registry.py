@@ -27,7 +27,21 @@ def mine(*, k: int = 2):
 METHOD = Method(kind="policy", name="NAME", title="Mine", about="what I made", make=mine)
 """
 FIELDS = {
-    *("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts", "verdict", "evidence"),
+    *(
+        "kind",
+        "name",
+        "title",
+        "paper",
+        "about",
+        "claim",
+        "differs",
+        "label",
+        "extra",
+        "parts",
+        "on",
+        "verdict",
+        "evidence",
+    ),
 }
 EVIDENCE = {
     *("name", "command", "revision", "machine", "model", "n", "seeds", "unit", "arms", "comparisons", "controls"),

@@ -31,6 +31,7 @@ CHANGES = {
     "+shuffled": "that method, told the rewards of other tasks",
     "+masked": "that method, choosing without the values that it learns",
     "+published": "that method with the settings of its paper",
+    "+on": "that method with settings under which its mechanism decides something; others are those that it has anyway",
     "+tuned": "this project's method with the settings of --tuned, which rivals have anyway",
     "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
     "+direct": "that method; what its values think best is done, without an agent",
@@ -61,7 +62,8 @@ def stream(
             "--arms",
             help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
             "other tasks, NAME+masked chooses without the values that it learns, NAME+direct does itself what it values "
-            "highest, NAME+published has the settings of its paper, advantage+tuned tuned ones.",
+            "highest, NAME+published has the settings of its paper, NAME+on those under which its mechanism acts, "
+            "advantage+tuned tuned ones.",
         ),
     ] = "",
     orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
@@ -167,6 +169,11 @@ def stream(
             raise KeepworthError(
                 f"there is no arm {arm!r}: it is a method with one of {', '.join(CHANGES)}.",
                 "Controls such as `none` take no change.",
+            )
+        if change == "on" and not settings_on(base):
+            raise KeepworthError(
+                f"there is no arm {arm!r}: {base} has no settings that turn its mechanism on.",
+                f"Use {base}: its usual settings are those.",
             )
     for order in orders.split(","):
         if order not in ORDERS:
@@ -387,6 +394,8 @@ def run_job(
         # Rivals have what was tuned for this kind of stream; the project's own method has what it is shipped with.
         tuned = changed == "tuned" or not (changed == "published" or base.startswith(METHOD))
         chosen = settings.get(world(name).kind, {}) if tuned else {}
+        if changed == "on":
+            chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
         met: list[Episode] = []
         run = run_stream(
@@ -427,6 +436,14 @@ def _scoring(name: str) -> ScoringAgent:
 
     require("llm", "a model as the agent")
     return ScoringAgent(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
+
+
+def settings_on(name: str) -> dict[str, Any]:
+    """Settings under which the mechanism of a method, or of a method without one of its parts, decides something."""
+    from keepworth.registry import methods
+
+    declared = methods("policy").get(name)
+    return {} if declared is None else dict(declared.on)
 
 
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:

@@ -59,6 +59,7 @@ def show(
         rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
         rows += [("differs", method.differs), ("label", method.label), ("needs", method.extra)]
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
+        rows += [("mechanism on", ", ".join(f"{name}={value}" for name, value in method.on.items()))]
         rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
         rows += [
             ("unit", (measured or {}).get("unit", "")),
@@ -101,7 +102,7 @@ def run(
 def _row(method: Any) -> dict[str, Any]:
     from keepworth.registry import evidence
 
-    names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts")
+    names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts", "on")
     measured = evidence(method.name)
     file = f"benchmarks/methods/{method.name}.json" if measured else ""
     return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}

@@ -135,7 +135,8 @@ class Stream:
     horizons: the correlation horizons xi of the family (steps between an event and its recall); context: how many past
     observations the agent itself sees; widest: the most actions that a scene may offer. Long-term memory is tested only
     where context < min(horizons). lasting: whether what is observed holds beyond its episode. wording: the style in which the
-    agent words its answers (see `free_words`); "" where it names one of the actions as they are offered.
+    agent words its answers (see `free_words`); "" where it names one of the actions as they are offered. paid_at_end: whether
+    memory is told the reward of an episode alone, and nothing of its steps.
     """
 
     family: str
@@ -149,6 +150,7 @@ class Stream:
     widest: int = 16
     lasting: bool = False
     wording: str = ""
+    paid_at_end: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property

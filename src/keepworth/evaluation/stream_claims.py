@@ -49,13 +49,14 @@ MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc
 
 
 def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
-    """Arms that learn from reward, other than `method` and what was made of it. ARM+published counts: it is another setting."""
+    """Arms that learn from reward, other than `method` and what was made of it. ARM+published and ARM+on
+    count: they are other settings."""
     own = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
     return [
         arm
         for arm in arms
         if arm.partition("+")[0] not in CONTROLS
-        and arm.partition("+")[2] in ("", "published")
+        and arm.partition("+")[2] in ("", "published", "on")
         and arm != method
         and not arm.startswith(own[1:])
     ]

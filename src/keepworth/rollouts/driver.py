@@ -800,7 +800,7 @@ class Feedback:
     episode in which it knows of one action the reward alone.
 
     by: on whose word, "" for the program's own. reward_as, step_reward_as: what is told
-    in place of a reward and of a step's, for controls.
+    in place of a reward and of a step's, for controls. steps: whether it is told anything of single steps.
     """
 
     def __init__(
@@ -810,8 +810,9 @@ class Feedback:
         by: str = "",
         reward_as: Callable[[float], float] = float,
         step_reward_as: Callable[[float], float] = float,
+        steps: bool = True,
     ) -> None:
-        self.memory, self._by = memory, by
+        self.memory, self._by, self._steps = memory, by, steps
         self._reward_as, self._step_reward_as = reward_as, step_reward_as
         self._low, self._high = memory.reward_range or (0.0, 1.0)
         self._seen = ""
@@ -869,7 +870,8 @@ class Feedback:
 
     def _step(self, value: float) -> None:
         self._credited = self.memory.acts
-        self.memory.step_reward(self._scaled(self._step_reward_as(value)))
+        if self._steps:
+            self.memory.step_reward(self._scaled(self._step_reward_as(value)))
 
     def _scaled(self, value: float) -> float:
         return self._low + value * (self._high - self._low)

@@ -366,8 +366,9 @@ class _Loop:
                 by=by,
                 reward_as=lambda outcome: self._another(flipped(outcome), self.outcomes),
                 step_reward_as=lambda reward: self._another(reward, self.rewards),
+                steps=not self.stream.paid_at_end,
             )
-        return Feedback(memory, by=by, reward_as=flipped)
+        return Feedback(memory, by=by, reward_as=flipped, steps=not self.stream.paid_at_end)
 
     def _another(self, own: float, past: list[float]) -> float:
         """The reward of another task in place of this one's: memory is told nothing else, so its values, its labels and what it

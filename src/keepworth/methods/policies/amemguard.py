@@ -144,4 +144,5 @@ METHOD = Method(
         "code."
     ),
     make=amemguard,
+    on={"k": 4, "least": 2},
 )

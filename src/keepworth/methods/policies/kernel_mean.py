@@ -87,6 +87,7 @@ METHODS = (
         about="mean reward of an action near here, by a kernel: what a statistician would try first",
         differs="Not published as a memory for agents; the settings are round numbers.",
         make=kernel_mean,
+        on={"k": 4, "pool": 12},
     ),
     Method(
         kind="policy",
@@ -96,5 +97,6 @@ METHODS = (
         about="mean reward of the item itself near here, by a kernel",
         differs="Not published as a memory for agents; the settings are round numbers.",
         make=kernel_mean_of_items,
+        on={"k": 4, "pool": 12},
     ),
 )

@@ -90,6 +90,7 @@ METHODS = (
         about="ridge regression of reward, an action each; the upper bound",
         differs="Not published as a memory for agents: actions are what items advise.",
         make=linucb,
+        on={"k": 4, "pool": 12},
     ),
     Method(
         kind="policy",
@@ -99,5 +100,6 @@ METHODS = (
         about="ridge regression of reward, an action each; a draw",
         differs="Not published as a memory for agents: actions are what items advise. Each action has a regression of its own.",
         make=linear_thompson,
+        on={"k": 4, "pool": 12},
     ),
 )

@@ -115,4 +115,5 @@ METHOD = Method(
         "the log-sum-exp, without which the softmax policy and its value do not agree."
     ),
     make=memento_kernel,
+    on={"k": 4, "pool": 12, "gamma": 0.95},
 )

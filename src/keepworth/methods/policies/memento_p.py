@@ -156,4 +156,5 @@ METHOD = Method(
         "released code trains offline."
     ),
     make=memento_p,
+    on={"k": 4, "pool": 12},
 )

@@ -101,4 +101,5 @@ METHOD = Method(
         "k2 = 3 as published."
     ),
     make=memrl,
+    on={"k": 4, "pool": 12},
 )

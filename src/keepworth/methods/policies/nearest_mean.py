@@ -54,4 +54,5 @@ METHOD = Method(
     about="mean reward of an action in the nearest situations",
     differs="Not published as a memory for agents; the settings are round numbers.",
     make=nearest_mean,
+    on={"k": 4, "pool": 12},
 )

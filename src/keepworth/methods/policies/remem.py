@@ -45,4 +45,5 @@ METHOD = Method(
         "A rule prunes by similarity, where the paper's model decides; no model is called. The encoder is the memory's."
     ),
     make=remem,
+    on={"k": 4, "share": 0.9},
 )

@@ -189,4 +189,5 @@ METHOD = Method(
         "gamma = 1 and alpha = 1/N as in the released code."
     ),
     make=rememberer,
+    on={"k": 4, "share": 0.5, "n": 2, "gamma": 0.95},
 )

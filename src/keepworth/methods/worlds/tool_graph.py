@@ -21,7 +21,8 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class WorkshopStream:
-    """routines: how many sub-routines exist, each of `depth` tools; a goal chains 2 to 3 of them (6 to 9 right steps)."""
+    """routines: how many sub-routines exist, each of `depth` tools; a goal chains 2 to 3 of them (6 to 9 right steps).
+    paid_at_end: see `Stream`."""
 
     family: str = "tool-graph"
     routines: int = 8
@@ -31,6 +32,7 @@ class WorkshopStream:
     base_rates: tuple[float, ...] = (0.6, 0.4, 0.2)
     episodes: int = 100
     held_out: int = 20
+    paid_at_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +120,26 @@ def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str 
     held_out = [episode(f"{prefix}/held-out/{number}", chains[:kept]) for number in range(parameters.held_out)]
     if order != "random":
         tasks.sort(key=lambda task: task.difficulty, reverse=order == "hard-to-easy")
-    return Stream(parameters.family, split, seed, order, tuple(tasks), tuple(held_out))
+    return Stream(
+        parameters.family, split, seed, order, tuple(tasks), tuple(held_out), paid_at_end=parameters.paid_at_end
+    )
 
 
-METHOD = Method(
-    kind="world",
-    name="tool-graph",
-    title="Tool graph",
-    about="find the chain of tools that gets a job done",
-    differs="of this project",
-    make=World(tool_graph, "several-steps", parameters=WorkshopStream()),
+METHODS = (
+    Method(
+        kind="world",
+        name="tool-graph",
+        title="Tool graph",
+        about="find the chain of tools that gets a job done",
+        differs="of this project",
+        make=World(tool_graph, "several-steps", parameters=WorkshopStream()),
+    ),
+    Method(
+        kind="world",
+        name="tool-graph-end",
+        title="Tool graph, paid at the end",
+        about="tool-graph; memory is told the reward of the whole and nothing of its steps",
+        differs="of this project",
+        make=World(tool_graph, "paid-at-end", parameters=WorkshopStream("tool-graph-end", paid_at_end=True)),
+    ),
 )

@@ -1,0 +1,198 @@
+"""Lays out runs of memories with their mechanism on: one result file, the evidence of each method, and the table of the page.
+
+python -m benchmarks.streams.evidence RUN [RUN ...]     folders of `keepworth eval stream`
+python -m benchmarks.streams.evidence                   from the result file that is there: evidence and table alone
+
+Where two folders hold the same arm on the same stream and rule set, the later one counts. Rule sets that an arm lacks are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables import filled, markdown
+from keepworth.evaluation.statistics import interval, paired_difference
+from keepworth.evaluation.stream import Results, load
+
+ROOT = Path(__file__).parents[2]
+RESULT = Path(__file__).parent / "results" / "mechanisms.json"
+PAGE = ROOT / "docs" / "experience.md"
+PLAIN = ("exprag", "exprag+published")
+"""Plain similarity: a method is held against the better of its two settings on each stream."""
+SUBJECTS = {
+    "memq": ("memq", "memq-without-true-parents", "memq-without-provenance"),
+    "romerl": ("romerl", "romerl+masked"),
+    "earm": ("earm", "earm+masked"),
+    "dead-ends": ("dead-ends+on", "dead-ends-without-cap", "dead-ends"),
+    "ace": ("ace", "ace-without-counters"),
+    "expel": ("expel", "expel+masked"),
+    "agent-workflow-memory": ("agent-workflow-memory", "exprag+published"),
+    "dynamic-cheatsheet": ("dynamic-cheatsheet", "exprag+published"),
+    "memrl": ("memrl+on", "memrl"),
+    "memento-kernel": ("memento-kernel+on", "exprag"),
+    "rememberer": ("rememberer+on", "exprag"),
+}
+"""The arm of each method, and the arms without its idea; the first of them is its control."""
+OTHERS = ("none", "oracle", *PLAIN, "nearest-mean+on", "default")
+SAID: dict[str, tuple[str, str]] = {}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, help="folders")
+    runs = parser.parse_args().runs
+    if runs:
+        RESULT.write_text(json.dumps(measured(runs), indent=1) + "\n", encoding="utf-8")
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    for name in SAID:
+        write_evidence(name, result)
+    filled(PAGE, "mechanisms", table(result))
+
+
+def measured(runs: Sequence[Path]) -> dict[str, Any]:
+    """Success of each arm on each stream and rule set, while learning and frozen; and the commands that made them."""
+    rows = {(row.family, row.seed, row.arm): row for run in runs for row in load(run / "rows.jsonl")}
+    arms = {(family, arm): set[int]() for family, _, arm in rows}
+    for family, seed, arm in rows:
+        arms[family, arm].add(seed)
+    common = set.intersection(*arms.values())
+    results = Results([row for row in rows.values() if row.seed in common])
+    plans = [json.loads((run / "plan.json").read_text(encoding="utf-8")) for run in runs]
+    commands = [
+        f"keepworth eval stream --streams {','.join(plan['streams'])} --length {plan['length']} --arms {','.join(plan['arms'])} "
+        f"--seeds {len(results.seeds)} --split {plan['split']} --tuned benchmarks/streams/tuned.json"
+        for plan in plans
+    ]
+    revision = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return {
+        "command": "; ".join(dict.fromkeys(commands)),
+        "revision": revision.stdout.strip(),
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "seeds": len(results.seeds),
+        "tasks": {name: len(results.of(name, "none")[0].bits) for name in results.families},
+        "success": {
+            name: {
+                arm: [round(row.auc, 4) for row in ordered(results, name, arm)]
+                for arm in results.arms
+                if results.of(name, arm)
+            }
+            for name in results.families
+        },
+        "frozen": {
+            name: {
+                arm: [round(row.final, 4) for row in ordered(results, name, arm)]
+                for arm in results.arms
+                if results.of(name, arm)
+            }
+            for name in results.families
+        },
+    }
+
+
+def ordered(results: Results, name: str, arm: str) -> list[Any]:
+    return sorted(results.of(name, arm), key=lambda row: row.seed)
+
+
+def plain(result: dict[str, Any], stream: str) -> str:
+    """The setting of plain similarity that has the higher mean on this stream."""
+    return max(PLAIN, key=lambda arm: float(np.mean(result["success"][stream][arm])))
+
+
+def against(result: dict[str, Any], arm: str, other: str, streams: Sequence[str]) -> dict[str, Any]:
+    """The paired difference over rule sets, each the mean over the streams. other: an arm, or "plain similarity"."""
+    success = result["success"]
+    gaps = [
+        np.subtract(success[name][arm], success[name][plain(result, name) if other == "plain similarity" else other])
+        for name in streams
+    ]
+    gap = paired_difference(f"{arm} - {other}", np.mean(gaps, axis=0).tolist(), within=(-1.0, 1.0))
+    return {"mean": round(gap.difference, 4), "interval": [round(gap.low, 4), round(gap.high, 4)]}
+
+
+def write_evidence(name: str, result: dict[str, Any]) -> None:
+    """The file of one method; arms of earlier runs in it stay."""
+    file = ROOT / "benchmarks" / "methods" / f"{name}.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"arms": [], "comparisons": []}
+    arm, *without = SUBJECTS[name]
+    streams = list(result["success"])
+    others = dict.fromkeys((*without, "plain similarity", "nearest-mean+on", "default"))
+    arms = [
+        summary(f"{each} on {stream}, {result['tasks'][stream]} tasks", result["success"][stream][each])
+        for stream in streams
+        for each in dict.fromkeys((arm, *without, *OTHERS))
+    ]
+    comparisons = [
+        {
+            "against": f"{other}, {arm} on {'all streams' if len(where) > 1 else where[0]}",
+            **against(result, arm, other, where),
+        }
+        for other in others
+        for where in (streams, *([stream] for stream in streams))
+    ]
+    ours = {row["name"] for row in arms} | {row["against"] for row in comparisons}
+    earlier = before.get("command", "")
+    commands = [part for part in (earlier, result["command"]) if part]
+    verdict, sentence = SAID[name]
+    evidence = {
+        "name": name,
+        "command": earlier if earlier.endswith(result["command"]) else "; ".join(commands),
+        "revision": result["revision"],
+        "machine": "2 cores, one process",
+        "model": "none: an agent that does what it is advised, with words of hashed texts",
+        "n": sum(result["tasks"].values()),
+        "seeds": str(result["seeds"]),
+        "unit": "rule set",
+        "arms": [row for row in before["arms"] if row["name"] not in ours] + arms,
+        "comparisons": [row for row in before["comparisons"] if row["against"] not in ours] + comparisons,
+        "controls": list(dict.fromkeys(["none", "oracle", *without])),
+        "verdict": verdict,
+        "sentence": sentence,
+    }
+    if before["arms"]:
+        evidence |= {key: before[key] for key in ("machine", "n", "seeds") if len(before["arms"]) > len(arms)}
+        revisions = dict.fromkeys([*before["revision"].split(", "), result["revision"]])
+        evidence["revision"] = ", ".join(revisions)
+    file.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def summary(name: str, values: Sequence[float]) -> dict[str, Any]:
+    spread = interval(values, within=(0.0, 1.0))
+    ends = [round(spread.low, 4), round(spread.high, 4)]
+    return {"name": name, "mean": round(float(np.mean(values)), 4), "interval": ends, "n": len(values)}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Success while learning and, in brackets, frozen, in points; then each method minus its control over all streams."""
+    streams = list(result["success"])
+    rows = []
+    controls = {arms[0]: arms[1] for arms in SUBJECTS.values()}
+    for arm in (*OTHERS, *dict.fromkeys(arm for arms in SUBJECTS.values() for arm in arms if arm not in OTHERS)):
+        cells = [
+            f"{100 * np.mean(result['success'][name][arm]):.1f} ({100 * np.mean(result['frozen'][name][arm]):.1f})"
+            for name in streams
+        ]
+        gaps = ["", ""]
+        if arm in controls:
+            gaps = [points(against(result, arm, other, streams)) for other in (controls[arm], "plain similarity")]
+            gaps[0] += f" `{controls[arm]}`"
+        rows.append((f"`{arm}`", *cells, *gaps))
+    return markdown(["", *streams, "minus its control", "minus plain similarity"], rows)
+
+
+def points(gap: dict[str, Any]) -> str:
+    low, high = gap["interval"]
+    return f"{100 * gap['mean']:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Dead-end rectification: what is known to end badly is capped, and no failure is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.methods.policies._cases import cases, require_part
+from keepworth.methods.policies._parts import AllRetrieved, Experiences, MostSimilar
+from keepworth.methods.policies._slates import Mixture
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+    Numbers = npt.NDArray[np.int64]
+
+PARTS = ("cap",)
+
+
+class DeadEnds:
+    """Q_D(s, a) in [-1, 0]: how sure an undesired ending is after action a (arXiv 2302.14003).
+
+    The auxiliary process pays -1 at an undesired ending, 0 elsewhere, and discounts nothing:
+
+        target = -(1 - outcome) at the last choice, else max over the actions a' offered next of Q_D(s', a')
+        Q_D(s, a) = SUM_i w_i * target_i / (SUM_i w_i + weight),   w_i = exp((cosine(s, s_i) - 1) / bandwidth)
+
+    over the times i at which a was done. An action that was never tried has 0, so a situation is a dead end only where
+    everything that can be done in it is known to be one.
+    """
+
+    def __init__(self, bandwidth: float = 0.1, weight: float = 0.3) -> None:
+        need("dead ends", positive={"bandwidth": bandwidth, "weight": weight})
+        self.bandwidth, self.weight = bandwidth, weight
+        self.reset()
+
+    def reset(self) -> None:
+        self.known = Experiences()
+
+    def values(self, situation: Vectors, actions: Numbers) -> Floats:
+        """Q_D of each action."""
+        known, n = self.known, self.known.count
+        if not n:
+            return np.zeros(len(actions))
+        near = np.exp((known.similarity(situation) - 1.0) / self.bandwidth)
+        weights = near[:, None] * (known.what[:n, None] == actions)
+        result: Floats = known.reward[:n] @ weights / (weights.sum(axis=0) + self.weight)
+        return result
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        return Values(self.values(query.vector, pool.content[candidates.rows]), np.zeros(len(candidates.rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        if not use.taken:
+            return
+        target, following = use.outcome - 1.0, use.following
+        if following is not None and following.query.actions:
+            offered = np.array([pool.content_of(action) for action in following.query.actions])
+            target = float(self.values(following.query.vector, offered).max())
+        self.known.add(use.query.vector, pool.content_of(use.taken), target, use.query.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Capped:
+    """Cases by their share of a softmax over similarity, in which no action may have more than 1 + Q_D + slack.
+
+    p(a) is the sum of the shares of the cases that advise a; each gets p'(a) / p(a) of its own, p'(a) = min(p(a), 1 + Q_D(s, a)
+    + slack). What is left of less than `slack` is not shown.
+    """
+
+    k: int = 4
+    temperature: float = 0.1
+    slack: float = 0.1
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        rows = candidates.rows
+        if not len(rows):
+            return Mixture("greedy", np.zeros(0), np.zeros(0), self.k)
+        shares = np.exp((candidates.similarities - candidates.similarities.max()) / self.temperature)
+        shares /= shares.sum()
+        same = pool.content[rows][:, None] == pool.content[rows]
+        allowed = np.clip(1.0 + values.means + self.slack, 0.0, 1.0)
+        capped = shares * np.minimum(1.0, allowed / (same @ shares))
+        scores = np.where(1.0 + values.means < self.slack, -np.inf, capped)
+        return Mixture("greedy", scores, np.zeros(len(rows)), self.k)
+
+
+def dead_ends(
+    *,
+    k: int = 4,
+    pool: int = 12,
+    temperature: float = 0.1,
+    slack: float = 0.1,
+    bandwidth: float = 0.1,
+    weight: float = 0.3,
+    steps: bool = False,
+    without: str = "",
+) -> Policy:
+    """Similar successes, where what is known to end badly has a cap.
+
+    Args:
+        slack: What the cap leaves above 1 + Q_D.
+        bandwidth, weight: Of the kernel mean that Q_D is, and of what is not known beside an experience of the same situation.
+        without: "cap" shows the most similar successes.
+    """
+    require_part(without, PARTS)
+    selector = AllRetrieved(k) if without else Capped(k, temperature, slack)
+    return cases("dead-ends", MostSimilar(pool), DeadEnds(bandwidth, weight), selector, failures=False, steps=steps)
+
+
+METHOD = Method(
+    kind="policy",
+    name="dead-ends",
+    title="Rectification by dead-end analysis",
+    paper="arXiv 2302.14003",
+    about="similar successes; an action that is known to end badly may have no more than a cap",
+    differs=(
+        "The paper caps the tokens of a language model by a network; here the advice of memory is capped by a kernel mean of "
+        "failures. slack = 0.1 as in its evaluation, where its place in the formula is not verified; with it nothing was ever "
+        "capped that was shown. The settings that turn it on were chosen on dev streams."
+    ),
+    label="analogue",
+    make=dead_ends,
+    parts=PARTS,
+    on={"slack": 0.5, "bandwidth": 0.2, "weight": 0.05},
+)

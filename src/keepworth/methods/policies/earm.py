@@ -1,0 +1,114 @@
+"""EARM: a reranker that remembers which memories were relevant to which questions, and completes the rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool, grown
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.methods.policies._cases import cases
+from keepworth.methods.policies._parts import MostSimilar
+from keepworth.methods.policies.memrl import Blend
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+
+class CompletedScores:
+    """A sparse matrix of questions by memories: what was earned, from -1 to 1, where a memory was shown for a question.
+
+    A missing entry is completed by the entries of questions like this one and of memories like this one:
+
+        S(q, m) = SUM_i w_i * s_i / (SUM_i w_i + weight),   w_i = K(q, q_i) * K(m, m_i) * [m and m_i advise the same]
+        K(a, b) = exp((cosine(a, b) - 1) / bandwidth)
+
+    over the entries i; the entry "0" of weight `weight` stands for what is not known. After EARM, arXiv 2608.22767.
+    """
+
+    def __init__(self, bandwidth: float = 0.2, weight: float = 0.1) -> None:
+        need("a completed matrix", positive={"bandwidth": bandwidth, "weight": weight})
+        self.bandwidth, self.weight = bandwidth, weight
+        self.reset()
+
+    def reset(self) -> None:
+        self.questions: Vectors = np.zeros((0, 0), dtype=np.float32)
+        self._asked = 0
+        # An entry: the number of the question, the row of the memory, the score.
+        self.entries = np.zeros((64, 3))
+        self.count = 0
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        rows = candidates.rows
+        if not self.count or not len(rows):
+            return Values(np.zeros(len(rows)), np.zeros(len(rows)))
+        asked, shown = self.entries[: self.count, :2].astype(np.intp).T
+        near = self._kernel(self.questions[: self._asked] @ query.vector)[asked]
+        # Memories that were shown often are compared once.
+        different, place = np.unique(shown, return_inverse=True)
+        alike = self._kernel(pool.vectors[different] @ pool.vectors[rows].T)
+        alike *= (pool.content[different][:, None] == pool.content[rows]) & (
+            pool.warns[different][:, None] == pool.warns[rows]
+        )
+        mass, scores = np.zeros(len(different)), np.zeros(len(different))
+        np.add.at(mass, place, near)
+        np.add.at(scores, place, near * self.entries[: self.count, 2])
+        return Values(scores @ alike / (mass @ alike + self.weight), np.zeros(len(rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        if not use.slate:
+            return
+        if self._asked == len(self.questions):
+            self.questions = grown(self.questions, max(64, 2 * self._asked), len(use.query.vector))
+        self.questions[self._asked] = use.query.vector
+        for row in use.rows:
+            if self.count == len(self.entries):
+                self.entries = grown(self.entries, 2 * self.count)
+            self.entries[self.count] = self._asked, row, 2.0 * use.reward - 1.0
+            self.count += 1
+        self._asked += 1
+
+    def _kernel(self, cosines: Vectors) -> npt.NDArray[np.float64]:
+        result: npt.NDArray[np.float64] = np.exp((cosines.astype(np.float64) - 1.0) / self.bandwidth)
+        return result
+
+
+def earm(
+    *,
+    k: int = 4,
+    pool: int = 12,
+    threshold: float = 0.25,
+    share: float = 0.5,
+    bandwidth: float = 0.2,
+    weight: float = 0.1,
+    failures: bool = True,
+    steps: bool = False,
+) -> Policy:
+    """EARM: the `pool` most similar cases, in an order in which a completed score counts `share`; the first `k` are shown.
+
+    Args:
+        bandwidth: Of similarity, between questions and between memories.
+        weight: Of what is not known, beside an entry of the same question and memory.
+    """
+    valuer = CompletedScores(bandwidth, weight)
+    return cases("earm", MostSimilar(pool, threshold), valuer, Blend(k, share), failures, steps)
+
+
+METHOD = Method(
+    kind="policy",
+    name="earm",
+    title="EARM",
+    paper="arXiv 2608.22767",
+    about="which memory was relevant to which question, completed to questions and memories like them",
+    claim="6.62 % more right answers than semantic retrieval, with 17.5 % of the candidates scored by a model.",
+    differs=(
+        "From its abstract alone, so the formula is ours: entries are rewards, where the paper has a model score relevance, and "
+        "the matrix is completed by kernels on both sides. Selection is MemRL's."
+    ),
+    label="analogue",
+    make=earm,
+)

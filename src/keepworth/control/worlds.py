@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from keepworth.control import ladder as ladder  # registers its worlds
 from keepworth.control.errors import UnknownWorld, WorldError
 from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
 from keepworth.episodes.errors import nearest

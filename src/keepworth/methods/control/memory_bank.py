@@ -57,6 +57,7 @@ def make(
     class MemoryBank(StepRecurrence):
         def __init__(self) -> None:
             super().__init__(input_size, width)
+            self.reach = capacity + 1 if rule == "fifo" and not fused else None
             self.embed = nn.Linear(input_size, width)
             self.layers = nn.ModuleList(Layer() for _ in range(layers))
             self.gate = nn.Linear(2 * width, width)

@@ -5,8 +5,9 @@
 
 A cell is a world "keepworth/CueXI-v0", a memory and a seed: recurrent PPO for so many seconds of processor time, or until 99 of
 the last hundred episodes are right. `success` is the share of the last hundred episodes that were answered rightly, of a policy
-that still draws its actions; chance is 0.25. Rollouts and chunks have max(64, xi) steps, so that a gradient reaches the cue. `regime` is what
-success would show of a memory with this K; see `keepworth.control.ladder`. Nothing is tuned per memory or per rung.
+that still draws its actions; chance is 0.25. Rollouts and chunks have max(64, xi) steps, so that a gradient reaches the cue.
+The action before is no input: with it a network without memory acts the cue over and over, and reads it there.
+`regime` is what success would show of a memory with this K; see `keepworth.control.ladder`. Nothing is tuned per memory or rung.
 """
 
 from __future__ import annotations
@@ -35,9 +36,8 @@ def climb(word: str, xi: int, seed: int, seconds: float) -> dict[str, Any]:
     """Train one cell. word: a memory's name, with settings after a colon."""
     name, of_memory = named(word)
     length = max(64, xi)
-    settings = PpoSettings(
-        world=f"keepworth/Cue{xi}-v0", memory=name, memory_settings=of_memory, seed=seed, rollout=length, chunk=length
-    )
+    world = f"keepworth/Cue{xi}-v0"
+    settings = PpoSettings(world, name, of_memory, seed=seed, rollout=length, chunk=length, action_input=False)
     trainer = Trainer(settings)
     began = time.process_time()
     while (spent := time.process_time() - began) < seconds:

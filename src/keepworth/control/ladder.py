@@ -33,7 +33,7 @@ HORIZONS = {
 """World of POPGym -> its least and greatest xi."""
 
 
-class Cue(gymnasium.Env[NDArray[np.int64], int]):
+class Cue(gymnasium.Env[NDArray[np.int64], Any]):
     """The first observation shows a symbol, the one xi - 1 steps later asks for it; those between show symbols at random.
 
     An observation is a symbol and whether it is the cue, between, or shown with the question. The answer pays 1 if it is right

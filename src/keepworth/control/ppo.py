@@ -56,7 +56,7 @@ class Trainer:
     def __init__(self, settings: PpoSettings, world: MakeWorld | None = None) -> None:
         """world: what makes a world, where it has no Gymnasium id."""
         self.settings = settings
-        self.worlds = Worlds(world or settings.world, settings.envs, settings.seed)
+        self.worlds = Worlds(world or settings.world, settings.envs, settings.seed, settings.trial)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.network = make_network(settings, self.worlds)

@@ -132,7 +132,7 @@ class TrainedAgent:
         """The agent of a run's folder. world: what makes its world, where that has no Gymnasium id."""
         saved = load_checkpoint(Path(folder))
         settings = PpoSettings(**saved["settings"])
-        worlds = Worlds(world or settings.world, 1, settings.seed)
+        worlds = Worlds(world or settings.world, 1, settings.seed, settings.trial)
         network = make_network(settings, worlds)
         load_network(network, saved, settings)
         return cls(network, worlds)

@@ -50,10 +50,16 @@ def flagged(symbols: Tensor) -> Tensor:
 TASKS = {"order": order, "storage": storage}
 
 
-def made(name: str, size: int, width: int) -> SequenceMemory:
-    """A memory by its name, with settings after a colon: "rotating_gates:turning=0"."""
-    name, _, words = name.partition(":")
-    settings = {word.partition("=")[0]: float(word.partition("=")[2]) for word in words.split(",") if word}
+def named(word: str) -> tuple[str, dict[str, Any]]:
+    """A memory's name, and the numbers that it is told after a colon: "rotating_gates:turning=0"."""
+    name, _, words = word.partition(":")
+    pairs = (setting.partition("=") for setting in words.split(",") if setting)
+    return name, {key: int(value) if value.isdigit() else float(value) for key, _, value in pairs}
+
+
+def made(word: str, size: int, width: int) -> SequenceMemory:
+    """A memory as `named` reads it."""
+    name, settings = named(word)
     return memory(name, size, width, **settings)
 
 

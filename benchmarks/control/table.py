@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import torch
@@ -52,7 +53,7 @@ def main() -> None:
         print(f"{world} {memory} {seed}: {row.get('recent')}, {row.get('seconds')} s", flush=True)
     if options.json:
         report = {
-            "command": f"python -m benchmarks.control.table {options.folder} --steps {options.steps} --envs {options.envs}",
+            "command": "python -m benchmarks.control.table " + " ".join(sys.argv[1:]),
             "machine": machine(1, ("torch", "gymnasium", "numpy")),
             "unit": "best: maximum over training of the mean return of the episodes of an update, mean over seeds",
             **summarise(read_cells(options.folder)),

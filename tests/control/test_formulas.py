@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from keepworth.control.scan import scan_pairs
 FEATURES, WIDTH, TIME = 5, 16, 20
 
 
-def built(name: str, **settings: int) -> SequenceMemory:
+def built(name: str, **settings: Any) -> SequenceMemory:
     torch.manual_seed(1)
     return memory(name, FEATURES, WIDTH, **settings).double()
 
@@ -212,3 +213,41 @@ def test_a_gated_transformer_begins_near_the_network_without_memory() -> None:
     module, x = built("gtrxl"), noise()
     change = (module(x)[0] - module.embed(x)).norm() / module.embed(x).norm()
     assert change.item() < 0.5
+
+
+@pytest.mark.parametrize("rule", ["merge", "fifo"])
+def test_a_full_bank_merges_its_most_similar_neighbours_or_drops_the_oldest(rule: str) -> None:
+    torch.manual_seed(1)
+    module = memory("memory_vla", FEATURES, 2, rule=rule, capacity=3, heads=1).double()
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.2, 1.0], [-1.0, 0.0]], dtype=torch.float64).expand(2, 4, 2)
+    times = torch.tensor([0.0, 1.0, 4.0, 5.0], dtype=torch.float64).expand(2, 4)
+    left, when = module.evict(rows, times, torch.tensor([True, False]))
+    merged = torch.tensor([[1.0, 0.0], [0.1, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    close(left, torch.stack([merged if rule == "merge" else rows[0, 1:], rows[1, 1:]]))
+    assert when.tolist() == [[0.0, 2.5, 5.0] if rule == "merge" else [1.0, 4.0, 5.0], [1.0, 4.0, 5.0]]
+
+
+def test_a_bank_never_outgrows_its_capacity_and_its_times_stay_in_order() -> None:
+    module, state = built("memory_vla", capacity=4), None
+    for steps in (3, 1, 20):
+        rows, times, count, time = state = module(noise(steps), state)[1]
+    assert (count.tolist(), time.tolist(), rows.shape[1]) == ([4.0, 4.0], [24.0, 24.0], 4)
+    assert (times.diff(dim=1) > 0).all()
+    assert times[0, 0] < 20 <= times[0, -1] <= 23
+
+
+def test_a_merged_bank_has_what_came_first_and_a_fifo_bank_of_inputs_has_not() -> None:
+    x = noise(12)
+    other = x.clone()
+    other[:, 0] += 3.0
+    for name, reaches in (("memory_vla", True), ("sam2act", False)):
+        module = built(name, capacity=4)
+        assert bool((module(x)[0][:, -1] != module(other)[0][:, -1]).any()) == reaches
+
+
+def test_an_empty_bank_says_nothing() -> None:
+    module, x = built("memory_vla"), noise(1)
+    rows, times, count, time = module.initial_state(2)
+    full = (rows + 9.0, times, count, time)
+    with torch.no_grad():
+        close(module(x, full)[0], module(x)[0])

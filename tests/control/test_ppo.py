@@ -19,7 +19,7 @@ from gymnasium import spaces
 from keepworth.control.errors import CheckpointError, SpaceError, UnknownWorld, WorldError
 from keepworth.control.ppo import Trainer
 from keepworth.control.run import CHECKPOINT, TrainedAgent, load_checkpoint, run
-from keepworth.control.settings import PpoSettings, SettingError
+from keepworth.control.settings import BONUSES, PpoSettings, SettingError
 from keepworth.control.spaces import ActionSpace, ObservationSpace
 from keepworth.control.worlds import Worlds
 from keepworth.registry import method
@@ -59,10 +59,12 @@ def test_the_same_seed_gives_the_same_curve_and_another_does_not() -> None:
     assert curves[0] == curves[1] != curves[2]
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    whole = list(run(SMALL, tmp_path / "whole", Recall))
-    list(run(replace(SMALL, steps=512), tmp_path / "parts", Recall))
-    rows = list(run(SMALL, tmp_path / "parts", Recall))
+@pytest.mark.parametrize("bonus", BONUSES)
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(bonus: str, tmp_path: Path) -> None:
+    settings = replace(SMALL, bonus=bonus)
+    whole = list(run(settings, tmp_path / "whole", Recall))
+    list(run(replace(settings, steps=512), tmp_path / "parts", Recall))
+    rows = list(run(settings, tmp_path / "parts", Recall))
     assert [row["return"] for row in rows] == [row["return"] for row in whole]
     one, other = (load_checkpoint(tmp_path / name) for name in ("whole", "parts"))
     assert same(one["network"], other["network"])

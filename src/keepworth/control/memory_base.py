@@ -32,7 +32,12 @@ class SequenceMemory(nn.Module, ABC):
     Attributes:
         input_size: Features of an input.
         output_size: Features of an output.
+        context: K, how many of the last inputs it takes at once; 1 for a recurrence.
+        reach: How many of the last inputs its outputs can depend on at all; None without bound.
     """
+
+    context: int = 1
+    reach: int | None = None
 
     def __init__(self, input_size: int, output_size: int) -> None:
         super().__init__()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from keepworth.control.errors import CheckpointError
+from keepworth.control.exploration import Bonus
 from keepworth.control.memory_base import State
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
 from keepworth.control.settings import PpoSettings
@@ -55,10 +56,11 @@ class Trainer:
     def __init__(self, settings: PpoSettings, world: MakeWorld | None = None) -> None:
         """world: what makes a world, where it has no Gymnasium id."""
         self.settings = settings
-        self.worlds = Worlds(world or settings.world, settings.envs, settings.seed)
+        self.worlds = Worlds(world or settings.world, settings.envs, settings.seed, settings.trial)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.network = make_network(settings, self.worlds)
+            self.bonus = make_bonus(settings, self.worlds)
         self.optimiser = torch.optim.Adam(self.network.parameters(), settings.learning_rate, eps=1e-5)
         self.draw = torch.Generator().manual_seed(settings.seed)
         self.curve: list[Row] = []
@@ -67,6 +69,8 @@ class Trainer:
         self._features = as_tensor(self.worlds.reset())
         self._starts = torch.ones(settings.envs, dtype=torch.bool)
         self._carry: Carry = start_carry(self.network, settings.envs)
+        if self.bonus:
+            self.bonus.visit(self._features, self._starts)
 
     def train(self) -> Iterator[Row]:
         """Update until all steps are done; a row per update."""
@@ -80,11 +84,13 @@ class Trainer:
             A row: `steps` of all worlds so far; `return`, the mean over the episodes that ended in this update (None where none
             did), `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `entropy`, `kl` and
             `value_loss`; `mismatch`, the greatest difference between a stored log-probability and the same computed again
-            before anything was learned, which a mistake in states or resets would show; `seconds` of work so far.
+            before anything was learned, which a mistake in states or resets would show; `bonus`, the mean that was paid for
+            what is new, where the settings ask for one; `seconds` of work so far.
         """
         began = time.perf_counter()
         rollout, returns, lengths = self._play()
-        losses = self._learn(rollout, self._advantages(rollout))
+        extra = self._pay_bonus(rollout, self.bonus) if self.bonus else {}
+        losses = {**self._learn(rollout, self._advantages(rollout)), **extra}
         self.recent.extend(returns)
         self.seconds += time.perf_counter() - began
         row: Row = {
@@ -139,6 +145,15 @@ class Trainer:
         )
         played = Rollout(x, starts, actions, log_probs, values, rewards, ended, last_value, states)
         return played, returns, lengths
+
+    def _pay_bonus(self, rollout: Rollout, bonus: Bonus) -> dict[str, float]:
+        """Add the bonus to the rewards of a rollout, and let it learn from it; what to report."""
+        observations = torch.cat([rollout.x[..., : self.worlds.observations.size], self._features.unsqueeze(1)], 1)
+        starts = torch.cat([rollout.starts, self._starts.unsqueeze(1)], 1)
+        paid = bonus.pay(observations, starts)
+        rollout.rewards.add_(paid, alpha=self.settings.bonus_weight)
+        bonus.learn(observations, starts, rollout.actions, self.draw)
+        return {"bonus": float(paid.mean())}
 
     def _advantages(self, rollout: Rollout) -> Tensor:
         """Generalised advantages, [worlds, rollout]: A_t = delta_t + gamma lambda (1 - end_t) A_{t+1}."""
@@ -205,6 +220,7 @@ class Trainer:
             "seconds": self.seconds,
             "place": (self._features, self._starts, self._carry),
             "worlds": None if worlds is None else torch.frombuffer(bytearray(worlds), dtype=torch.uint8),
+            "bonus": (self.bonus.state_dict(), self.bonus.optimiser.state_dict()) if self.bonus else None,
         }
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -221,6 +237,12 @@ class Trainer:
         if saved["worlds"] is not None:
             self.worlds.load(saved["worlds"].numpy().tobytes())
             self._features, self._starts, self._carry = saved["place"]
+        if self.bonus:
+            bonus, optimiser = saved["bonus"]
+            self.bonus.load_state_dict(bonus)
+            self.bonus.optimiser.load_state_dict(optimiser)
+            if saved["worlds"] is None:
+                self.bonus.visit(self._features, self._starts)
 
 
 def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
@@ -235,6 +257,13 @@ def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
         settings.reward_input,
         settings.memory_settings,
     )
+
+
+def make_bonus(settings: PpoSettings, worlds: Worlds) -> Bonus | None:
+    """The bonus that settings ask for, with fresh weights."""
+    if settings.bonus == "none":
+        return None
+    return Bonus(settings.bonus, settings.envs, worlds.observations.size, worlds.actions)
 
 
 def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:

@@ -17,6 +17,7 @@ from keepworth.episodes.needs import needs_control
 import torch
 
 from keepworth.control.errors import CheckpointError
+from keepworth.control.ladder import horizons
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
 from keepworth.control.ppo import Row, Trainer, load_network, make_network
 from keepworth.control.settings import PpoSettings
@@ -68,6 +69,9 @@ def save(trainer: Trainer, folder: Path) -> None:
     about = {
         "settings": asdict(trainer.settings),
         "done": done,
+        "K": trainer.network.memory.context,
+        "reach": trainer.network.memory.reach,
+        "xi": horizons(trainer.settings.world),
         "torch": torch.__version__,
         "gymnasium": version("gymnasium"),
         "columns": list(trainer.curve[-1]) if trainer.curve else [],
@@ -128,7 +132,7 @@ class TrainedAgent:
         """The agent of a run's folder. world: what makes its world, where that has no Gymnasium id."""
         saved = load_checkpoint(Path(folder))
         settings = PpoSettings(**saved["settings"])
-        worlds = Worlds(world or settings.world, 1, settings.seed)
+        worlds = Worlds(world or settings.world, 1, settings.seed, settings.trial)
         network = make_network(settings, worlds)
         load_network(network, saved, settings)
         return cls(network, worlds)

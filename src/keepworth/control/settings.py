@@ -7,6 +7,8 @@ from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 
+BONUSES = ("none", "e3b", "noveld", "both")
+
 
 class SettingError(KeepworthError, ValueError):
     """PpoSettings that do not fit one another."""
@@ -38,6 +40,10 @@ class PpoSettings:
         encoder: Whether a layer stands before the memory.
         action_input: Whether the action before and the start of an episode are inputs.
         reward_input: Whether the reward before is an input.
+        trial: Episodes of one task, over which the memory goes on; with more than one see `keepworth.control.trials`. Returns and
+            lengths are then those of trials.
+        bonus: "none", or what is paid for what is new: "e3b", "noveld" or "both"; see `keepworth.control.exploration`.
+        bonus_weight: Of that bonus beside the world's reward.
     """
 
     world: str = "popgym-RepeatPreviousEasy-v0"
@@ -61,9 +67,14 @@ class PpoSettings:
     encoder: bool = True
     action_input: bool = True
     reward_input: bool = False
+    trial: int = 1
+    bonus: str = "none"
+    bonus_weight: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "envs", "rollout", "chunk", "epochs", "minibatches", "width"):
+        if self.bonus not in BONUSES:
+            raise SettingError(f"bonus = {self.bonus!r} is none of {', '.join(BONUSES)}.", 'Set bonus to "none".')
+        for name in ("steps", "envs", "rollout", "chunk", "epochs", "minibatches", "width", "trial"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} = {getattr(self, name)} is less than 1.", f"Set {name} to 1 or more.")
         if self.rollout % self.chunk:

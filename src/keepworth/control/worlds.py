@@ -15,8 +15,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from keepworth.control import ladder as ladder  # registers its worlds
 from keepworth.control.errors import UnknownWorld, WorldError
 from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
+from keepworth.control.trials import Trials
 from keepworth.episodes.errors import nearest
 from keepworth.episodes.extras import fix_for, missing
 
@@ -57,8 +59,8 @@ class Worlds:
         actions: How outputs of a network become actions.
     """
 
-    def __init__(self, world: str | MakeWorld, count: int, seed: int = 0) -> None:
-        """world: an id of Gymnasium, or what makes a world. seed: world i is seeded from it and from i.
+    def __init__(self, world: str | MakeWorld, count: int, seed: int = 0, trial: int = 1) -> None:
+        """world: an id of Gymnasium, or what makes a world. seed: world i is seeded from it and from i. trial: see `Trials`.
 
         Raises:
             UnknownWorld: There is no such id.
@@ -66,7 +68,7 @@ class Worlds:
             SpaceError: A network cannot take its observations or give its actions.
         """
         make = world if callable(world) else maker(world)
-        self._worlds = [make() for _ in range(count)]
+        self._worlds = [Trials(make(), trial) if trial > 1 else make() for _ in range(count)]
         self.observations = ObservationSpace(self._worlds[0].observation_space)
         self.actions = ActionSpace(self._worlds[0].action_space)
         self._seeds = [int(part.generate_state(1)[0]) for part in np.random.SeedSequence(seed).spawn(count)]

@@ -53,6 +53,7 @@ def make(
     class Compressive(StepRecurrence):
         def __init__(self) -> None:
             super().__init__(input_size, width)
+            self.context, self.reach = window + 1, layers * (recent - 1 + rate * compressed) + 1
             self.embed = nn.Linear(input_size, width)
             self.layers = nn.ModuleList(Layer() for _ in range(layers))
 

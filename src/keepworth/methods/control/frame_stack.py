@@ -28,6 +28,7 @@ def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemor
     class FrameStack(SegmentedMemory):
         def __init__(self) -> None:
             super().__init__(input_size, width)
+            self.context = self.reach = frames
             size = frames * (input_size + 1)
             self.layers = nn.Sequential(nn.Linear(size, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())
 

@@ -33,6 +33,7 @@ def make(
     class Hcam(StepRecurrence):
         def __init__(self) -> None:
             super().__init__(input_size, width)
+            self.reach = chunk * (chunks + 1)
             self.embed = nn.Linear(input_size, width)
             self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
             self.local = RowAttention(width, heads)

@@ -22,6 +22,8 @@ def make(input_size: int, width: int = 128) -> SequenceMemory:
     from keepworth.control.memory_base import SequenceMemory
 
     class Memoryless(SequenceMemory):
+        reach = 1
+
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.layers = nn.Sequential(nn.Linear(input_size, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh())

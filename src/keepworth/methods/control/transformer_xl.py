@@ -96,6 +96,7 @@ def make(
     class TransformerXl(SegmentedMemory):
         def __init__(self) -> None:
             super().__init__(input_size, width)
+            self.context, self.reach = window + 1, layers * window + 1
             self.embed = nn.Linear(input_size, width)
             self.layers = nn.ModuleList(Layer() for _ in range(layers))
 

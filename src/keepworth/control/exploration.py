@@ -1,0 +1,157 @@
+"""Bonuses for what is new, beside the reward of a world: E3B, NovelD and their product.
+
+    e3b      b_t = phi_{t+1}^T C^-1 phi_{t+1},  C = ridge I + sum of phi phi^T over the episode so far
+    noveld   b_t = max(0, N(o_{t+1}) - 0.5 N(o_t)) if the episode sees o_{t+1} for the first time, else 0
+    both     e3b * max(0, N(o_{t+1}) - 0.5 N(o_t))
+
+phi comes of a network that learns which action led from one observation to the next; N is the squared error with which a network
+predicts what another, never trained, makes of an observation. A bonus is divided by its running deviation. The step that ends an
+episode earns none: the observation after it belongs to another episode.
+Source: Henaff et al., "Exploration via elliptical episodic bonuses", arXiv 2210.05805; Zhang et al., "NovelD: a simple yet
+effective exploration criterion", NeurIPS 2021; the product: Henaff et al., "A study of global and episodic bonuses for
+exploration in contextual MDPs", arXiv 2306.03236.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from keepworth.episodes.needs import needs_control
+
+import torch
+from torch import Tensor, nn
+
+from keepworth.control.network import layers
+from keepworth.control.spaces import ActionSpace
+
+RIDGE, SCALE = 0.1, 0.5
+"""What C has before an episode's first observation; how much of the novelty that was left is taken off."""
+HIDDEN, FEATURES, PARTS = 64, 32, 4
+"""Widths of the networks, and parts in which a rollout is learned."""
+
+
+class Ellipsoid(nn.Module):
+    """C^-1 of each world's episode.
+
+    Attributes:
+        inverse: [worlds, size, size].
+    """
+
+    inverse: Tensor
+
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__()
+        self.register_buffer("inverse", (torch.eye(size) / RIDGE).repeat(count, 1, 1))
+
+    def visit(self, features: Tensor, starts: Tensor) -> Tensor:
+        """Bonuses of features, [worlds, size], which then count as visited. starts: whose episode begins with them.
+
+        The update is that of Sherman and Morrison: u = C^-1 phi, C^-1 <- C^-1 - u u^T / (1 + phi^T u).
+        """
+        fresh = torch.eye(features.shape[1]) / RIDGE
+        inverse = torch.where(starts[:, None, None], fresh, self.inverse)
+        u = (inverse @ features.unsqueeze(2)).squeeze(2)
+        bonus = (features * u).sum(1)
+        self.inverse.copy_(inverse - u.unsqueeze(2) * u.unsqueeze(1) / (1 + bonus)[:, None, None])
+        return bonus
+
+
+class FirstVisits(nn.Module):
+    """Which observations each world's episode has seen."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.seen: list[set[int]] = [set() for _ in range(count)]
+
+    def visit(self, observations: Tensor, starts: Tensor) -> Tensor:
+        """1 where an observation, [worlds, size], is the first of its kind in its episode, else 0."""
+        first = torch.zeros(len(starts))
+        for world, (row, start) in enumerate(zip(observations.numpy(), starts.tolist(), strict=True)):
+            seen = self.seen[world]
+            if start:
+                seen.clear()
+            code = int.from_bytes(blake2b(row.tobytes(), digest_size=7).digest(), "big")
+            first[world] = code not in seen
+            seen.add(code)
+        return first
+
+    def get_extra_state(self) -> list[list[int]]:
+        """What a checkpoint keeps."""
+        return [sorted(seen) for seen in self.seen]
+
+    def set_extra_state(self, state: list[list[int]]) -> None:
+        """Take what a checkpoint kept."""
+        self.seen = [set(seen) for seen in state]
+
+
+class Bonus(nn.Module):
+    """The bonus of a run, with the networks that it learns.
+
+    Attributes:
+        sums: How many bonuses there were, their sum and the sum of their squares.
+    """
+
+    sums: Tensor
+
+    def __init__(self, kind: str, count: int, observation_size: int, actions: ActionSpace) -> None:
+        """kind: "e3b", "noveld" or "both". count: how many worlds."""
+        super().__init__()
+        self.actions = actions
+        self.elliptical, self.novelty = kind != "noveld", kind != "e3b"
+        self.episode: Ellipsoid | FirstVisits = FirstVisits(count)
+        if self.elliptical:
+            self.episode = Ellipsoid(count, FEATURES)
+            self.encoder = layers(observation_size, HIDDEN, FEATURES)
+            self.action = layers(2 * FEATURES, HIDDEN, actions.size)
+        if self.novelty:
+            self.target = layers(observation_size, HIDDEN, FEATURES).requires_grad_(False)
+            self.predictor = layers(observation_size, HIDDEN, HIDDEN, FEATURES)
+        self.register_buffer("sums", torch.zeros(3, dtype=torch.float64))
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        self.optimiser = torch.optim.Adam(trained, 1e-3)
+
+    @torch.no_grad()
+    def visit(self, observations: Tensor, starts: Tensor) -> Tensor:
+        """The part of the bonus that counts within episodes, [worlds], for a step of all worlds."""
+        return self.episode.visit(self.encoder(observations) if self.elliptical else observations, starts)
+
+    @torch.no_grad()
+    def pay(self, observations: Tensor, starts: Tensor) -> Tensor:
+        """Bonuses of the steps between observations, [worlds, steps].
+
+        Args:
+            observations: [worlds, steps + 1, size]. The first of them was visited already.
+            starts: Where they begin an episode, [worlds, steps + 1].
+        """
+        after = zip(observations[:, 1:].unbind(1), starts[:, 1:].unbind(1), strict=True)
+        bonus = torch.stack([self.visit(*step) for step in after], 1)
+        if self.novelty:
+            error = self.error(observations)
+            bonus = bonus * (error[:, 1:] - SCALE * error[:, :-1]).clamp(min=0.0)
+        going_on = ~starts[:, 1:]
+        paid = bonus[going_on].double()
+        self.sums += torch.stack([torch.tensor(float(len(paid))), paid.sum(), paid.square().sum()])
+        count, total, squares = self.sums.tolist()
+        deviation = max(squares / max(count, 1) - (total / max(count, 1)) ** 2, 0.0) ** 0.5
+        return bonus * going_on / (deviation + 1e-8)
+
+    def error(self, observations: Tensor) -> Tensor:
+        """N, [...], of observations, [..., size]."""
+        return (self.predictor(observations) - self.target(observations)).square().mean(-1)
+
+    def learn(self, observations: Tensor, starts: Tensor, actions: Tensor, draw: torch.Generator) -> None:
+        """One pass over a rollout: as in `pay`, and its actions, [worlds, steps, parts]."""
+        before, after = observations[:, :-1].flatten(0, 1), observations[:, 1:].flatten(0, 1)
+        going_on, done = ~starts[:, 1:].flatten(), actions.flatten(0, 1)
+        log_std = torch.zeros(0 if self.actions.categorical else self.actions.size)
+        for rows in torch.randperm(len(before), generator=draw).tensor_split(PARTS):
+            loss = torch.zeros(())
+            if self.elliptical:
+                ends = torch.cat([self.encoder(before[rows]), self.encoder(after[rows])], 1)
+                log_prob, _ = self.actions.judge(self.action(ends), log_std, done[rows])
+                loss = loss - (log_prob * going_on[rows]).mean()
+            if self.novelty:
+                loss = loss + self.error(before[rows]).mean()
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()

@@ -1,0 +1,89 @@
+"""Worlds with a dial for how far back they ask, and what a result on a world says about memory.
+
+K, the context, is how many of the last inputs a network takes at once: 1 for a recurrence. xi, the correlation horizon, is the
+distance between an event and the step that needs it, both counted: xi = t_recall - t_event + 1. Success where xi <= K needs only
+short-term memory, success where xi > K needs long-term memory, and where some xi are below K and others above, success cannot be
+attributed. A memory whose state reaches back only so far cannot succeed beyond its reach.
+Source: Cherepanov et al., "Unraveling the complexity of memory in RL agents", arXiv 2412.06531, which has the horizons below.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keepworth.episodes.needs import needs_control
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+SYMBOLS = 4
+RUNGS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""The xi of the worlds "keepworth/Cue2-v0" to "keepworth/Cue1024-v0"."""
+CUE, BETWEEN, QUESTION = range(3)
+HORIZONS = {
+    "RepeatPreviousEasy": (5, 5),
+    "RepeatPreviousMedium": (33, 33),
+    "RepeatPreviousHard": (65, 65),
+    "AutoencodeEasy": (2, 104),
+    "AutoencodeMedium": (2, 208),
+    "AutoencodeHard": (2, 312),
+}
+"""World of POPGym -> its least and greatest xi."""
+
+
+class Cue(gymnasium.Env[NDArray[np.int64], Any]):
+    """The first observation shows a symbol, the one xi - 1 steps later asks for it; those between show symbols at random.
+
+    An observation is a symbol and whether it is the cue, between, or shown with the question. The answer pays 1 if it is right
+    and ends the episode; no other step pays. xi is the same in every episode: where it varies, success cannot be attributed.
+    """
+
+    observation_space = spaces.MultiDiscrete([SYMBOLS, 3])
+    action_space = spaces.Discrete(SYMBOLS)
+
+    def __init__(self, xi: int = 8) -> None:
+        self.xi = xi
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.int64], dict[str, Any]]:
+        """Show the cue."""
+        super().reset(seed=seed)
+        self.symbol, self.time = int(self.np_random.integers(SYMBOLS)), 1
+        return np.array([self.symbol, CUE]), {}
+
+    def step(self, action: int) -> tuple[NDArray[np.int64], float, bool, bool, dict[str, Any]]:
+        """The next of xi observations, or the end after the last."""
+        over = self.time == self.xi
+        self.time += 1
+        seen = np.array([self.np_random.integers(SYMBOLS), QUESTION if self.time >= self.xi else BETWEEN])
+        return seen, float(over and action == self.symbol), over, False, {}
+
+
+for rung in RUNGS:
+    gymnasium.register(f"keepworth/Cue{rung}-v0", entry_point=f"{__name__}:Cue", kwargs={"xi": rung})
+
+
+def horizons(world: str) -> tuple[int, int] | None:
+    """The least and the greatest xi of a world by its Gymnasium id; None where they are not known."""
+    if world in gymnasium.registry and "xi" in gymnasium.registry[world].kwargs:
+        xi = int(gymnasium.registry[world].kwargs["xi"])
+        return xi, xi
+    return HORIZONS.get(world.removeprefix("popgym-").rpartition("-v")[0])
+
+
+def regime(context: int, reach: int | None, xi: tuple[int, int]) -> str:
+    """What success would show: "short-term" memory, "long-term" memory, "mixed", or nothing: "out of reach".
+
+    Args:
+        context: K of the memory.
+        reach: How many inputs back its state can hold anything of at all; None without bound.
+        xi: The least and the greatest horizon of the world.
+    """
+    if reach is not None and xi[1] > reach:
+        return "out of reach"
+    if xi[1] <= context:
+        return "short-term"
+    return "long-term" if xi[0] > context else "mixed"

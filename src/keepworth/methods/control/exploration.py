@@ -1,0 +1,57 @@
+"""Recurrent PPO that is also paid for what is new: E3B, NovelD and their product. Formulas: `keepworth.control.exploration`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.control.ppo import Trainer
+    from keepworth.control.worlds import MakeWorld
+
+
+def make(bonus: str, world: str | MakeWorld, memory: str = "gru", **settings: Any) -> Trainer:
+    """The trainer of `recurrent_ppo` with this bonus; `bonus_weight` is among its settings."""
+    from keepworth.methods.control.recurrent_ppo import make as make_trainer
+
+    return make_trainer(world, memory, bonus=bonus, **settings)
+
+
+def explorer(name: str, bonus: str, title: str, about: str, paper: str, claim: str, differs: str) -> Method:
+    """A method of these."""
+    made: Callable[..., Trainer] = partial(make, bonus)
+    return Method("control_agent", name, title, about, made, paper, claim, differs, extra="control")
+
+
+METHODS = [
+    explorer(
+        "e3b",
+        "e3b",
+        "E3B",
+        "a bonus for observations outside the ellipsoid of what the episode has seen",
+        "arXiv 2210.05805",
+        "solves sparse-reward MiniHack families whose episodes differ, without counts or hand-made features",
+        "PPO in place of IMPALA; features of one observation; the step that ends an episode earns nothing",
+    ),
+    explorer(
+        "noveld",
+        "noveld",
+        "NovelD",
+        "a bonus for first visits that are more novel than the observation before",
+        "NeurIPS 2021",
+        "solves all static MiniGrid tasks in 120 M steps without curriculum, where the one before solved half",
+        "the step that ends an episode earns nothing; divided by its running deviation",
+    ),
+    explorer(
+        "e3b_noveld",
+        "both",
+        "E3B x NovelD",
+        "the product of an episode's bonus and one of all episodes",
+        "arXiv 2306.03236",
+        "robust whether episodes share much or little; best of the combinations on 16 MiniHack tasks",
+        "as for its two parts",
+    ),
+]

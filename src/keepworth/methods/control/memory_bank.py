@@ -1,0 +1,154 @@
+"""Banks of past embeddings after MemoryVLA and SAM2Act+: attention reads the bank, and when it is full something has to go.
+
+    z_t = W x_t;  h = z_t, and per layer h <- h + Attention(norm(h); rows + code of their times),  h <- h + MLP(norm(h))
+    g = sigmoid(Wg [z_t; h]),  y_t = g * z_t + (1 - g) * h,  with Wg near zero at first, so that g is near 1/2
+    MemoryVLA writes y_t. When the bank is full the two neighbours of greatest cosine become one: the mean of rows and times.
+    SAM2Act+ writes z_t. When the bank is full the oldest goes.
+
+Source: Shi et al., "MemoryVLA: perceptual-cognitive memory in vision-language-action models for robotic manipulation", arXiv
+2508.19236; Fang et al., "SAM2Act: integrating visual foundation model with a memory architecture for robotic manipulation", arXiv
+2501.18564.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.control.memory_base import SequenceMemory, State
+
+
+def make(
+    input_size: int,
+    width: int = 128,
+    *,
+    rule: str = "merge",
+    fused: bool = True,
+    capacity: int = 16,
+    layers: int = 2,
+    heads: int = 4,
+) -> SequenceMemory:
+    """rule: "merge" or "fifo", what happens when it is full. fused: whether y is written, or z. capacity: rows of the bank."""
+    import torch
+    from torch import nn
+    from torch.nn.functional import cosine_similarity
+
+    from keepworth.control.attention import RowAttention, age_code
+    from keepworth.control.memory_base import StepRecurrence
+    from keepworth.episodes.errors import require_known
+
+    require_known("rule of a bank", rule, ["merge", "fifo"])
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+            self.attention = RowAttention(width, heads)
+            self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+        def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
+            x = x + self.attention(self.norms[0](x), rows, valid, code)
+            return x + self.mlp(self.norms[1](x))
+
+    class MemoryBank(StepRecurrence):
+        def __init__(self) -> None:
+            super().__init__(input_size, width)
+            self.reach = capacity + 1 if rule == "fifo" and not fused else None
+            self.embed = nn.Linear(input_size, width)
+            self.layers = nn.ModuleList(Layer() for _ in range(layers))
+            self.gate = nn.Linear(2 * width, width)
+            nn.init.normal_(self.gate.weight, std=1e-3)
+            nn.init.zeros_(self.gate.bias)
+
+        def initial_state(self, batch: int) -> State:
+            """Rows and the times at which they were written, the newest at the end; how many there are, and the time."""
+            return (
+                *(self.zeros(batch, capacity, width), self.zeros(batch, capacity)),
+                *(self.zeros(batch), self.zeros(batch)),
+            )
+
+        def project(self, x: Tensor) -> Tensor:
+            return self.embed(x)
+
+        def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+            rows, times, count, time = state
+            valid = torch.arange(capacity, 0, -1, device=x.device) <= count.unsqueeze(1)
+            code = age_code((time.unsqueeze(1) - times) * valid, width).to(x.dtype)
+            h = x
+            for layer in self.layers:
+                h = layer(h, rows, valid, code)
+            g = self.gate(torch.cat([x, h], 1)).sigmoid()
+            y = g * x + (1 - g) * h
+            rows = torch.cat([rows, (y if fused else x).unsqueeze(1)], 1)
+            times = torch.cat([times, time.unsqueeze(1)], 1)
+            rows, times = self.evict(rows, times, count == capacity)
+            return y, (rows, times, (count + 1).clamp(max=capacity), time + 1)
+
+        def evict(self, rows: Tensor, times: Tensor, full: Tensor) -> tuple[Tensor, Tensor]:
+            """One row less: two become one where the bank is full and the rule merges, else the first goes.
+
+            Args:
+                rows: [batch, capacity + 1, width].
+                times: [batch, capacity + 1].
+                full: Where the first row is one of the bank, [batch].
+            """
+            pair = torch.full_like(full, -1, dtype=torch.long)  # rows behind it move up
+            if rule == "merge":
+                alike = cosine_similarity(rows[:, :-1].detach(), rows[:, 1:].detach(), 2)
+                pair = torch.where(full, alike.argmax(1), pair)
+            places = torch.arange(capacity, device=rows.device)
+            behind, here = places > pair.unsqueeze(1), places == pair.unsqueeze(1)
+
+            def joined(of: Tensor, behind: Tensor, here: Tensor) -> Tensor:
+                mean = (of[:, :-1] + of[:, 1:]) / 2
+                return torch.where(behind, of[:, 1:], torch.where(here, mean, of[:, :-1]))
+
+            return joined(rows, behind.unsqueeze(2), here.unsqueeze(2)), joined(times, behind, here)
+
+    return MemoryBank()
+
+
+def make_fifo(
+    input_size: int,
+    width: int = 128,
+    *,
+    rule: str = "fifo",
+    fused: bool = False,
+    capacity: int = 9,
+    layers: int = 2,
+    heads: int = 4,
+) -> SequenceMemory:
+    """The same, where the oldest goes."""
+    return make(input_size, width, rule=rule, fused=fused, capacity=capacity, layers=layers, heads=heads)
+
+
+METHODS = [
+    Method(
+        kind="memory_module",
+        name="memory_vla",
+        title="MemoryVLA bank",
+        about="a bank of past outputs read by attention; when it is full its two most similar neighbours become one",
+        paper="arXiv 2508.19236",
+        claim="14.6 points of success over the best model before it on SimplerEnv-Bridge, 26 on real tasks of long horizon",
+        differs="one bank of vectors in place of two of tokens; a gradient passes the rows that a learned chunk wrote",
+        label="analogue",
+        make=make,
+        extra="control",
+    ),
+    Method(
+        kind="memory_module",
+        name="sam2act",
+        title="SAM2Act+ bank",
+        about="the last nine embeddings, read by attention",
+        paper="arXiv 2501.18564",
+        claim="94.3 % of success on average over the tasks of MemoryBench",
+        differs="vectors in place of maps, the input's action before in place of a heat map; MemoryVLA's gate joins what is read",
+        label="analogue",
+        make=make_fifo,
+        extra="control",
+    ),
+]

@@ -3,7 +3,7 @@
 python -m benchmarks.streams.evidence RUN [RUN ...]     folders of `keepworth eval stream`
 python -m benchmarks.streams.evidence                   from the result file that is there: evidence and table alone
 
-Where two folders hold the same arm on the same stream and rule set, the later one counts. Rule sets that an arm lacks are left out.
+Of the same arm on the same stream and rule set the later folder counts. Rule sets that an arm lacks are left out.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ SAID = {
     ),
     "romerl": (
         "not reachable here",
-        "How many memories are unnecessary was not measured. Sharing utilities among all that advise the same cost {control} "
-        "points against the same choice without them.",
+        "How many memories are unnecessary was not measured. Sharing utilities among all that advise the same brought {control} "
+        "points over the same choice without them.",
     ),
     "earm": (
         "not held",
@@ -65,12 +65,12 @@ SAID = {
     ),
     "ace": (
         "held in part",
-        "Above no memory, {none} points; the counters cost {control} points against the same bullets by similarity.",
+        "Above no memory, {none} points; the counters brought {control} points over the same bullets by similarity.",
     ),
     "expel": (
         "held in part",
-        "Above no memory, {none} points. Votes on insights could not be told from insights without votes, {control}, nor the "
-        "whole from plain similarity, {plain}.",
+        "Above no memory, {none} points. Votes on insights could not be told from insights without votes, {control}; the "
+        "whole has {plain} against plain similarity.",
     ),
     "agent-workflow-memory": (
         "held in part",
@@ -79,7 +79,7 @@ SAID = {
     ),
     "dynamic-cheatsheet": (
         "held in part",
-        "Above no memory, {none} points; a bounded sheet cost {control} points against all successes.",
+        "Above no memory, {none} points; a bounded sheet brought {control} points over all successes.",
     ),
     "memrl": (
         "not held",
@@ -89,7 +89,7 @@ SAID = {
     "memento-kernel": (
         "not held",
         "The tuned settings show every candidate, so that Q chooses nothing and the rows are those of plain similarity. With "
-        "twelve candidates for four places, and values carried over steps, it lost {plain} points to plain similarity.",
+        "twelve candidates for four places, and values carried over steps, it has {plain} points against plain similarity.",
     ),
     "rememberer": (
         "not held",
@@ -196,30 +196,31 @@ def write_evidence(name: str, result: dict[str, Any]) -> None:
         for where in (streams, *([stream] for stream in streams))
     ]
     ours = {row["name"] for row in arms} | {row["against"] for row in comparisons}
-    earlier = before.get("command", "")
-    commands = [part for part in (earlier, result["command"]) if part]
+    earlier = {
+        "arms": [row for row in before["arms"] if row["name"] not in ours],
+        "comparisons": [row for row in before["comparisons"] if row["against"] not in ours],
+    }
     verdict, said = SAID[name]
     gaps = {"control": without[0], "plain": "plain similarity", "none": "none"}
-    sentence = said.format(**{word: points(against(result, arm, other, streams)) for word, other in gaps.items()})
     evidence = {
         "name": name,
-        "command": earlier if earlier.endswith(result["command"]) else "; ".join(commands),
+        "command": result["command"],
         "revision": result["revision"],
         "machine": "2 cores, one process",
         "model": "none: an agent that does what it is advised, with words of hashed texts",
         "n": sum(result["tasks"].values()),
         "seeds": str(result["seeds"]),
         "unit": "rule set",
-        "arms": [row for row in before["arms"] if row["name"] not in ours] + arms,
-        "comparisons": [row for row in before["comparisons"] if row["against"] not in ours] + comparisons,
+        "arms": earlier["arms"] + arms,
+        "comparisons": earlier["comparisons"] + comparisons,
         "controls": list(dict.fromkeys(["none", "oracle", *without])),
         "verdict": verdict,
-        "sentence": sentence,
+        "sentence": said.format(**{word: points(against(result, arm, other, streams)) for word, other in gaps.items()}),
     }
-    if before["arms"]:
-        evidence |= {key: before[key] for key in ("machine", "n", "seeds") if len(before["arms"]) > len(arms)}
-        revisions = dict.fromkeys([*before["revision"].split(", "), result["revision"]])
-        evidence["revision"] = ", ".join(revisions)
+    if earlier["arms"]:
+        evidence |= {"machine": before["machine"], "n": before["n"]}
+        for key, mark in (("command", "; "), ("revision", ", "), ("seeds", ", ")):
+            evidence[key] = mark.join(dict.fromkeys([*before[key].split(mark), *evidence[key].split(mark)]))
     file.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

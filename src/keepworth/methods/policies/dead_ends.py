@@ -123,8 +123,8 @@ METHOD = Method(
     about="similar successes; an action that is known to end badly may have no more than a cap",
     differs=(
         "The paper caps the tokens of a language model by a network; here the advice of memory is capped by a kernel mean of "
-        "failures. slack = 0.1 as in its evaluation, where its place in the formula is not verified; with it nothing was ever "
-        "capped that was shown. The settings that turn it on were chosen on dev streams."
+        "failures. slack = 0.1 as in its evaluation, where its place in the formula is not verified; it changed no choice on the "
+        "streams that were measured. After that was seen, the settings that turn it on were chosen among four on dev streams."
     ),
     label="analogue",
     make=dead_ends,

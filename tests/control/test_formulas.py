@@ -251,3 +251,20 @@ def test_an_empty_bank_says_nothing() -> None:
     full = (rows + 9.0, times, count, time)
     with torch.no_grad():
         close(module(x, full)[0], module(x)[0])
+
+
+@pytest.mark.parametrize(("rule", "goes"), [("fifo", 0), ("lifo", 3), ("mvfo", 1), ("lvfo", 2)])
+def test_a_rule_says_which_row_goes(rule: str, goes: int) -> None:
+    module = memory("spatial", FEATURES, WIDTH, rule=rule, capacity=4, signs=2)
+    places = torch.tensor([[3.0, 1.0, 0.0, 1.0]])
+    assert module.choose(places, torch.tensor([[2.0, 5.0, 9.0, 3.0]])).tolist() == [goes]
+
+
+def test_a_full_spatial_memory_loses_the_row_of_its_rule_and_keeps_its_order() -> None:
+    module = built("spatial", rule="lifo", capacity=3)
+    x = noise(8)
+    rows, places, times, visits, count, time = module(x)[1]
+    assert times.tolist() == [[0.0, 1.0, 7.0]] * 2
+    close(rows, module.embed(x[:, [0, 1, 7]]).detach())
+    assert (count.tolist(), time.tolist(), visits.sum(1).tolist()) == ([3.0] * 2, [8.0] * 2, [8.0] * 2)
+    assert bool((visits.gather(1, places.long()) > 0).all())

@@ -40,7 +40,7 @@ class RowAttention(nn.Module):
             query: [batch, width].
             rows: [batch, count, width].
             valid: Which rows there are, [batch, count].
-            code: Added to the rows to say how old they are, [count, width].
+            code: Added to the rows to say how old they are, [count, width] or [batch, count, width].
         """
         rows = rows + code
         heads = self.query(query).unflatten(1, (self.heads, -1))
@@ -50,3 +50,19 @@ class RowAttention(nn.Module):
         read = torch.einsum("bhw,hwd->bhd", weights @ rows, self.value).flatten(1)
         some: Tensor = self.output(read) * valid.any(1, keepdim=True)
         return some
+
+
+class ReadingLayer(nn.Module):
+    """A layer of one query: x' = x + Attention(norm(x); rows), x'' = x' + MLP(norm(x'))."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.attention = RowAttention(width, heads)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
+        """See `RowAttention.forward`."""
+        x = x + self.attention(self.norms[0](x), rows, valid, code)
+        read: Tensor = x + self.mlp(self.norms[1](x))
+        return read

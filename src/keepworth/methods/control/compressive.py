@@ -34,28 +34,17 @@ def make(
     import torch
     from torch import nn
 
-    from keepworth.control.attention import RowAttention, age_code
+    from keepworth.control.attention import ReadingLayer, age_code
     from keepworth.control.memory_base import StepRecurrence
 
     recent = window + rate
-
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-            self.attention = RowAttention(width, heads)
-            self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-
-        def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
-            x = x + self.attention(self.norms[0](x), rows, valid, code)
-            return x + self.mlp(self.norms[1](x))
 
     class Compressive(StepRecurrence):
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.context, self.reach = window + 1, layers * (recent - 1 + rate * compressed) + 1
             self.embed = nn.Linear(input_size, width)
-            self.layers = nn.ModuleList(Layer() for _ in range(layers))
+            self.layers = nn.ModuleList(ReadingLayer(width, heads) for _ in range(layers))
 
         def initial_state(self, batch: int) -> State:
             """How many rows and means there are, and per layer means and rows, the newest at the end."""

@@ -37,29 +37,18 @@ def make(
     from torch import nn
     from torch.nn.functional import cosine_similarity
 
-    from keepworth.control.attention import RowAttention, age_code
+    from keepworth.control.attention import ReadingLayer, age_code
     from keepworth.control.memory_base import StepRecurrence
     from keepworth.episodes.errors import require_known
 
     require_known("rule of a bank", rule, ["merge", "fifo"])
-
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-            self.attention = RowAttention(width, heads)
-            self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-
-        def forward(self, x: Tensor, rows: Tensor, valid: Tensor, code: Tensor) -> Tensor:
-            x = x + self.attention(self.norms[0](x), rows, valid, code)
-            return x + self.mlp(self.norms[1](x))
 
     class MemoryBank(StepRecurrence):
         def __init__(self) -> None:
             super().__init__(input_size, width)
             self.reach = capacity + 1 if rule == "fifo" and not fused else None
             self.embed = nn.Linear(input_size, width)
-            self.layers = nn.ModuleList(Layer() for _ in range(layers))
+            self.layers = nn.ModuleList(ReadingLayer(width, heads) for _ in range(layers))
             self.gate = nn.Linear(2 * width, width)
             nn.init.normal_(self.gate.weight, std=1e-3)
             nn.init.zeros_(self.gate.bias)

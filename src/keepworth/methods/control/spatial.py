@@ -1,0 +1,107 @@
+"""Spatially-aware memory: rows with codes of when and where they were written, and a rule for which of them goes when it is full.
+
+    row_t = W x_t,  place_t = hash(x_t), one of `places`
+    h = W x_t;  per layer  h <- h + Attention(norm(h); rows + code of their ages + code of their places),  h <- h + MLP(norm(h))
+    fifo: the oldest row goes;  lifo: the newest;  mvfo: the oldest of the most visited place;  lvfo: of the least visited
+
+The hash has the signs of random projections, so that inputs that are alike are one place. Visits are counted over an episode.
+Source: Cho et al., "Spatially-aware transformers for embodied agents", arXiv 2402.15160.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.control.memory_base import SequenceMemory, State
+
+
+def make(
+    input_size: int,
+    width: int = 128,
+    *,
+    rule: str = "mvfo",
+    capacity: int = 16,
+    signs: int = 3,
+    layers: int = 1,
+    heads: int = 4,
+) -> SequenceMemory:
+    """rule: "fifo", "lifo", "mvfo" or "lvfo". capacity: rows that are kept. signs: of the hash, which has 2^signs places."""
+    import torch
+    from torch import nn
+
+    from keepworth.control.attention import ReadingLayer, age_code
+    from keepworth.control.memory_base import StepRecurrence
+    from keepworth.episodes.errors import require_known
+
+    require_known("rule of a memory that is full", rule, ["fifo", "lifo", "mvfo", "lvfo"])
+
+    class Spatial(StepRecurrence):
+        projections: Tensor
+
+        def __init__(self) -> None:
+            super().__init__(input_size, width)
+            self.reach = capacity + 1 if rule == "fifo" else None
+            self.embed = nn.Linear(input_size, width)
+            self.layers = nn.ModuleList(ReadingLayer(width, heads) for _ in range(layers))
+            self.place_code = nn.Parameter(torch.randn(2**signs, width) * 0.02)
+            self.register_buffer("projections", torch.randn(input_size, signs))
+
+        def initial_state(self, batch: int) -> State:
+            """Rows, their places and times, the newest at the end; visits of all places; how many rows; the time."""
+            kept = (self.zeros(batch, capacity, width), self.zeros(batch, capacity), self.zeros(batch, capacity))
+            return *kept, self.zeros(batch, 2**signs), self.zeros(batch), self.zeros(batch)
+
+        def project(self, x: Tensor) -> Tensor:
+            """Embedded inputs, and the places of inputs behind them."""
+            ones = (x @ self.projections > 0).to(x.dtype)
+            place = ones @ 2.0 ** torch.arange(signs, dtype=x.dtype, device=x.device)
+            return torch.cat([self.embed(x), place.unsqueeze(-1)], -1)
+
+        def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+            rows, places, times, visits, count, time = state
+            x, place = x[:, :-1], x[:, -1]
+            valid = torch.arange(capacity, 0, -1, device=x.device) <= count.unsqueeze(1)
+            code = age_code((time.unsqueeze(1) - times) * valid, width).to(x.dtype) + self.place_code[places.long()]
+            h = x
+            for layer in self.layers:
+                h = layer(h, rows, valid, code)
+            visits = visits + nn.functional.one_hot(place.long(), 2**signs)
+            goes = torch.where(count == capacity, self.choose(places, visits), 0).unsqueeze(1)
+            stays = torch.arange(capacity, device=x.device) < goes
+
+            def without(of: Tensor, new: Tensor) -> Tensor:
+                both = torch.cat([of, new.unsqueeze(1)], 1)
+                return torch.where(stays.view(*stays.shape, *(1,) * (of.ndim - 2)), both[:, :-1], both[:, 1:])
+
+            kept = without(rows, x), without(places, place), without(times, time)
+            return h, (*kept, visits, (count + 1).clamp(max=capacity), time + 1)
+
+        def choose(self, places: Tensor, visits: Tensor) -> Tensor:
+            """Which row goes, [batch], of rows whose places are [batch, capacity], after so many visits, [batch, places]."""
+            order = torch.arange(capacity, device=places.device).expand_as(places)
+            if rule in ("fifo", "lifo"):
+                return order[:, 0] if rule == "fifo" else order[:, -1]
+            visited = visits.gather(1, places.long())
+            least_or_most = visited if rule == "mvfo" else -visited
+            return (least_or_most * capacity - order).argmax(1)
+
+    return Spatial()
+
+
+METHOD = Method(
+    kind="memory_module",
+    name="spatial",
+    title="Spatially-aware memory",
+    about="rows with codes of time and place; when it is full a rule of visits says which goes",
+    paper="arXiv 2402.15160",
+    claim="place in memory helps prediction, generation and control where tasks are about places",
+    differs="a place is a hash of the input, since worlds name none; the rule is a setting, without the allocator that learns it",
+    label="analogue",
+    make=make,
+    extra="control",
+)

@@ -60,6 +60,7 @@ def one_look(withheld: int) -> float:
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     rows: list[dict[str, Any]] = []
     for rate in RATES:
         withheld = round(rate * EPISODES)
@@ -89,5 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    takes_nothing(__doc__)
     main()

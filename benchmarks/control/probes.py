@@ -57,7 +57,7 @@ def named(word: str) -> tuple[str, dict[str, Any]]:
     return name, {key: int(value) if value.isdigit() else float(value) for key, _, value in pairs}
 
 
-def made(word: str, size: int, width: int) -> SequenceMemory:
+def build(word: str, size: int, width: int) -> SequenceMemory:
     """A memory as `named` reads it."""
     name, settings = named(word)
     return memory(name, size, width, **settings)
@@ -67,7 +67,7 @@ def learn(name: str, task: str, seconds: float, seed: int) -> dict[str, Any]:
     """Updates and seconds until accuracy reaches `ENOUGH`, or the last accuracy."""
     torch.manual_seed(seed)
     draw = torch.Generator().manual_seed(seed)
-    network = nn.ModuleList([nn.Linear(SYMBOLS + 1, WIDTH), made(name, WIDTH, WIDTH), nn.Linear(WIDTH, SYMBOLS)])
+    network = nn.ModuleList([nn.Linear(SYMBOLS + 1, WIDTH), build(name, WIDTH, WIDTH), nn.Linear(WIDTH, SYMBOLS)])
     optimiser = torch.optim.Adam(network.parameters(), 3e-3)
     began, updates, accuracy = time.process_time(), 0, 0.0
     while (spent := time.process_time() - began) < seconds:
@@ -88,7 +88,7 @@ def learn(name: str, task: str, seconds: float, seed: int) -> dict[str, Any]:
 def bounded(name: str, steps: int) -> dict[str, Any]:
     """The greatest number of outputs and states over the first and over the last tenth of so many steps of noise."""
     torch.manual_seed(0)
-    module = made(name, 8, 32)
+    module = build(name, 8, 32)
     state, sizes = module.initial_state(1), []
     with torch.no_grad():
         for _ in range(steps // 500):

@@ -64,22 +64,22 @@ SAID = {
         "published slack, and where memory holds successes of several steps, it changed nothing at all.",
     ),
     "ace": (
-        "held in part",
-        "Above no memory, {none} points; the counters brought {control} points over the same bullets by similarity.",
+        "not held",
+        "The counters brought {control} points over the same bullets by similarity; the whole is above no memory, {none}.",
     ),
     "expel": (
-        "held in part",
-        "Above no memory, {none} points. Votes on insights could not be told from insights without votes, {control}; the "
-        "whole has {plain} against plain similarity.",
+        "not held",
+        "Votes on insights could not be told from insights without votes, {control} points; the whole has {plain} against "
+        "plain similarity and {none} against no memory.",
     ),
     "agent-workflow-memory": (
-        "held in part",
-        "Above no memory, {none} points. Where tasks have several steps and pay at the end it has the highest mean, which could "
+        "not held",
+        "Where tasks have several steps and pay at the end it has the highest mean, which could "
         "not be told from similar cases; where a task is one decision it is them to the digit.",
     ),
     "dynamic-cheatsheet": (
-        "held in part",
-        "Above no memory, {none} points; a bounded sheet brought {control} points over all successes.",
+        "not held",
+        "A bounded sheet brought {control} points over all successes; it is above no memory, {none}.",
     ),
     "memrl": (
         "not held",

@@ -38,12 +38,12 @@ def main() -> None:
     tuned = json.loads(TUNED.read_text(encoding="utf-8"))
     for name in options.methods.split(","):
         for kind in options.kinds.split(","):
-            tuned.setdefault(kind, {})[name] = chosen(name, kind)
+            tuned.setdefault(kind, {})[name] = choose(name, kind)
             print(name, kind, tuned[kind][name]["settings"], tuned[kind][name]["objective"], flush=True)
             TUNED.write_text(json.dumps(tuned, indent=1) + "\n", encoding="utf-8")
 
 
-def chosen(name: str, kind: str) -> dict[str, object]:
+def choose(name: str, kind: str) -> dict[str, object]:
     """The settings with the highest mean success, in the form of tuned.json; the published ones win a tie."""
     usual = {key: value.default for key, value in signature(method("policy", name).make).parameters.items()}
     free = [key for key in CHOICES if key in usual and not (key == "steps" and kind != "several-steps")]

@@ -65,7 +65,7 @@ def train(
     best = max((row["return"] for row in rows if row["return"] is not None), default=None)
     say(f"best {_number(best)}, last hundred episodes {_number(rows[-1]['recent'])}, {rows[-1]['steps']:,} steps")
     if beside:
-        say(_beside(beside))
+        say(_describe_published(beside))
     say(f"in {folder}: curve.json, checkpoint.pt")
 
 
@@ -178,10 +178,10 @@ class _Curve:
             f"{self._title}: {row['steps']:,} steps, {speed:,.0f} a second, {len(rows)} of {self._updates} updates",
             f"{_number(low)} {bars} {_number(row['recent'])}",
         ]
-        return Text("\n".join(lines + ([_beside(self._beside)] if self._beside else [])))
+        return Text("\n".join(lines + ([_describe_published(self._beside)] if self._beside else [])))
 
 
-def _beside(numbers: tuple[float, float, str]) -> str:
+def _describe_published(numbers: tuple[float, float, str]) -> str:
     from keepworth.control.published import LABEL
 
     return f"{LABEL}: GRU {numbers[0]:.3f}, best {numbers[1]:.3f} ({numbers[2]})"

@@ -110,7 +110,8 @@ class Node:
 
 
 def back_up(leaf: Node, reward: float, decay: float) -> None:
-    """Carry a leaf's reward up its path: the mean of what came and what was there, kept at 0 or above on right paths."""
+    """Carry a leaf's reward up its path. A node's value becomes tanh(value + reward * decay^distance), which stays below 1. On
+    the path of a right answer it is 0 at least."""
     path = leaf.path
     for distance, node in enumerate(reversed(path)):
         node.right = node.right or reward > 0
@@ -222,7 +223,7 @@ METHOD = Method(
     paper="arXiv 2509.25454",
     about="a tree of answers for each task, whose nodes have values of their own",
     claim="62.95 on average over six sets of mathematics with 1.5B parameters, 330 GPU hours against 1,883",
-    differs="compositions of strings, no clip, no replay of solved tasks, a node's entropy estimated from what was drawn",
+    differs="compositions of strings, no clip, no UCT, no replay of solved tasks, entropy estimated from what was drawn",
     label="small",
     make=Recipe(Config, system),
     extra="train",

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evaluation.rivals import by_command, by_name
-from keepworth.evaluation.evaluation_page import rows_of
+from keepworth.evaluation.comparison import rows_of
 from keepworth.evaluation.harness import Row
 from keepworth.evaluation.summary import arm_of, gains, score
 

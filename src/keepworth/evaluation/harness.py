@@ -358,7 +358,7 @@ def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, floa
         for name, of in (("turn", turn_of), ("session", session_of)):
             met = recall_at(ranked, gold, depth, of)
             if met is not None:
-                found[f"{name}@{depth}"] = met.share
+                found[f"{name}@{depth}"] = met
     return found
 
 

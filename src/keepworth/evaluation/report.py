@@ -15,12 +15,11 @@ from keepworth.evaluation.curves import (
     drawn,
     metric_name,
     panels,
-    trained_twin,
 )
-from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings
+from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings, table
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
 from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
-from keepworth.page.charts import Panel, Series, colour_indices, whisker
+from keepworth.page.charts import Panel, Series
 
 EPISODE_LIMIT = 20_000
 
@@ -33,7 +32,7 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     result = run.result() or {}
     title, headline = str(result.get("title") or ""), str(result.get("headline") or "")
     sections = {
-        "What it can answer": "".join(table_html(table) for table in tables_of(run)),
+        "What it can answer": "".join(table(each) for each in tables_of(run)),
         "How it learned": charts(drawn(measured)) + _once(measured),
         "Every episode": _episodes(run, episode_limit),
         "Configuration": f"{settings(run.config)}<h3>Where it ran</h3>{settings(run.environment)}",
@@ -80,48 +79,6 @@ def _facts(run: RunFolder) -> dict[str, str]:
     if run.created is not None:
         facts["begun"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
     return facts
-
-
-def table_html(table: ResultTable) -> str:
-    # Before and after training share a colour: a ring, then a disc.
-    twins = [trained_twin(row.arm) for row in table.rows]
-    palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
-    runs = colour_indices(table.metrics)
-    heads, scales = [], []
-    # Intervals are drawn while there is room: for one metric wide, for two narrow, beyond that numbers alone.
-    width = {1: 220, 2: 110}.get(len(table.metrics), 0)
-    for place, metric in enumerate(table.metrics):
-        values = [
-            value
-            for row in table.rows
-            if (cell := row.cells[place]) is not None
-            for value in (cell.mean, cell.low, cell.high)
-            if value is not None
-        ]
-        scales.append((min(0.0, *values), max(values)) if values else (0.0, 1.0))
-        heads.append(
-            f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th>{"<td></td>" if width else ""}'
-        )
-    lines = []
-    for row, twin in zip(table.rows, twins, strict=True):
-        cells, ring = [], twin != row.arm
-        for name, cell, (low, high), run in zip(table.metrics, row.cells, scales, runs, strict=True):
-            colour = run if table.of_runs else palette[twin]
-            mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
-            cells.append(
-                f'<td class="label">{escape(name)}</td><td class="number">{mean}</td><td class="interval">{interval}</td>'
-                + (f'<td class="plot">{whisker(cell, low, high, colour, width, ring=ring)}</td>' if width else "")
-            )
-        kind = ' class="emphasis"' if row.emphasis else ""
-        lines.append(
-            f"<tr{kind}><td>{escape(row.label)}</td>{''.join(cells)}"
-            f'<td class="label">questions</td><td class="number">{escape(row.n)}</td></tr>'
-        )
-    return (
-        f'<h3>{escape(table.title)}</h3><div class="card scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f'<table class="arms"><thead><tr><td></td>{"".join(heads)}'
-        f'<th class="number">questions</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>{note(table.note)}'
-    )
 
 
 def _episodes(run: RunFolder, limit: int) -> str:
@@ -222,25 +179,6 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]
     }
 
 
-def write_comparison(runs: Sequence[RunFolder], path: Path) -> Path:
-    """The comparison as a page that needs nothing else. Raises KeepworthError, as `compared`, or DiskTrouble."""
-    found = compared(runs)
-    differing = {
-        key: " · ".join(f"{name} {value}" for name, value in zip(found.names, values, strict=True))
-        for key, values in found.settings.items()
-    }
-    sections = {
-        "What was measured last": table_html(found.table) if found.table else "",
-        "How they learned": charts(found.panels),
-        "What differs in their settings": settings(differing) if differing else "",
-    }
-    footer = f"The same in the terminal: <code>keepworth show {' '.join(escape(str(run.path)) for run in runs)}</code>."
-    title = " and ".join(found.names) if len(found.names) == 2 else f"{len(found.names)} runs"
-    with disk(path):
-        path.write_text(page(title, title, "comparison", sections, footer=footer), encoding="utf-8")
-    return path
-
-
 def _told_apart(runs: Sequence[RunFolder]) -> tuple[str, ...]:
     """Their names; with the folder above where two are called the same."""
     names = [run.name for run in runs]
@@ -277,7 +215,7 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
     note = (
         "The latest measurement of each run. The intervals are each run's own over its questions, not of a difference."
     )
-    return ResultTable("Held-out", tuple(evals), lines, note, of_runs=True) if lines else None
+    return ResultTable("Held-out", tuple(evals), lines, note) if lines else None
 
 
 def _cell(row: Row | None) -> Cell | None:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -39,7 +39,7 @@ from keepworth.memory.item import on_word_of
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.actions import Actions
 from keepworth.memory.policy.experience import Experience
-from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Pool, advice
+from keepworth.memory.policy.pool import OUTSIDE, Advice, Pool, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.slots import (
     Candidates,
@@ -80,9 +80,7 @@ class StreamRun:
     success: of each task, scored before anything was learned from it; content, routing: shares of the regret against
     showing right advice always (content: the store had none; routing: it had some and it was not shown);
     target: whether a question with the attacker's trigger got what the attacker wants; held_out: success with the memory
-    frozen; checks: the same after shares of the stream, on copies; predicted, realised: value estimates at held-out uses against
-    what happened; words: read by the agent, situation and memory together, for each task; detection: per hostile source, how
-    many tasks after its first record memory put something of it aside (nan: never).
+    frozen; words: read by the agent, situation and memory together, for each task.
     """
 
     success: Floats
@@ -94,13 +92,8 @@ class StreamRun:
     routing: Floats
     held_out: Floats
     words: Floats
-    checks: list[Floats] = field(default_factory=list)
-    detection: list[float] = field(default_factory=list)
-    predicted: list[float] = field(default_factory=list)
-    realised: list[float] = field(default_factory=list)
     items: int = 0
     seconds: float = 0.0
-    overhead: list[float] = field(default_factory=list)
 
 
 def run_stream(
@@ -113,13 +106,11 @@ def run_stream(
     control: str = "learn",
     cache: Cache | None = None,
     measure_regret: bool = True,
-    checkpoints: tuple[float, ...] = (),
     record: Callable[[Episode], None] | None = None,
 ) -> StreamRun:
     """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws.
 
-    checkpoints: shares of the stream after which the held-out tasks are met with the memory frozen; the run itself does not
-    depend on them. record: is given each episode of the stream, in order, with its decisions.
+    record: is given each episode of the stream, in order, with its decisions.
     """
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
@@ -127,7 +118,7 @@ def run_stream(
     try:
         # A thread of its own: whoever calls may be inside a running loop, as notebooks are.
         with ThreadPoolExecutor(1) as beside:
-            return beside.submit(asyncio.run, loop.whole(checkpoints)).result()
+            return beside.submit(asyncio.run, loop.whole()).result()
     finally:
         if loop.memory is not None:
             loop.memory.close()
@@ -200,14 +191,10 @@ class _Loop:
         assert self.memory.learning is not None
         return self.memory.learning.experience
 
-    async def whole(self, checkpoints: tuple[float, ...]) -> StreamRun:
+    async def whole(self) -> StreamRun:
         started = time.perf_counter()
-        marks = {round(share * len(self.stream.tasks)) for share in checkpoints}
         for number, task in enumerate(self.stream.tasks):
-            if number in marks:
-                await self.check()
             await self.live(number, task)
-        self.run.detection = self.detection()
         for number, task in enumerate(self.stream.held_out):
             await self.frozen(number, task)
         self.run.items = len(self.experience.pool.active()) if self.memory is not None else 0
@@ -278,55 +265,7 @@ class _Loop:
     async def frozen(self, number: int, task: StreamTask) -> None:
         place = len(self.stream.tasks) + number
         self.estimated = None
-        outcome, _, _, playing = await self._episode(place, task, attempt=0, explore=False)
-        self.run.held_out[number] = outcome
-        if self.control in LEARNING and playing.decisions == 1 and playing.shown:
-            self.run.predicted.append(self._predicted(playing.shown))
-            self.run.realised.append(outcome)
-
-    def detection(self) -> list[float]:
-        found: list[float] = []
-        if self.memory is None:
-            return [math.nan for _ in self.hostile]
-        pool = self.experience.pool
-        for name, arrived in self.hostile.items():
-            # A change keeps the status before it, so what it led to is what the next one of its row found.
-            after = {row: int(pool.status[row]) for row in range(len(pool)) if pool.source[row] == pool.source_of(name)}
-            aside = []
-            for change in reversed(pool.history):
-                if change.what == "status" and change.row in after:
-                    if after[change.row] not in (ACTIVE, CANDIDATE) and "rollback" not in change.why:
-                        aside.append(change.time)
-                    after[change.row] = change.before
-            found.append(float(min(aside) - arrived) if aside else float("nan"))
-        return found
-
-    async def check(self) -> None:
-        """Success on the held-out tasks as it would be if learning ended here."""
-        before = self.memory.snapshot() if self.memory is not None else ""
-        draws = [self.generator] if self.memory is None else [self.generator, self.experience.generator]
-        states = [draw.bit_generator.state for draw in draws]
-        total, met = len(self.stream.tasks), []
-        for number, task in enumerate(self.stream.held_out):
-            met.append((await self._episode(total + number, task, attempt=0, explore=False))[0])
-        self.run.checks.append(np.array(met))
-        for each, state in zip(draws, states, strict=True):
-            each.bit_generator.state = state
-        if self.memory is not None and self.observing:
-            self.memory.restore(before)
-
-    def _predicted(self, shown: Sequence[str]) -> float:
-        """The success that the valuer expects with what was shown."""
-        assert self.estimated is not None
-        query, candidates, values = self.estimated
-        experience = self.experience
-        places = {experience.pool.items[row].id: place for place, row in enumerate(candidates.rows.tolist())}
-        mean = float(values.means[[places[id] for id in shown]].mean())
-        valuer = experience.policy.valuer
-        without: Callable[[object], float] | None = getattr(valuer, "success_without", None)
-        if without is not None:
-            return mean + without(query)
-        return (mean + 1.0) / 2.0 if hasattr(valuer, "rate") else mean
+        self.run.held_out[number] = (await self._episode(place, task, attempt=0, explore=False))[0]
 
     async def _episode(
         self, number: int, task: StreamTask, *, attempt: int, explore: bool = True
@@ -444,25 +383,18 @@ class _Simulated(FunctionActor):
         super().__init__(self._follow, memory, observes=loop.observing, worded=worded)
 
         self.loop, self.environment, self.noise = loop, environment, noise
-        self.step, self.words, self.shown = -1, 0, list[str]()
+        self.step, self.words = -1, 0
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         self.step += 1
         self.loop.scene = self.environment.scene
         return await super().act(observation, model)
 
-    def _search(self, observation: Observation, actions: Sequence[str]) -> Hits:
-        began = time.perf_counter()
-        hits = super()._search(observation, actions)
-        self.loop.run.overhead.append(time.perf_counter() - began)
-        return hits
-
     def _follow(self, observation: Observation, hits: Hits) -> str:
         scene, meanings = self.environment.scene, self.loop.meanings
         # It reads what an answer in other words meant.
         understood = tuple((meanings.get(action, action), weight, near) for action, weight, near in hits.advice)
         self.words += len(scene.text.split()) + len(hits.text.split())
-        self.shown = [hit.id for hit in hits]
         noise = self.noise[self.step, : len(scene.actions)]
         if self.loop.control == "direct":
             return self.loop.best(scene, noise)

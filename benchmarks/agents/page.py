@@ -93,23 +93,6 @@ def quickstarts(result: dict[str, Any]) -> str:
     )
 
 
-def hosts(result: dict[str, Any]) -> str:
-    def seen(row: dict[str, Any], way: str) -> str:
-        checks = row["seen"].get(way)
-        return f"{sum(checks.values())} of {len(checks)}" if checks else "" if row["version"] else "missing"
-
-    ways = ("hooks", "http", "stdio", "gateway")
-    head = ("host", "version", "hooks", "tools over HTTP", "tools over stdio", "gateway")
-    rows = [
-        (name, row["version"] or "not installed", *(seen(row, way) for way in ways))
-        for name, row in result["hosts"].items()
-    ]
-    return (
-        f"{markdown(head, rows)}\n\nHow many of the checks held; an empty place is a way that the host does not have. Once each, "
-        f"{result['at'][:10]}, Node {result['machine']['node']}, Python {result['machine']['python']}."
-    )
-
-
 def kills(result: dict[str, Any]) -> str:
     done = result["acknowledged"]
     return (
@@ -282,7 +265,6 @@ def main() -> None:
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
-    filled(QUICKSTARTS, "hosts", hosts(json.loads((HERE / "hosts.json").read_text())))
     filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))
     loop = json.loads((HERE / "closed_loop.json").read_text())
     filled(PAGE, "closed-loop", closed_loop(loop))

@@ -1,4 +1,4 @@
-"""Put the tables of `objectives.json` and of `benchmarks/parity/parity.json` into docs/objectives.md.
+"""Put the tables of `objectives.json` into docs/objectives.md.
 
 python -m benchmarks.objectives.page
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import numpy as np
 
@@ -87,27 +87,9 @@ def _verdict(gap: dict[str, float]) -> str:
     return "worse" if gap["high"] < 0 else "no difference shown"
 
 
-def parity() -> str:
-    result: dict[str, Any] = json.loads((ROOT / "benchmarks" / "parity" / "parity.json").read_text())
-    rows = [
-        (
-            each["case"]["name"],
-            each["gradients_compared"],
-            f"{each['largest_relative_difference_of_gradients']:.1e}",
-            f"{each['relative_difference_of_final_weights']:.1e}",
-            f"{each['relative_difference_of_the_way_moved']:.1e}",
-        )
-        for each in result["results"]
-    ]
-    head = ("case", "steps", "gradients, largest difference", "final weights", "of the way moved")
-    versions = result["machine"]["versions"]
-    about = f"TRL {result['results'][0]['trl']}, torch {versions['torch']}, transformers {versions['transformers']}."
-    return markdown(head, rows) + "\n\n" + about
-
-
 def main() -> None:
     takes_nothing(__doc__)
-    parts = {"parts": axes(), "parity": parity(), **{name: setting(name) for name in SHOWN}}
+    parts = {"parts": axes(), **{name: setting(name) for name in SHOWN}}
     for name, content in parts.items():
         filled(PAGE, name, content)
 

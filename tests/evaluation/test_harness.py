@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -119,42 +115,6 @@ class Raises(Finds):
         return super().ask(question)
 
 
-class Hangs(Finds):
-    def ask(self, question: AskedQuestion) -> Answered:
-        if question.text.endswith("Word3?"):
-            time.sleep(30)
-        return super().ask(question)
-
-
-class EndsWhenKilled(Finds):
-    """Its `write` comes back only when it is killed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.killed = threading.Event()
-        self.steps: list[str] = []
-
-    def write(self, entries: Sequence[Any]) -> None:
-        self.steps.append("write")
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        self.killed.wait()
-
-    def kill(self) -> str:
-        self.steps.append("kill")
-        self.killed.set()
-        return ""
-
-    def close(self) -> None:
-        self.steps.append("close")
-
-
-def test_who_stops_an_evaluation_does_not_wait_for_what_the_system_is_at() -> None:
-    made = EndsWhenKilled()
-    with pytest.raises(KeyboardInterrupt):
-        ran(lambda: made, tasks_of(2), Conditions(tokens=8, patience=600.0))
-    assert made.steps == ["write", "kill", "close"]
-
-
 class CountsOnce(Copies):
     """A reader that says how often it counted."""
 
@@ -185,15 +145,6 @@ def test_a_system_that_raises_is_scored_zero_there_and_goes_on() -> None:
     rows = ran(Raises, tasks_of(6))
     assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0]
     assert rows[3].error == "ask raised ZeroDivisionError: on purpose"
-
-
-def test_a_system_that_hangs_is_not_waited_for_and_not_asked_again() -> None:
-    began = time.monotonic()
-    rows = ran(Hangs, tasks_of(6), Conditions(tokens=8, patience=0.2))
-    assert time.monotonic() - began < 10
-    assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
-    assert "did not come back" in rows[3].error
-    assert "did not come back" in rows[5].error
 
 
 def test_a_system_that_returns_nothing_is_scored_and_reported() -> None:

@@ -112,7 +112,7 @@ def run(
     ] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often, with other draws.")] = 1,
     patience: Annotated[
-        float, typer.Option("--patience", min=0.1, help="Seconds that a system has for a call.")
+        float, typer.Option("--patience", min=0.1, help="Seconds that a program, command:WORDS, has for a call.")
     ] = 60.0,
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder: rows, summary, page. runs/eval/BENCHMARK if not given.")
@@ -155,7 +155,9 @@ def run(
             held.append(KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
-    makers = {name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable)) for name in ["none", *names]}
+    makers = {
+        name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable, patience)) for name in ["none", *names]
+    }
     own = any(name.startswith("endpoint:") for name in names)
     answering = reader_of(reader, endpoint_model, key_variable, runs, own)
     unpaid = [setting for setting in wanted if setting in LIVE]
@@ -184,9 +186,7 @@ def run(
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
     console = terminal(stderr=as_json)  # standard output has the result and nothing else
     console.print(planned, highlight=False)
-    jobs = [
-        (name, Conditions(setting, seed, tokens, words, patience)) for seed in range(seeds) for name, setting in arms
-    ]
+    jobs = [(name, Conditions(setting, seed, tokens, words)) for seed in range(seeds) for name, setting in arms]
     left_out: dict[str, NeverAnswered] = {}
     known = {job: record.done(*job) for job in jobs}
     with (

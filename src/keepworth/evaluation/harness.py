@@ -62,13 +62,12 @@ class BenchmarkReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under what everything is measured. tokens: of what is shown, at most; words: of an entry; patience: seconds of one call."""
+    """Under what everything is measured. tokens: of what is shown, at most; words: of an entry."""
 
     setting: str = "frozen"
     seed: int = 0
     tokens: int = 512
     words: int = 60
-    patience: float = 60.0
     poison: Poison = field(default_factory=Poison)
 
 
@@ -114,9 +113,7 @@ def measure(
     what writing took, a haystack; judge: scores answers beside the lexical metrics, which go on without it where it fails.
 
     A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
-    _Run(
-        name, Guarded(make(), plan.patience), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)
-    ).all(done)
+    _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)).all(done)
 
 
 @dataclass(slots=True)

@@ -34,7 +34,6 @@ CHANGES = {
     "+on": "that method with settings under which its mechanism decides something; others are those that it has anyway",
     "+tuned": "this project's method with the settings of --tuned, which rivals have anyway",
     "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
-    "+direct": "that method; what its values think best is done, without an agent",
 }
 AGENTS = ("usual", "linear", "tabular")
 MODEL = "model:"
@@ -60,8 +59,8 @@ def stream(
         typer.Option(
             "--arms",
             help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
-            "other tasks, NAME+masked chooses without the values that it learns, NAME+direct does itself what it values "
-            "highest, NAME+published has the settings of its paper, NAME+on those under which its mechanism acts, "
+            "other tasks, NAME+masked chooses without the values that it learns, NAME+published has the settings of its "
+            "paper, NAME+on those under which its mechanism acts, "
             "advantage+tuned tuned ones.",
         ),
     ] = "",

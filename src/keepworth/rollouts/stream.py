@@ -9,8 +9,6 @@ else. Arms are a method under one of these controls:
     oracle     items of the store whose advice is right (needs the generator's knowledge)
     masked     the method as it is, but nobody sees the values that it learns
     rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
-    unnamed    the method as it is, but nobody tells it who asks and rewards
-    direct     what the method's valuer thinks best is done, whatever the agent leans to
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import on_word_of
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.actions import Actions
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.pool import OUTSIDE, Advice, Pool, advice
 from keepworth.memory.policy.propensity import Independent
@@ -46,7 +43,6 @@ from keepworth.memory.policy.slots import (
     Policy,
     Presented,
     Query,
-    Selector,
     Slates,
     Use,
     Valuer,
@@ -64,7 +60,7 @@ if TYPE_CHECKING:
 
 Cache: TypeAlias = "dict[str, Vectors]"
 """Vectors of texts, which the arms of a comparison share."""
-LEARNING = ("learn", "shuffled", "masked", "rollback", "unnamed", "direct")
+LEARNING = ("learn", "shuffled", "masked", "rollback")
 CONTROLS = (*LEARNING, "none", "attempts", "random", "irrelevant", "oracle")
 WITHOUT = ("none", "attempts")
 ROLLBACK = 0.6
@@ -159,11 +155,10 @@ class _Loop:
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term and self.memory is not None
         self.measure_regret = measure_regret
-        # What is being met, for controls that know more than a memory does; and what the method thought of it.
+        # What is being met, for controls that know more than a memory does.
         self.scene: Scene | None = None
         self.rule = ""
         self.number = 0
-        self.estimated: tuple[Query, Candidates, Values] | None = None
         blank = np.full(total, np.nan)
         self.run = StreamRun(
             blank.copy(),
@@ -182,7 +177,7 @@ class _Loop:
         if self.control == "masked":
             method = replace(method, valuer=Masked(method.valuer))
         if self.control in LEARNING:
-            return replace(method, selector=_Seen(method.selector, self))
+            return method
         return replace(method, retriever=self._drawn, selector=_as_listed)
 
     @property
@@ -248,7 +243,7 @@ class _Loop:
 
     async def _visit(self, memory: Memory, visit: Visit) -> None:
         """An episode of somebody who is not scored."""
-        scene, by = visit.scene, self._by(visit.by)
+        scene, by = visit.scene, visit.by
         if by:
             self.hostile.setdefault(on_word_of(by), self.experience.clock.now)
         with memory.episode(scene.goal, by=by) as episode:
@@ -259,12 +254,8 @@ class _Loop:
             episode.act(action)
             episode.reward(float(action == visit.wanted), by=by)
 
-    def _by(self, name: str) -> str:
-        return "" if self.control == "unnamed" else name
-
     async def frozen(self, number: int, task: StreamTask) -> None:
         place = len(self.stream.tasks) + number
-        self.estimated = None
         self.run.held_out[number] = (await self._episode(place, task, attempt=0, explore=False))[0]
 
     async def _episode(
@@ -274,7 +265,7 @@ class _Loop:
         environment = task.environment()
         memory = feedback = None
         if self.memory is not None:
-            memory = self.memory.episode(task.task.input, by=self._by(task.by), explore=explore)
+            memory = self.memory.episode(task.task.input, by=task.by, explore=explore)
             self.number = memory.number
             if explore:
                 feedback = self._feedback(memory, task)
@@ -297,7 +288,7 @@ class _Loop:
         return episode.metric, environment.scene, episode.exchanges[-1].done, playing
 
     def _feedback(self, memory: LiveEpisode, task: StreamTask) -> Feedback:
-        by = self._by(task.by)
+        by = task.by
         flipped = (lambda outcome: 1.0 - outcome) if task.flipped else float
         if self.control == "shuffled":
             return Feedback(
@@ -348,14 +339,6 @@ class _Loop:
                 break
         return np.array(kept, dtype=np.intp)
 
-    def best(self, scene: Scene, noise: Floats) -> str:
-        """What the valuer thinks best; among equals the noise decides."""
-        assert self.estimated is not None
-        experience = self.experience
-        query = replace(self.estimated[0], actions=scene.actions)
-        worth = of_actions(experience.policy.valuer, query, experience.pool)
-        return scene.actions[int(np.lexsort((noise, worth))[-1])]
-
     def _regret(self, number: int, scene: Scene, outcome: float) -> None:
         """What four right items would have given, and what the right items of this store would have given."""
         noise = self.noise[number, 0, 0, : len(scene.actions)]
@@ -396,8 +379,6 @@ class _Simulated(FunctionActor):
         understood = tuple((meanings.get(action, action), weight, near) for action, weight, near in hits.advice)
         self.words += len(scene.text.split()) + len(hits.text.split())
         noise = self.noise[self.step, : len(scene.actions)]
-        if self.loop.control == "direct":
-            return self.loop.best(scene, noise)
         return self.loop.agent(scene.text, scene.actions, scene.leaning, Presented(hits.text, understood), noise)
 
     def _in_free_words(self, action: str, observation: Observation) -> str:
@@ -408,42 +389,9 @@ class _Simulated(FunctionActor):
         return worded
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A selector, and what it was given last."""
-
-    selector: Selector
-    loop: _Loop
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
-        self.loop.estimated = (query, candidates, values)
-        return self.selector(query, candidates, values, pool)
-
-
 def _as_listed(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
     """The first that were retrieved."""
     return Independent(tuple(range(len(candidates.rows))), SHOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """What can be done here, in the place of a pool: one row for each action, which advises it and nothing else."""
-
-    actions: Actions
-    content: npt.NDArray[np.int64]
-    warns: npt.NDArray[np.bool_]
-    conditional: npt.NDArray[np.bool_]
-    episode: npt.NDArray[np.int64]
-
-
-def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
-    """What each of the query's actions is worth here, to a valuer that knows actions: what it would do if it acted itself."""
-    numbers = np.array([pool.content_of(action) for action in query.actions], dtype=np.int64)
-    n = len(numbers)
-    none = np.zeros(n, dtype=bool)
-    offered = Offered(pool.actions, numbers, none, none, np.full(n, -1))
-    result: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
-    return result
 
 
 class Masked:

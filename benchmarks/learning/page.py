@@ -92,38 +92,24 @@ def memory(record: Record) -> str:
     """How often the answer stood in the memory that the answer was given from."""
     if not record.get("written"):
         return ""
-    head = ("arm", "the answer is in the last memory, 95 %", "questions")
-    rows = [(each["arm"], interval(each), each["n"]) for each in record["written"]]
-    said = "; ".join(
-        f"trained minus {gain['over']} {interval(gain, '+')}, {verdict(gain)}" for gain in record["written_gains"]
-    )
-    return f"\n\n{markdown(head, rows, 1)}\n\nOf that measure: {said}."
+    levels = ", ".join(f"{each['arm']} {interval(each)}" for each in record["written"])
+    return f"\n\nThe answer is in the last memory: {levels}."
 
 
-def calls(record: Record) -> str:
-    """How often the model was called for an answer, where that is measured."""
-    if not record.get("calls"):
+def rule(record: Record) -> str:
+    """The best simple rule, where one was tried."""
+    if not record.get("rule"):
         return ""
-    head = ("arm", "calls of the model per answer, 95 %", "each seed")
-    rows = [
-        (call["arm"].replace("_", " "), interval(call), ", ".join(f"{value:.2f}" for value in call["by_seed"]))
-        for call in record["calls"]
-    ]
-    rule = record["rule"]
-    said = (
-        "Simple rules are told the whole problem and calculate with two of its numbers. The best of seven on these questions "
-        f"({rule['name']}) solves {interval(rule)}. Trained minus this rule: {interval(rule['trained_minus'], '+')}, "
-        f"{verdict(rule['trained_minus'])}."
+    best = record["rule"]
+    return (
+        "\n\nSimple rules are told the whole problem and calculate with two of its numbers. The best of seven on these questions "
+        f"({best['name']}) solves {interval(best)}. Trained minus this rule: {interval(best['trained_minus'], '+')}, "
+        f"{verdict(best['trained_minus'])}."
     )
-    used = [
-        (each["arm"], *(f"{value:.2f}" for key, value in each.items() if key != "arm")) for each in record["reckoning"]
-    ]
-    reckoned = markdown(("arm", "share that used the calculator", "right of those", "right of the others"), used, 1)
-    return f"\n\n{markdown(head, rows, 1)}\n\n{reckoned}\n\n{said}"
 
 
 def recipe(record: Record) -> str:
-    tables = f"{levels(record)}\n\n{gains(record)}{memory(record)}{calls(record)}"
+    tables = f"{levels(record)}\n\n{gains(record)}{memory(record)}{rule(record)}"
     return f"{tables}\n\n{about(record)}"
 
 

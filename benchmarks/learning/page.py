@@ -31,7 +31,6 @@ def heading(record: Record, key: str, name: str) -> str:
 def levels(record: Record) -> str:
     rows = [
         (
-            level["test"],
             level["arm"].replace("_", " "),
             interval(level),
             ", ".join(f"{value:.2f}" for value in level.get("by_seed", [])),
@@ -39,7 +38,7 @@ def levels(record: Record) -> str:
         )
         for level in record["levels"]
     ]
-    return markdown(("test set", "arm", heading(record, "levels", "mean"), "each seed", "questions"), rows, 2)
+    return markdown(("arm", heading(record, "levels", "mean"), "each seed", "questions"), rows)
 
 
 def counted(each: Record) -> str:
@@ -49,10 +48,9 @@ def counted(each: Record) -> str:
 
 
 def gains(record: Record) -> str:
-    head = ["test set", "trained minus", heading(record, "gains", "difference"), "each seed"]
+    head = ["trained minus", heading(record, "gains", "difference"), "each seed"]
     rows = [
         [
-            gain["test"],
             gain["over"].replace("_", " "),
             interval(gain, "+"),
             ", ".join(f"{value:+.2f}" for value in gap_by_seed(record, gain)),
@@ -62,7 +60,7 @@ def gains(record: Record) -> str:
     if all("low" in gain for gain in record["gains"]):
         head.append("verdict")
         rows = [[*row, verdict(each)] for row, each in zip(rows, record["gains"], strict=True)]
-    return markdown(head, rows, 2)
+    return markdown(head, rows)
 
 
 def gap_by_seed(record: Record, gain: Record) -> list[float]:

@@ -52,9 +52,6 @@ def setting(name: str) -> str:
                 f"{np.mean(arm['area']):.2f}",
                 "" if base else f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})",
                 verdict,
-                f"{arm['episodes']:.0f}",
-                arm["optimiser_steps"],
-                f"{arm['learning_rate']:g}",
             )
         )
     head = (
@@ -63,9 +60,6 @@ def setting(name: str) -> str:
         "area",
         "area beyond the baseline, 95 %",
         "verdict",
-        "episodes",
-        "steps",
-        "rate",
     )
     seeds = len(one["arms"][0]["final"])
     lag = f", sampler {one['lag']} updates behind" if one["lag"] else ""

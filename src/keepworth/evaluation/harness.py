@@ -319,12 +319,11 @@ class _Run:
         met = judged(judge, [(task.input, " or ".join(task.answers), row.answer) for row, task in asked])
         for (row, _), score in zip(asked, met.scores, strict=True):
             if score is None:
-                assert met.failure is not None
-                row.unjudged = met.failure.first
+                row.unjudged = met.first
             else:
                 row.scores["judge"] = score
-        if met.failure is not None and met.failed == len(asked) >= PATIENCE:
-            self.judge_gone = met.failure.first
+        if met.failed == len(asked) >= PATIENCE:
+            self.judge_gone = met.first
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):

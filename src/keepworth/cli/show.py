@@ -226,7 +226,7 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
 
 def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
-    """What differs, what was measured last, and the curves of several runs."""
+    """What differs between several runs, and what was measured last."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -245,8 +245,6 @@ def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
         console.print("They are set alike.", style="dim")
     if found.table:
         print_table(found.table, console)
-    for panel in found.panels:
-        print_panel(panel, console, same_scale=True)
 
 
 def print_curves(run: RunFolder, console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from keepworth.evaluation.curves import (
 from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings, table
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
 from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
-from keepworth.page.charts import Panel, Series
+from keepworth.page.charts import Panel
 
 EPISODE_LIMIT = 20_000
 
@@ -131,11 +131,7 @@ def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
     }
 
 
-# Several runs side by side: what they were set to, what they measured last, and the same curve of each in one picture.
-
-
-COMPARED = ("reward", "entropy", "length", "signal", "ess", "gap", "gradient")
-"""Training curves that mean the same in every run; of the reward, the total."""
+# Several runs side by side: what they were set to, and what they measured last.
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +142,6 @@ class RunComparison:
     names: tuple[str, ...]
     settings: Mapping[str, tuple[Any, ...]]
     table: ResultTable | None
-    panels: tuple[Panel, ...]
 
 
 def compared(runs: Sequence[RunFolder]) -> RunComparison:
@@ -157,13 +152,10 @@ def compared(runs: Sequence[RunFolder]) -> RunComparison:
         raise KeepworthError("One run is named twice: nothing would differ.", "Name each run once.")
     names = _told_apart(runs)
     evals = {name: run.evals() for name, run in zip(names, runs, strict=True)}
-    metrics = {name: run.metrics() for name, run in zip(names, runs, strict=True)}
-    by_run = {name: panels(metrics[name], evals[name]) for name in names}
     return RunComparison(
         names,
         differing([run.config for run in runs]),
         _table(evals),
-        tuple(drawn(_panels(by_run))),
     )
 
 
@@ -220,26 +212,3 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
 
 def _cell(row: Row | None) -> Cell | None:
     return None if row is None else Cell(float(row["mean"]), row.get("low"), row.get("high"))
-
-
-def _panels(by_run: Mapping[str, Sequence[Panel]]) -> list[Panel]:
-    """Panels that at least two runs have: the leading held-out arm, or the first series, of each run."""
-    keys = dict.fromkeys(panel.key for found in by_run.values() for panel in found)
-    merged = []
-    for key in keys:
-        having = {name: panel for name, found in by_run.items() for panel in found if panel.key == key}
-        panel = next(iter(having.values()))
-        kind = key.rsplit(".", 1)[-1]
-        if len(having) < 2 or not (panel.wide or kind in COMPARED):
-            continue
-        series = tuple(_led(name, each) for name, each in having.items())
-        title = "Reward" if kind == "reward" else panel.title
-        unit = panel.unit.split(", n =")[0]
-        merged.append(replace(panel, title=title, series=series, unit=unit, among=tuple(by_run)))
-    return merged
-
-
-def _led(name: str, panel: Panel) -> Series:
-    """The series of a run that stands for it: the arm that was trained, or the first."""
-    series = next((each for each in panel.series if each.key == "trained"), panel.series[0])
-    return replace(series, key=name, label=name)

@@ -110,6 +110,11 @@ def test_arms_with_colons_and_folders_of_one_name_are_compared(tmp_path: Path) -
 
 def test_an_evaluation_that_is_not_finished_is_not_compared(tmp_path: Path) -> None:
     one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0] * 8), "b": ("b", "frozen", [0.0] * 8)})
+    silent = evaluated(tmp_path / "silent", {"a": ("a", "frozen", []), "b": ("b", "frozen", [])})
+    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "a", "frozen", 0))
+    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "b", "frozen", 0))
+    with pytest.raises(KeepworthError, match="no answer of these was scored"):
+        called("compare", f"{silent}:a", f"{silent}:b")
     (one / "summary.json").unlink()
     with pytest.raises(KeepworthError, match=r"one is not finished\. Give its command again"):
         called("compare", f"{one}:a", f"{one}:b")

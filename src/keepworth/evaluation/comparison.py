@@ -54,6 +54,10 @@ def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison
         scores |= {
             name: per_question(by_arm[arm], lambda row: row.scores.get("score")) for arm, name in sides[-1].items()
         }
+    if not any(scores.values()):
+        raise KeepworthError(
+            "no answer of these was scored.", "Run them with a reader: --reader none finds and does not answer."
+        )
     # Without arms: every two of one evaluation, or each arm with itself in the other one.
     whole = not arms and not others
     two_by_two = {

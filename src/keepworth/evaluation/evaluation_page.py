@@ -22,7 +22,7 @@ CONTROLS = ("oracle", "random", "latest")
 BROWSED = 6_000
 """Answers that a page holds at most: those of the first arms."""
 SCORES = ("score", "f1", "em", "bleu1")
-DEPTHS = ("turn@1", "turn@5", "turn@10", "turn@50", "session@5", "shown")
+DEPTHS = ("turn@5", "turn@10", "turn@50", "session@5", "shown")
 
 
 def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], tasks: Sequence[Task]) -> Path:
@@ -92,14 +92,18 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     over = [arm for arm, values in arms.items() if values["shown tokens"] > summary["tokens"]]
     some = f", but for {', '.join(over)}." if over else "."
     some += "".join(f" {arm} does not fit." for arm in arms if arm not in each_arm)
+    over_clusters = (
+        f"95 % intervals over {clusters} cluster{'s' * (clusters != 1)}: what is alike, such as the questions over one "
+        "conversation, is resampled together."
+    )
+    questions = {arm: f"{values['questions']:,}" for arm, values in arms.items()}
     tables = [
         _table(
             f"{summary['benchmark']}, {summary['split']}",
             {arm: values["scores"] for arm, values in each_arm.items()},
             SCORES,
-            f"95 % intervals over {clusters} cluster{'s' * (clusters != 1)}: what is alike, such as the questions over one "
-            "conversation, is resampled together.",
-            {arm: f"{values['questions']:,}" for arm, values in arms.items()},
+            over_clusters,
+            questions,
         ),
         _table(
             "Over no memory",
@@ -133,9 +137,11 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
         ),
         _table(
             "Evidence found",
-            {arm: {name: _mean(cell) for name, cell in values["evidence"].items()} for arm, values in each_arm.items()},
+            {arm: values["evidence"] for arm, values in each_arm.items()},
             DEPTHS,
-            "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget.",
+            "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget. "
+            + over_clusters,
+            questions,
         ),
         _table(
             "What it cost",

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.tasks.unlabelled import LogReport
 
 
 Track = Annotated[
@@ -79,14 +78,9 @@ def train(
             "--source",
             parser=file_of,
             metavar="SOURCE",
-            help="Conversations, or a memory's file, that tasks without labels are made of.",
+            help="Conversations, or a memory's file, whose rewarded answers are imitated.",
         ),
     ] = None,
-    kinds: Annotated[str, typer.Option("--kinds", help="With --source: cloze or rewarded.")] = "",
-    report: Annotated[
-        bool, typer.Option("--report", help="With --source: print what can be learned from it, and exit.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --report: as JSON.")] = False,
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,19 +140,11 @@ def train(
 
     if every:
         raise KeepworthError("--all goes with --help.", "Add --help; --print-config prints every setting as TOML.")
-    _require_source(source, {"--kinds": kinds, "--report": report, "--json": as_json and report})
-    if as_json and not report:
-        raise KeepworthError("--json goes with --report.", "Add --report.")
-    if not (print_config or report):
+    if not print_config:
         require("train", "keepworth train")
-    found = _asked_for(recipe, tasks, source, kinds, reward or [], environment, memory)
+    found = _asked_for(recipe, tasks, source, reward or [], environment, memory)
     if seed is not None and seeds:
         raise KeepworthError("There are --seed and --seeds.", "Leave one of them out.")
-    learnable = found.report
-    if learnable is not None and (report or not print_config):
-        _say_report(learnable, as_json)
-    if report:
-        return
 
     def resolved(seed: int | None) -> BaseModel:
         short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
@@ -238,25 +224,10 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
     console.print(f"{result['headline']}\nAll of it: {path}", soft_wrap=True)
 
 
-def _say_report(learnable: LogReport, as_json: bool) -> None:
-    if as_json:
-        say_json(learnable.to_json(), indent=1)
-    else:
-        for line in learnable.lines():
-            say(line)
-
-
-def _require_source(source: Path | None, options: Mapping[str, object]) -> None:
-    for option, value in options.items():
-        if value and source is None:
-            raise KeepworthError(f"{option} goes with a source of tasks.", "Add --source FILE.")
-
-
 def _asked_for(
     recipe: str,
     tasks: str | None,
     source: Path | None,
-    kinds: str,
     reward: list[str],
     environment: str | None,
     memory: Path | None,
@@ -280,7 +251,6 @@ def _asked_for(
     found = Origin(
         tasks=tasks,
         source=None if source is None else str(source),
-        kinds=kinds,
         reward=tuple(reward),
         environment=environment,
         memory=None if memory is None else str(memory),

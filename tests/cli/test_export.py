@@ -49,7 +49,7 @@ def test_the_commands_for_what_a_run_trained_work(
     assert main(export) == 0
     said = capsys.readouterr().out
     assert "a run-model  merged, policy at step 0, float32" in said
-    assert "2 of 2 greedy answers are the run's" in said
+    assert "2 of 2 greedy answers to the run's own questions are the run's" in said
     assert (tmp_path / "a run-model" / "README.md").is_file()
     assert main([*export[:2], "as json", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
@@ -88,7 +88,6 @@ def test_mistakes_are_named(
     trained_run(tmp_path / "runs" / "mine", "policy")
     for arguments, says in (
         (["mime", "out"], "Did you mean 'mine'"),
-        (["mine", "out", "--base", "a/b"], "--base is of an adapter"),
         (["mine", "out", "--role", "polici"], "Did you mean 'policy'"),
         (["mine", "runs"], "holds something else"),
     ):

@@ -95,9 +95,8 @@ for line in ["memory add hello --encoder hashing", "memory search hello", "memor
 REFUSED = [
     ("demo --quick", "train"),
     ("train strings", "train"),
-    ("eval answerer", "train"),
     ("eval stream", "train"),
-    ("serve", "serve"),
+    ("serve --memory agent.mem", "server"),
     ("models fetch smollm2-135m-instruct", "llm"),
 ]
 

@@ -120,8 +120,7 @@ def test_a_memory_works_in_a_light_install(
         ("demo", "train"),
         ("train strings", "train"),
         ("eval stream", "train"),
-        ("eval answerer", "train"),
-        ("serve", "serve"),
+        ("serve --memory agent.mem", "server"),
     ],
 )
 def test_other_commands_say_what_to_install(

@@ -58,6 +58,5 @@ def uses_of(run: RunFolder) -> list[tuple[str, str]]:
         if role == MANAGER:
             found.append(("Remember", f"serve --memory agent.mem --writer {path}"))
         else:
-            found.append(("Serve", f"serve {path}{chosen}"))
             found.append(("Remember", f"serve {path} --memory agent.mem{chosen}"))
     return found

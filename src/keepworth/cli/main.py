@@ -37,7 +37,6 @@ app.command(
     keepworth serve --memory agent.mem
     keepworth serve --memory agent.mem --upstream https://api.openai.com/v1
     keepworth serve demo --memory agent.mem
-    keepworth serve demo --role answerer --port 8001
     """,
 )(serve)
 

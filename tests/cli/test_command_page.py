@@ -49,7 +49,6 @@ NO_JSON = {
     "train": "the same",
     "serve": "it answers until it is stopped",
     "hook": "its host says the format",
-    "objectives explain": "it is a text to read",
     "models fetch": "it downloads, and models list --json says what is there",
 }
 

@@ -1,4 +1,4 @@
-"""`keepworth demo`, `keepworth train`, `keepworth recipes`, `keepworth objectives`."""
+"""`keepworth demo` and `keepworth train`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.command import App, Command, width_of_help
+from keepworth.cli.command import Command, width_of_help
 from keepworth.cli.export import uses_of
-from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms, terms
+from keepworth.cli.output import Runs, interruptible, say, terms
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
 from keepworth.recipes.front_door import (
@@ -67,7 +67,9 @@ def demo(
 def train(
     recipe: Annotated[
         str,
-        typer.Argument(help="A recipe's name (`keepworth recipes` lists them) or a file of Python; none with --tasks."),
+        typer.Argument(
+            help="A recipe's name (`keepworth methods --kind recipe`) or a file of Python; none with --tasks."
+        ),
     ] = "",
     tasks: Annotated[
         str | None, typer.Option("--tasks", metavar="FILE", help="Your own tasks: JSON lines with prompt and answer.")
@@ -242,7 +244,7 @@ def _asked_for(
         if not recipe:
             raise KeepworthError(
                 "Nothing was said to train on.",
-                "Name a recipe (`keepworth recipes` lists them), a file of Python, --tasks FILE.jsonl, or --source FILE.",
+                "Name a recipe (`keepworth methods --kind recipe`), a file of Python, --tasks FILE.jsonl, or --source FILE.",
             )
         return made_of(Origin(recipe))
     if recipe:  # beside --tasks or --source: what else belongs to no recipe was refused above
@@ -256,20 +258,6 @@ def _asked_for(
         memory=None if memory is None else str(memory),
     )
     return made_of(found)
-
-
-def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per recipe.")] = False) -> None:
-    """List the recipes."""
-    from keepworth.registry import broken, methods
-
-    rows = [(name, recipe.about) for name, recipe in sorted(methods("recipe").items())]
-    if as_json:
-        for name, summary in rows:
-            say_json({"recipe": name, "summary": summary})
-        return
-    say_terms([*rows, ("--tasks FILE", "Your own tasks, reward and model; a file of Python is a recipe, too.")])
-    for file in broken():
-        say(f"not loaded: {file.path}: {file.reason}", error=True)
 
 
 def _carry_out(
@@ -329,59 +317,3 @@ def program() -> str:
         return "keepworth"
     path = os.path.relpath(started)
     return str(started) if path.startswith("..") else path
-
-
-# `keepworth objectives`: the objectives by name, and what each one is made of.
-
-
-objectives_app = App(help="List and explain training objectives.", no_args_is_help=False, invoke_without_command=True)
-
-COLUMNS = ("objective", "advantage", "ratio", "surrogate", "correction", "aggregation", "KL")
-
-
-@objectives_app.callback()
-def objectives(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        list_()
-
-
-@objectives_app.command("list", examples="keepworth objectives list --json")
-def list_(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per objective.")] = False) -> None:
-    """List the objectives, a line each: tab-separated where there is no terminal."""
-    from rich import box
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    from keepworth.episodes.text import terminal
-    from keepworth.learning.objective.explain import listing
-
-    console = terminal()
-    lines = listing()
-    if as_json:
-        for line in lines:
-            say_json(dict(zip(COLUMNS, line, strict=True)))
-        return
-    if not console.is_terminal:
-        for line in (COLUMNS, *lines):
-            say_row(*line)
-        return
-    if console.width >= max(sum(map(len, line)) for line in lines) + 3 * len(COLUMNS):
-        table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
-        for name, *rest in lines:
-            table.add_row(Text(name, style="bold"), *("" if value == "none" else value for value in rest))
-        console.print(table)
-    else:  # too narrow for columns: what is not there goes without saying
-        for name, *rest in lines:
-            said = [f"{title} {value}" for title, value in zip(COLUMNS[1:], rest, strict=True) if value != "none"]
-            console.print(Text(name, style="bold"))
-            console.print(Padding(Text("  ·  ".join(said), style="dim"), (0, 0, 0, 2)))
-    console.print("keepworth objectives explain NAME prints the formula and where it was published.", style="dim")
-
-
-@objectives_app.command(examples="keepworth objectives explain grpo")
-def explain(name: Annotated[str, typer.Argument(metavar="OBJECTIVE", help="A name from the list.")]) -> None:
-    """Say what an objective is made of, and where it was published."""
-    from keepworth.learning.objective import explain as explaining
-
-    say(explaining.explain(name))

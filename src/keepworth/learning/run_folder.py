@@ -7,7 +7,6 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
-      memory/<role>.mem        a memory that learns while the role is trained (`memories`)
       published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables

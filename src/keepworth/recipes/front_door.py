@@ -440,4 +440,4 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
     name = str(config["model"])
     text = TextSide.load(path_of(name, kind=ModelKind.LANGUAGE), name)
     load = recipe.rollout(settings, RunFolder(Path(run)), text)
-    return Rollouts(load.rollout, text, load.memory)
+    return Rollouts(load.rollout, text)

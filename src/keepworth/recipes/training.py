@@ -146,9 +146,9 @@ def train_role(
         if memory is not None:
             collector = Remembering(collector, memory)
         ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, plan, optional)
-        episodes.end(ended.step)
-        keep_weights(run, learner, ended.weights_of)
-    return ". ".join(filter(None, (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)))
+        episodes.end(ended)
+        keep_weights(run, learner)
+    return idle_clip(objective, settings.passes, settings.minibatches)
 
 
 def restored(run: RunFolder, learner: Learner) -> bool:
@@ -453,10 +453,9 @@ def kept_weights(run: RunFolder, role: str) -> Path:
     return run.path / "weights" / role
 
 
-def keep_weights(run: RunFolder, learner: Learner, weights_of: int | None = None) -> None:
-    """Save what was trained, complete or not at all, at the step of the last checkpoint. weights_of: the step whose weights the
-    learner has, where it is another. Raises DiskTrouble."""
-    with run.writing_weights(learner.role, weights_of) as folder:
+def keep_weights(run: RunFolder, learner: Learner) -> None:
+    """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
+    with run.writing_weights(learner.role) as folder:
         save_trained(learner.model, learner.master_weights.named, folder)
 
 

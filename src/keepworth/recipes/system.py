@@ -73,7 +73,6 @@ class System:
         row_budget: The most that calls which continue each other can draw.
         objective: Where the settings name none.
         imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`.
-        order: The task of the group at a position, where their order matters; else they are drawn.
         right: The calls of a task as they should be, for method = supervised.
         optional: Reward terms that may have nothing to say of an episode, which is then left out of their mean.
         unit: From a task's key to what is generalised over, where several test questions are of one such.
@@ -96,7 +95,6 @@ class System:
     objective: Objective = GROUP_RELATIVE
     imitated: Callable[[InProcessModel], list[list[Pair]]] | None = None
     imitation_rate: float = 1e-4
-    order: Callable[[int], Task] | None = None
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
     optional: frozenset[str] = frozenset()
     unit: Callable[[str], str] | None = None
@@ -155,8 +153,6 @@ class Playing:
     progress: Progress
 
     def task(self, group: int) -> Task:
-        if self.system.order is not None:
-            return self.system.order(group)
         return drawn_task(self.system.train, None, self.settings.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:

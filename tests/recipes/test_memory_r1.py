@@ -37,7 +37,6 @@ LOCOMO = {"source": "locomo", "data": "somewhere"}
     ("choice", "key", "value", "reason"),
     [
         ({}, "data", "somewhere", "source = longmemeval"),
-        (LOCOMO, "labels", "cloze", "source = locomo"),
         (LOCOMO, "extractive", False, "source = locomo"),
         (LOCOMO, "distractors", 3, "source = locomo"),
         ({}, "encoder", "hashing", "recall = given"),
@@ -64,7 +63,6 @@ LOCOMO = {"source": "locomo", "data": "somewhere"}
             for key, value in {
                 "source": "locomo",
                 "data": "somewhere",
-                "labels": "cloze",
                 "recall": "retrieved",
                 "memories": 5,
                 "dates": True,
@@ -165,7 +163,7 @@ def trained(config: memory_r1.Config, path: Path) -> RunFolder:
     return run
 
 
-@pytest.mark.parametrize("settings", [{}, {"labels": "mixed"}, {"method": "supervised"}])
+@pytest.mark.parametrize("settings", [{}, {"method": "supervised"}])
 def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
     run = trained(small(checkpoint, **settings), tmp_path / "run")
     (table,) = tables_of(run)

@@ -82,7 +82,7 @@ class TrainingSettings(BaseModel):
 
     objective: str | dict[str, Option] = Field(
         default="",
-        description="a preset's name (keepworth objectives list), empty is the recipe's; or a table: preset, and options of it",
+        description="a preset's name (keepworth methods --kind objective), the recipe's if empty; or a table of its options",
     )
     passes: int = Field(default=1, ge=1, le=64, description="how often an update goes over its episodes")
     minibatches: int = Field(

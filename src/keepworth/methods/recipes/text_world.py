@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 WORLDS = {
     "house": ("held-out", "dev", "test"),
-    **dict.fromkeys(
-        ("alfworld", "near-miss", "benign", "similarity-mid", "similarity-low"), ("dev", "dev", "held-out")
-    ),
+    **dict.fromkeys(("near-miss", "benign", "similarity-mid", "similarity-low"), ("dev", "dev", "held-out")),
 }
 """Worlds, and their splits to train in, to measure while training, and to measure before and after."""
 NONE, NO_MEMORY, ORACLE = "none", "no_memory", "oracle"

@@ -48,14 +48,13 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 class Config(TrainingSettings):
     """Everything a run depends on. What is not given takes the role's default, and is shown resolved by --print-config."""
 
-    matters: ClassVar[tuple[str, ...]] = ("role", "recall", "memories", "labels", "reward", "manager_reward", "reader")
+    matters: ClassVar[tuple[str, ...]] = ("role", "recall", "memories", "reward", "manager_reward", "reader")
 
     role: Literal["answerer", "manager"] = "answerer"
     encoder: str = "minilm"
 
     source: Literal["longmemeval", "locomo"] = "longmemeval"
     data: str | None = None
-    labels: Literal["labelled", "cloze", "mixed"] = "labelled"
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce", description="answerer: supervised imitates the answer key instead"
     )
@@ -127,7 +126,7 @@ class Config(TrainingSettings):
 
 
 ANSWERER_ONLY = (
-    *("source", "data", "labels", "method", "recall", "memories", "dates", "words", "curve"),
+    *("source", "data", "method", "recall", "memories", "dates", "words", "curve"),
     "reward",  # the manager's answers are scored with token F1, and its operations with right or wrong
 )
 MANAGER_ONLY = (
@@ -142,7 +141,7 @@ def without_effect(config: Config) -> Iterator[Idle]:
     if config.role == "answerer":
         yield MANAGER_ONLY, "with role = answerer", "set role = manager"
         if config.source == "locomo":
-            fixed = ("extractive", "distractors", "labels")
+            fixed = ("extractive", "distractors")
             yield fixed, "with source = locomo, which is read as it is", "set source = longmemeval"
         else:
             own = "set source = locomo, or train on rows of your own: keepworth train --tasks FILE.jsonl"

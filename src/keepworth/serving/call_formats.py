@@ -40,24 +40,12 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenUse:
-    """Tokens of a call, as the upstream counts them. cached: of those that were read, the ones that it had read before."""
-
-    read: int = 0
-    cached: int = 0
-    written: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SpokenReply:
-    """What an answer said: its words, the tools that it calls, and the name by which the upstream goes on from it.
-
-    use: None where the upstream does not say."""
+    """What an answer said: its words, the tools that it calls, and the name by which the upstream goes on from it."""
 
     words: str = ""
     tools: tuple[str, ...] = ()
     id: str = ""
-    use: TokenUse | None = None
 
     @property
     def text(self) -> str:
@@ -339,31 +327,12 @@ def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
 
 def _spoken(words: Sequence[str], tools: Sequence[str], events: Sequence[Mapping[str, Any]]) -> SpokenReply:
     """With what each format says alike: in the events themselves, or in the response or message that they tell of."""
-    id, use = "", None
+    id = ""
     for event in events:
         for part in (event, _object(event.get("response")), _object(event.get("message"))):
             # An event of a response has a name of its own, and no model.
             id = id or (_text(part.get("id")) if part.get("model") else "")
-            use = _used(_object(part.get("usage")), use)
-    return SpokenReply("".join(words), tuple(filter(None, tools)), id, use)
-
-
-def _used(usage: Mapping[str, Any], before: TokenUse | None) -> TokenUse | None:
-    """Anthropic counts what was cached beside what was read, and says in a stream's last event what it wrote alone."""
-    if not usage:
-        return before
-    details = _object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    beside = _whole(usage.get("cache_read_input_tokens"))
-    read = _whole(usage.get("prompt_tokens")) or _whole(usage.get("input_tokens"))
-    read += beside + _whole(usage.get("cache_creation_input_tokens"))
-    written = _whole(usage.get("completion_tokens")) or _whole(usage.get("output_tokens"))
-    before = before or TokenUse()
-    cached = beside or _whole(details.get("cached_tokens"))
-    return TokenUse(max(read, before.read), max(cached, before.cached), max(written, before.written))
-
-
-def _whole(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
+    return SpokenReply("".join(words), tuple(filter(None, tools)), id)
 
 
 def _objects(value: Any) -> list[Any] | None:

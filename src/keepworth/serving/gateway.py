@@ -5,8 +5,8 @@ right before the user's newest words (`call_formats`). What was sent once is nev
 same words in every later call of the conversation, so a prompt only ever grows at its end, and a provider's prefix cache stays
 good. Conversations are known by what they say, as digests of their pieces, within the bounds of the caller; no session is named.
 A conversation that begins with words that were sent before is a new one, and recalls anew: only a retry within seconds gets what
-was sent the first time. Where the upstream itself keeps a conversation, what it was sent is noted under its name for it, and is
-not sent again. What it keeps is open to whoever has its key, so those routes are closed to tokens of anybody else.
+was sent the first time. Where the upstream itself keeps a conversation, each turn has a block of its own; what
+it keeps is open to whoever has its key, so those routes are closed to tokens of anybody else.
 
 Every turn has a receipt: which items were recalled, and which of them are in the very bytes that went upstream.
 """
@@ -51,7 +51,6 @@ from keepworth.serving.call_formats import (
     FORMATS,
     MARK,
     CallFormat,
-    ResponsesFormat,
     SpokenReply,
     first_answer,
     names_kept,
@@ -113,7 +112,7 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """What stands before one message of the user; or all of it that an upstream keeps in a conversation.
+    """What stands before one message of the user.
 
     Args:
         episode: The newest one.
@@ -149,7 +148,6 @@ class TurnMemory:
     Args:
         head: The newest entry of the journal when memory was asked.
         digest: Of the conversation up to its newest turn; `block` stands before that.
-        remote: What an upstream that keeps the conversation has of it, under the names of `scope`.
         after: The episode of the turn before.
         tools: What tools answered.
     """
@@ -161,7 +159,6 @@ class TurnMemory:
     head: int = 0
     digest: str = ""
     block: MemoryBlock | None = None
-    remote: MemoryBlock = field(default_factory=MemoryBlock)
     after: str = ""
     tools: str = ""
     signals: bool = False
@@ -294,10 +291,10 @@ class Gateway:
             if not (at and seconds and later(at, seconds) >= clock):
                 del before[newest]  # the same words, in a new conversation
         live = recalled = None
-        room = MemoryRoom(_lines_of((memory.remote, *before.values())), 0)
+        room = MemoryRoom(_lines_of(before.values()), 0)
         if newest not in before and query.strip() and not goes_on:
             live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
-            spent = memory.remote.tokens + sum(block.tokens for block in before.values())
+            spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
@@ -306,22 +303,21 @@ class Gateway:
             ):  # a session names a conversation, and all of the person's are searched
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((place for place in before if place < newest), default=-1)
-            memory.after = before[last].episode if last >= 0 else memory.remote.episode
+            memory.after = before[last].episode if last >= 0 else ""
             before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
         elif goes_on:
             memory.tools = tool_words(pieces)
         memory.signals = self.settings.signals and turn.mode == "on" and "reward" in call.access.roles
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
-        memory.episode = memory.block.episode if memory.block is not None else memory.remote.episode
-        if not memory.episode:
+        if memory.block is None:
             return GatewayTurn(turn.content)
+        memory.episode = memory.block.episode
         if blocks := {place: block.text for place, block in before.items() if block.lines}:
             sent = format.put(body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
         if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
             live.end("asked anew")
             return None
-        memory.remote = MemoryBlock(memory.episode, _lines_of((memory.remote, *before.values())))
         return turn
 
     def _history(
@@ -339,12 +335,9 @@ class Gateway:
             for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
             if (words := first_answer(pieces[place + 1 : end]))
         }
-        remote = [_digest(*memory.scope, "held", name)] if name else []
         with store.database.reading():
             memory.head = store.head()
-            noted = notes.blocks(store, [*digests.values(), *answered.values(), *remote])
-        for digest in remote:
-            memory.remote = MemoryBlock.read(noted[digest]) if digest in noted else MemoryBlock()
+            noted = notes.blocks(store, [*digests.values(), *answered.values()])
         records = {place: noted.get(answered.get(place, "")) or noted.get(digest) for place, digest in digests.items()}
         return digests, {place: MemoryBlock.read(record) for place, record in records.items() if record}
 
@@ -371,7 +364,6 @@ class Gateway:
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
             "new": [id for id in memory.block.lines if id in injected],
             "missing": [id for value in before.values() for id in value.lines if id not in injected],
-            "held": [id for id in room.there if id not in injected],
             "tokens": sum(value.tokens for value in before.values()),
             "sha256": hashlib.sha256(turn.content).hexdigest(),
             "bytes": len(turn.content),
@@ -419,8 +411,6 @@ class Gateway:
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
         copy = whole if len(whole) <= _LONGEST_READ else b""
-        if _has_name(turn):
-            await self._in_thread(self._note_kept, turn.memory, turn.content, copy, answer.kind)
         self._finish(turn, answer.status, copy, answer.kind, _outcome(answer.status))
         return Response(whole, answer.status, headers)
 
@@ -457,13 +447,11 @@ class Gateway:
 
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """The bytes as they come, with a copy for the episode. Where the caller leaves, the upstream's answer ends, too."""
-        copy, outcome, named = bytearray(), "stopped by the caller", not _has_name(turn)
+        copy, outcome = bytearray(), "stopped by the caller"
         try:
             async for part in answer.parts():
                 if turn.memory is not None and len(copy) < _LONGEST_REPLY:
                     copy += part
-                if not named and b"\n\n" in copy:  # before the caller can go on from the name
-                    named = await self._in_thread(self._note_kept, turn.memory, turn.content, bytes(copy), answer.kind)
                 yield part
             outcome = _outcome(answer.status)
         except Unreachable as error:
@@ -559,18 +547,6 @@ class Gateway:
         if live._waiting:
             done = worded(reply.text, "the answer")
             live.act(done if done.strip() else "(an answer without words)")
-
-    def _note_kept(self, memory: TurnMemory, content: bytes, copy: bytes, kind: str) -> bool:
-        """Under the name that the answer has; whether it has said one yet."""
-        name = memory.format.reply(copy, kind).id
-        names = {name, memory.format.continues(from_json(content))} - {""} if name else set()
-        try:
-            for each in names:
-                digest = _digest(*memory.scope, "held", each)
-                notes.keep_block(memory.open.memory.store, digest, memory.remote.record, since=memory.head)
-        except Exception as error:
-            _report_failure("what the upstream keeps was not noted", error)
-        return bool(name)
 
     def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(self._lane, work, *given)
@@ -688,11 +664,6 @@ def _digests(
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _has_name(turn: GatewayTurn) -> bool:
-    """Whether the upstream keeps the conversation, and its answer says under which name."""
-    return turn.memory is not None and isinstance(turn.memory.format, ResponsesFormat)
 
 
 def _retried_within(headers: Mapping[str, str]) -> float:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 from keepworth.episodes.episode import OperationKind
@@ -180,7 +181,7 @@ class Memory:
         beside them.
 
         threshold: the least cosine of a hit, 0.1 where it is None; the score is from 0 to 1 and made of words and meaning.
-        filters: mem0's, over metadata and what a record says beside (see `translated`). No policy takes part: mem0 has no
+        filters: mem0's, over metadata (see `translated`), and whose memory it is. No policy takes part: mem0 has no
         rewards. Raises InvalidFilter for a filter that says nothing, and for options that would have no effect."""
         scope, where = self._split(filters, options)
         count = _count(top_k if limit is None else limit)
@@ -323,18 +324,10 @@ class Memory:
         for name, value in options.items():
             if name in _ENTITIES and value is not None and entities.setdefault(name, value) != value:
                 raise InvalidFilter(f"{name} is said twice, {entities[name]!r:.40} and {value!r:.40}: say it once")
-        named = {name: value for name, value in entities.items() if _one(value)}
-        rest |= {name: value for name, value in entities.items() if name not in named and value is not None}
-        scope = _scope(named, needed=not any(name in rest for name in _ENTITIES))
-        asked = parsed(translated(rest), place="filters")
-        if asked is None or not _names(rest) & _PAYLOAD:
-            return scope, asked
-        return scope, Filter(function=lambda item: asked.meets(self._payload(item)))
-
-    def _payload(self, item: Item) -> dict[str, Any]:
-        """What filters see of an item that ask for more than metadata."""
-        record = self._records([item])[0]
-        return {**(record.pop("metadata") or {}), **record, "data": item.text}
+        for name, value in entities.items():
+            if value == "*" or not isinstance(value, (str, int, NoneType)) or isinstance(value, bool):
+                raise InvalidFilter(f"filters[{name!r}] names one, got {value!r:.40}: give its name")
+        return _scope(entities), parsed(translated(rest), place="filters")
 
 
 class AsyncMemory:
@@ -397,8 +390,8 @@ def _messages(messages: object) -> list[Mapping[str, Any]]:
     return kept
 
 
-def _scope(entities: Mapping[str, Any], needed: bool = True) -> dict[str, str]:
-    """Whose memory it is, in our words. Raises InvalidScope where nobody is named and `needed`."""
+def _scope(entities: Mapping[str, Any]) -> dict[str, str]:
+    """Whose memory it is, in our words. Raises InvalidScope where nobody is named."""
     scope = {}
     for name, value in entities.items():
         text = "" if value is None else str(value).strip()
@@ -406,14 +399,9 @@ def _scope(entities: Mapping[str, Any], needed: bool = True) -> dict[str, str]:
             raise InvalidScope(f"{name}={value!r:.60} is no name: give one without spaces")
         if text:
             scope[_ENTITIES[name]] = text
-    if needed and not scope:
+    if not scope:
         raise InvalidScope("at least one of user_id, agent_id, run_id is needed")
     return scope
-
-
-def _one(value: object) -> bool:
-    """Whether a filter of an entity names one."""
-    return value != "*" and isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def _without_identity(metadata: Mapping[str, Any], there: Mapping[str, Any], verb: str) -> dict[str, Any]:
@@ -457,6 +445,8 @@ def translated(filters: Mapping[str, Any], place: str = "filters") -> dict[str, 
     out: list[dict[str, Any]] = []
     for name, value in filters.items():
         at = f"{place}[{name!r:.60}]"
+        if name in _BESIDE:
+            raise InvalidFilter(f"{at} is no metadata, and filters are over metadata: leave it out")
         if name in ("AND", "OR", "NOT"):
             if (
                 not isinstance(value, (list, tuple))
@@ -485,28 +475,9 @@ def translated(filters: Mapping[str, Any], place: str = "filters") -> dict[str, 
     return {"$and": out} if len(out) > 1 else out[0] if out else {}
 
 
-def _names(filters: Mapping[str, Any]) -> set[str]:
-    """Of what a filter asks, at any depth."""
-    found = set(filters)
-    for name in ("AND", "OR", "NOT"):
-        for each in filters.get(name, ()):
-            found |= _names(each)
-    return found
-
-
 _OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains")
-_PAYLOAD = {
-    *_ENTITIES,
-    "id",
-    "memory",
-    "data",
-    "hash",
-    "created_at",
-    "updated_at",
-    "role",
-    "attributed_to",
-}
-"""What mem0 keeps beside metadata."""
+_BESIDE = {*_ENTITIES, "id", "memory", "data", "hash", "created_at", "updated_at", "role", "attributed_to"}
+"""What mem0 keeps beside metadata, and filters see there."""
 
 
 def _record(item: Item, changed: str) -> dict[str, Any]:

@@ -78,7 +78,6 @@ def serve(
         ),
     ] = "quarantine",
     personal: Annotated[str, option("--personal", "the same for mail addresses, phone and account numbers.")] = "allow",
-    audit: Annotated[str, option("--audit", "who did what is noted of changes, of all, or off.")] = "changes",
     memory_items: Annotated[
         int, option("--memory-items", "With a gateway: recalled for one turn, at most.", min=1, max=100)
     ] = 8,
@@ -122,7 +121,6 @@ def serve(
     _refuse(
         (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
         (stdio and bool(what), alone, f"Leave {what} out."),
-        (stdio and audit != "changes", "--audit notes what comes over HTTP.", "Leave it out with --stdio."),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
     )
     options: dict[str, Any] = {
@@ -149,7 +147,7 @@ def serve(
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
         options["gateway"] = _gateway_settings(memory_items, memory_tokens, signals)
-    _serve_memory(memory, host=host, port=port, audit=audit, mcp=mcp, **options)
+    _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 
 
 def _refuse(*mistakes: tuple[bool, str, str]) -> None:
@@ -183,18 +181,12 @@ def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
     from keepworth.episodes.errors import require_known
     from keepworth.serving.gateway import GatewaySettings
 
-    require_known("--signals", signals, ("off", "rules", "model"))
-    judge = None
-    if signals == "model":
-        from keepworth.models.chat import from_environment, next_state_judge
-
-        judge = next_state_judge(from_environment(os.environ.get("OPENAI_MODEL", ""), "--signals model"))
+    require_known("--signals", signals, ("off", "rules"))
     return GatewaySettings(
         top_k=items,
         tokens=tokens,
         turn_tokens=min(500, tokens),
-        signals="off" if signals == "off" else "rules",
-        judge=judge,
+        signals=signals == "rules",
     )
 
 

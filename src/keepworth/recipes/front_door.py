@@ -111,7 +111,7 @@ def train(
     their place, a file of conversations or a memory, whose answers with more reward than the average are imitated.
     reward: a function of (answer, row), one of TRL's form, the name of a verifier, or several of them (`weights=`); by default
     answers are compared with the rows'. environment: makes, for a task, what is played in the place of question and answer, and
-    rewards it; one of Gymnasium, TRL or verifiers is played, too (`keepworth.environments.bridges`).
+    rewards it; one of Gymnasium is played, too (`keepworth.environments.bridges`).
     agent: makes, for a task, who plays. memory: a memory's file, or an open memory, whose items are shown with a question; the
     report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
@@ -230,7 +230,7 @@ def given(
                 "Give a file of JSON lines, or mappings in a list.",
             )
         tasks = own_tasks(rows, by_row=environment is not None)
-    make = None if environment is None else adapted(environment, tasks.all[0], rewarded=reward is not None)
+    make = None if environment is None else adapted(environment, tasks.all[0])
     return Given(tasks, reward, make, agent, recall, remembers)
 
 

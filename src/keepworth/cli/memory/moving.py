@@ -80,7 +80,7 @@ def export_(
 
     if as_json and str(target) == "-":
         raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
-    foreign = _file_format(to, written=True)
+    foreign = _file_format(to)
     if foreign is None and any(bounds.values()):
         raise MemoryProblem(
             f"--to {OWN} writes the whole memory, with its journal.",
@@ -94,7 +94,6 @@ def export_(
                 _write(target, (f"{line}\n" for line, _ in zip(lines, counted, strict=False)), is_json=True)
             yield Line({**record, "lines": next(counted)})
             return
-        assert foreign.writes is not None
         items = list(_items(memory, bounds))
         _write(target, [foreign.writes(items)])
         yield Line({**record, "items": len(items)})
@@ -136,13 +135,12 @@ def _readable(given: str) -> Path:
     return path
 
 
-def _file_format(name: str, *, written: bool = False) -> FileFormat | None:
+def _file_format(name: str) -> FileFormat | None:
     """None for our own. Raises UnknownName."""
     from keepworth.episodes.errors import require_known
     from keepworth.memory.adapters.formats import FORMATS
 
-    names = [each for each, form in FORMATS.items() if form.writes or not written]
-    return FORMATS.get(require_known("format", name, [OWN, *names]))
+    return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
 
 
 @command(
@@ -159,9 +157,7 @@ def import_(
     file: MemoryPlace,
     encoder: str,
     source: Annotated[Path, argument("", "A file that `export` or another program wrote.", parser=_readable)],
-    format: Annotated[
-        str, option("--from", "keepworth, into a new file; or jsonl, mem0, letta or markdown, into any.")
-    ] = OWN,
+    format: Annotated[str, option("--from", "keepworth, into a new file; or jsonl, mem0 or markdown, into any.")] = OWN,
     user: User = "",
     agent: Agent = "",
     skip_bad: Annotated[bool, option("--skip-bad", "Leave out what cannot be taken, and say it.")] = False,

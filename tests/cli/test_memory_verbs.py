@@ -23,7 +23,7 @@ CALLED = {  # where the words of a command line are not the name in Python
     "policy": "promote", "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over, and several calls at once
-    "answer", "apply", "bank", "choose", "close", "commit", "consolidate", "drafted", "flush", "propose", "read_only", "scope",
+    "answer", "apply", "bank", "choose", "close", "commit", "drafted", "flush", "propose", "read_only", "scope",
     "search_many", "together", "within",
 }  # fmt: skip
 

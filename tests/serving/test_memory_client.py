@@ -277,7 +277,7 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
         "path",
         "read_only",
     }
-    here |= {"consolidate", "within"} | {
+    here |= {"within"} | {
         "read_again",
         "unread",
     }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
-from keepworth.memory.policy import consolidating
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.search import Worth, checked_query, several
 from keepworth.memory.store.log import DecisionLog
@@ -85,36 +84,6 @@ class Judging:
         """An item from outside that advises something, through the policy's gate; its id, or None where the gate rejected it.
         `advice.source` says where it comes from: never memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
         return self._learns("propose").propose(advice)
-
-    def consolidate(
-        self,
-        rewrite: consolidating.Rewriter,
-        *,
-        groups: Sequence[Sequence[str]] | None = None,
-        near: float = 0.75,
-        most: int = 5,
-        limit: int = 100,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-    ) -> consolidating.Consolidation:
-        """Let a function say in one text what items that belong together say.
-
-        Nothing is erased: `rollback(source=rewrite.source)` brings the originals of a rewrite back.
-
-        Args:
-            rewrite: Texts -> one text in their place, such as `consolidating.merged_by(model)`.
-            groups: Lists of ids; by default items of one scope, kind and metadata that are near in meaning.
-            near: The cosine from which items belong together.
-            most: Items in a group.
-            limit: Groups that `rewrite` is asked about.
-
-        Raises:
-            NoEncoder: Without an encoder and without groups.
-            InvalidFilter, ReadOnly
-        """
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
-        return consolidating.consolidate(self.store, scope, rewrite, groups, near, most, limit)
 
     def _learns(self, verb: str) -> Learning:
         if self.learning is None:

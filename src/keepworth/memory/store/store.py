@@ -366,10 +366,6 @@ class Store:
             before = 0 if most is None else self._count(connection, scope)
             result = work(transaction)
             transaction.finish()
-            # A rewrite quotes what it rewrites, so it does not outlive it.
-            quoting = [number for id in transaction.bereaved if (number := rows.number_of(id)) is not None]
-            if quoting:
-                undo.take_back(transaction, quoting, now=self.clock(), why="quotes an item that was deleted")
             if most is not None and self._count(connection, scope) > max(most, before):
                 raise ScopeFull(
                     f"this scope may hold {most} items: delete some, or raise max_items; nothing was written"

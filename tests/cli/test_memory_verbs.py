@@ -109,9 +109,6 @@ def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_pa
         worth = memory.worth("m1", "tofu")
     assert run("worth", "m1", "tofu", "--json")[0]["with_it"] == worth.with_it
     assert run("ledger", "--json")[-1]["rewarded"] == 1
-    assert "few decisions" in str(
-        CliRunner().invoke(app, ["evaluate", "memrl", "--file", str(tmp_path / "a.mem")]).exception
-    )
     assert "memrl chooses" in run("promote", "memrl")
     assert "default chooses" in run("demote")
 

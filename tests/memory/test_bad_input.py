@@ -129,7 +129,6 @@ BAD_CALLS = {
     "restore: a number no file has": lambda m: m.restore("s" + "9" * 40),
     "policy: no such name": lambda m: Memory(":memory:", encoder=None, policy="efect"),
     "promote: no such name": lambda m: m.promote("memrll"),
-    "evaluate: no such name": lambda m: m.evaluate("memrll"),
     "limit": lambda m: Memory(":memory:", encoder=None, max_items="many"),
     "candidates to keep": lambda m: Memory(":memory:", encoder=None, keep_candidates="x"),
     "fewer candidates than none": lambda m: Memory(":memory:", encoder=None, keep_candidates=-5),

@@ -14,7 +14,6 @@ from keepworth.memory.store.log import DecisionLog
 if TYPE_CHECKING:
     from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.ledger import Balance
-    from keepworth.memory.policy.off_policy import Estimate
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.store import Store
 
@@ -38,13 +37,6 @@ class Judging:
     def policy(self) -> str | None:
         """The name of the policy that chooses now; None where none does."""
         return None if self.learning is None else self.learning.name()
-
-    def evaluate(self, policy: str, *, method: str = "snips") -> Estimate:
-        """What mean reward another policy would have had on the logged choices. method: "snips", by ordered
-        slates, or "items", by single items of which the log says how likely they were to be shown. Raises CannotEvaluate where
-        the log cannot say, such as one that was made without exploring."""
-        self._decisions.flush()
-        return self._learns("evaluate").evaluate(policy, method)
 
     def promote(self, policy: str) -> None:
         """Let `policy` choose from now on, with what it learns from the whole log; `demote` takes it back."""

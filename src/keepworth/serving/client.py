@@ -363,7 +363,7 @@ def _answer(response: httpx.Response) -> Any:
         )
     message, fix = str(said.get("detail", "")), str(said.get("fix", ""))
     kind = getattr(errors, str(said["code"]), None)
-    if isinstance(kind, type) and issubclass(kind, KeepworthError) and kind is not errors.CannotEvaluate:
+    if isinstance(kind, type) and issubclass(kind, KeepworthError):
         if issubclass(kind, UnknownName):  # which is made of names, and not of a message
             kind = errors.InvalidPolicy
         raise kind(message, "" if fix in message else fix)

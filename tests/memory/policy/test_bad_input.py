@@ -158,9 +158,7 @@ def test_a_memory_that_cannot_be_opened_so_says_why_and_leaves_no_file(options: 
 CALLS: dict[str, Callable[[Memory], object]] = {
     "worth": lambda m: m.worth("m1", 5),  # type: ignore[arg-type]
     "promote": lambda m: m.promote(5),  # type: ignore[arg-type]
-    "evaluate": lambda m: m.evaluate(None),  # type: ignore[arg-type]
-    "evaluate: no estimator": lambda m: m.evaluate("default", method="magic"),
-    "evaluate: a list": lambda m: m.evaluate([]),  # type: ignore[arg-type]
+    "promote: a list": lambda m: m.promote([]),  # type: ignore[arg-type]
     "observe": lambda m: m.episode().observe(5),  # type: ignore[arg-type]
     "selector": lambda m: m.search("a", selector=5),  # type: ignore[arg-type]
     "what a selector gives": lambda m: m.search("a", selector=lambda query, hits, k: 5),  # type: ignore[arg-type, return-value]

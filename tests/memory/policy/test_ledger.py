@@ -17,14 +17,13 @@ from typer.testing import CliRunner
 
 from keepworth import Memory
 from keepworth.cli.memory import app
-from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.default import Ranked, RewardRecord, default
+from keepworth.memory.policy.default import Ranked, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Account, Balance, Ledger
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Values
+from keepworth.memory.policy.slots import Candidates, Query, Values
 
 ASKED = "how do I reset the router"
 HOLD = "to reset the router hold the button for ten seconds"
@@ -496,49 +495,3 @@ class Still:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
         return self.ranked(query, candidates, replace(values, means=np.zeros_like(values.means), better=None), pool)
-
-
-@dataclass(frozen=True)
-class Backwards:
-    """What the default policy shows, the last first, and nothing of `without`."""
-
-    without: str = ""
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
-        found = Still(Ranked(RewardRecord(), withhold=0.0))(query, candidates, values, pool)
-        order = [place for place in found.order if pool.items[int(candidates.rows[place])].text != self.without]
-        return replace(found, order=tuple(reversed(order[:4])) + tuple(order[4:]))
-
-
-def test_another_policy_is_judged_by_item_where_ordered_slates_say_nothing() -> None:
-    """At four shown: the same items in another order, and without one that helps."""
-
-    def other(without: str) -> Policy:
-        return replace(default(), name="other", selector=Backwards(without))
-
-    def now() -> Policy:
-        policy = default(withhold=0.4, least=1.0, budget=1.0, together=4)
-        assert isinstance(policy.selector, Ranked)
-        return replace(policy, selector=Still(policy.selector))
-
-    policies = {
-        "now": now,
-        "backwards": lambda: other(""),
-        "less": lambda: other(PULL),
-    }
-    with filled_memory(policy=policies) as memory:
-        memory.add("the router is white", source="manual")
-        earned = []
-        generator = np.random.default_rng(5)
-        for number in range(160):  # until the interval is clear chance decides about each of them
-            with memory.episode("help the caller") as episode:
-                shown = [hit.text for hit in episode.search(f"reset the router {number}", top_k=4)]
-                earned.append((PULL in shown, float(generator.random() < (0.7 if PULL in shown else 0.45))))
-                episode.reward(earned[-1][1])
-        with pytest.raises(CannotEvaluate, match="support"):
-            memory.evaluate("backwards")
-        backwards, less = (memory.evaluate(name, method="items") for name in ("backwards", "less"))
-        assert abs(backwards.value - 0.7) < 4 * backwards.error < 0.6
-        assert backwards.effective > 30
-        assert abs(less.value - 0.45) < 4 * less.error
-        assert less.value < backwards.value

@@ -316,22 +316,6 @@ def _worth_notes(statement: Balance) -> list[str]:
     return notes
 
 
-@command(LEARN, examples="keepworth memory evaluate memrl --method items", encoder=True, policy=POLICY)
-def evaluate(
-    memory: Memory,
-    policy: PolicyName,
-    method: Annotated[str, option("--method", "snips or items.")] = "snips",
-) -> Lines:
-    """Estimate what mean reward another policy would have had on the logged choices."""
-    found = memory.evaluate(policy, method=method)
-    low, high = found.interval
-    text = (
-        f"{policy}: mean reward {found.value:.3f}, 95 % {low:.3f} to {high:.3f}, from {found.n:,} choices "
-        f"that count as much as {found.effective:.0f} ({found.method})."
-    )
-    yield Line({"policy": policy, **asdict(found), "interval": [low, high]}, text)
-
-
 @command(LEARN, examples="keepworth memory promote memrl", encoder=True, policy=POLICY)
 def promote(memory: Memory, file: MemoryPlace, policy: PolicyName) -> Lines:
     """Let another policy choose from now on, with what it learns from the whole log. `demote` takes it back."""

@@ -19,7 +19,6 @@ import warnings
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +26,7 @@ import numpy as np
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Encoder
 from keepworth.memory import operations
-from keepworth.memory.errors import (
-    CannotEvaluate,
-    InvalidPolicy,
-)
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
@@ -40,7 +36,6 @@ from keepworth.memory.policy.experience import AtHand, Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
-from keepworth.memory.policy.off_policy import Estimate, judged, require_estimator
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import (
@@ -338,37 +333,6 @@ class Learning:
             return log.begun(connection)
 
     # Judging and changing the policy.
-
-    def evaluate(self, policy: str, method: str = "snips") -> Estimate:
-        """Estimate what mean reward `policy` would have had on the logged choices.
-
-        It is judged on the candidates that were logged, so the answer is for selection and valuation, not for retrieval.
-
-        Args:
-            policy: The name of another policy.
-            method: See `off_policy.ESTIMATORS`.
-
-        Raises:
-            CannotEvaluate: The log cannot say.
-        """
-        require_estimator(method)
-        with self._lock:
-            current, other, (low, high) = self._now(), self._fresh(policy), self.reward_range
-            if current.policy.retriever is not None:
-                given = [(use, low + use.raw_reward * (high - low)) for use, _ in current.uses]
-                uses, pool = [replace(use, raw_reward=reward) for use, reward in given], current.pool
-            else:
-                blank = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
-                replay = replace(self._replay(), mirror=Mirror(self.store, self.scope, blank))
-                with self.store.database.reading() as connection:
-                    uses, pool = replay.rewarded(connection, self._scopes(connection)), blank.pool
-            if policy != self.policy and len(uses) >= 50 and all(use.propensity == 1.0 for use in uses):
-                raise CannotEvaluate(
-                    "no randomness",
-                    f"each of {len(uses)} logged choices was certain, so nothing is known of what was not shown.",
-                    'Open the memory with a policy that explores, such as keepworth.policy("default", withhold=0.05).',
-                )
-            return judged(other, uses, pool, method, np.random.default_rng([37, self._seed or 0]))
 
     def promote(self, policy: str) -> None:
         """Let `policy` choose from now on, with values learned from the whole log; `demote` takes it back."""

@@ -103,7 +103,6 @@ class Use:
         following: The episode's next choice.
         by, share: Who rewarded it, "" for the program itself, and how much that counts in what is learned for all.
         bonus: What a valuer notes beside it, such as the success rate it expected without memory.
-        most: How many might be shown, 0 where that is not known.
         decision, unit: Its id on file; the episode or the choice for which chance decided once.
         weight: 1 over how many choices share the reward.
         learned: The number of the reward, which the choices that share it have in common.
@@ -127,7 +126,6 @@ class Use:
     by: str = ""
     share: float = 1.0
     bonus: dict[str, float] = field(default_factory=dict)
-    most: int = 0
     decision: str = ""
     weight: float = 1.0
     learned: int = 0

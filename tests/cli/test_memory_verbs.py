@@ -19,7 +19,7 @@ from tests.cli.test_command import commands
 
 CALLED = {  # where the words of a command line are not the name in Python
     "get": "show", "get_all": "list", "add_many": "add", "delete": "forget", "delete_all": "erase", "release": "quarantine",
-    "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode", "unread": "read-again",
+    "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode",
     "policy": "promote", "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over, and several calls at once
@@ -124,7 +124,6 @@ def test_a_negative_reward_is_no_option(run: Callable[..., Any], tmp_path: Path)
 def test_messages_are_read(run: Callable[..., Any]) -> None:
     kept = run("add", "I am allergic to peanuts", "--user", "ana", "--infer", "--json")
     assert any("peanuts" in each["text"] for each in kept)
-    assert "No message waits" in run("read-again")
 
 
 @pytest.mark.parametrize(

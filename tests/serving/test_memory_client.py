@@ -276,11 +276,7 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
         "path",
         "read_only",
     }
-    here |= {"within"} | {
-        "read_again",
-        "unread",
-    }
-    here |= {"answer", "choose", "drafted", "flush", "scope", "together"}
+    here |= {"within", "answer", "choose", "drafted", "flush", "scope", "together"}
     public = {name for name in dir(Memory) if not name.startswith("_")}
     assert (
         public - here

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -84,12 +83,11 @@ from keepworth.memory.search.search import (
     several,
 )
 from keepworth.memory.search.where import Where, parsed
-from keepworth.memory.store import log, notes, purge, undo
+from keepworth.memory.store import log, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
-from keepworth.memory.writing import UnreadTurns
 
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
@@ -219,11 +217,7 @@ class Memory(Changes, Judging):
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._shared = False
         self._draw = Random(self.store.store_id() + str(os.getpid())).random
-        self._whole = weakref.ref(self)
-        self._unread = UnreadTurns()
         self._remember_nothing()
-        if self.writer is not None and not self.read_only and notes.unread_turns(self.store):
-            self._unread.wake(self)
 
     def _remember_nothing(self) -> None:
         """Begin without what a handle remembers of its calls."""
@@ -248,7 +242,6 @@ class Memory(Changes, Judging):
         """Write what is waiting and let go of the file. What `within` gave leaves the file to the handle it came from."""
         if self._shared:
             return
-        self._unread.close()
         if not self.read_only:
             self._decisions.close()
         self.store.close()

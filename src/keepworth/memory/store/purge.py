@@ -25,7 +25,7 @@ from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import WHOLE_TEXT
-from keepworth.memory.store.notes import forget_answers, forget_blocks, forget_unread, keep
+from keepworth.memory.store.notes import forget_answers, forget_blocks, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
 from keepworth.memory.store.transaction import PARTS, Transaction
@@ -152,7 +152,6 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     _forget_queries(connection, gone, homes)
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
-    forget_unread(connection, [f"m{n}" for n in gone.numbers])
     store.database.forget_samples(connection)
     keep(connection, UNFINISHED, "1")
 

@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import replace
@@ -126,8 +126,8 @@ class Memory(Changes, Judging):
     policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
     that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
     that was promoted in the file comes before it.
-    reward_range: rewards outside are refused; (0, 1) where it is not given. trusted: rewarders whose word is as good as the
-    program's own. seed: of the policy's draws; None draws anew each time.
+    reward_range: rewards outside are refused; (0, 1) where it is not given. seed: of the policy's draws; None draws anew
+    each time.
     """
 
     def __init__(
@@ -151,7 +151,6 @@ class Memory(Changes, Judging):
         scan: Scan | None = None,
         policy: PolicyLike = "default",
         reward_range: tuple[float, float] | None = None,
-        trusted: Collection[str] = (),
         seed: int | None = None,
         clock: Clock = now,
         new_id: Callable[[], str] = new_id,
@@ -175,10 +174,8 @@ class Memory(Changes, Judging):
             raise InvalidFilter(f"fusion must be a Fusion(...), got {fusion!r:.40}")
         _check_encoder(encoder)
         named = None if policy is None else _named(policy)
-        if named is None and (reward_range is not None or trusted or seed is not None):
-            raise InvalidFilter(
-                "reward_range, trusted and seed are for a policy, and policy=None has none: leave them out"
-            )
+        if named is None and (reward_range is not None or seed is not None):
+            raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
         self.fusion = fusion or Fusion()
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
@@ -188,10 +185,12 @@ class Memory(Changes, Judging):
         self._log_share = log_share if log == "background" else 0.0
         if named is not None:
             from keepworth.memory.policy.learning import Learning
-            from keepworth.memory.policy.rewards import check_settings
+            from keepworth.memory.policy.rewards import check_range
 
             # What cannot take effect is refused before there is a file.
-            check_settings(named[0](named[1]), reward_range, trusted)
+            named[0](named[1])
+            if reward_range is not None:
+                check_range(reward_range)
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
         fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
@@ -206,9 +205,7 @@ class Memory(Changes, Judging):
                 self.store.use(Embedder(encoder))
             if named is not None:
                 bounds = reward_range or (0.0, 1.0)
-                self.learning = Learning(
-                    self.store, self.scope, *named, reward_range=bounds, seed=seed, trusted=trusted
-                )
+                self.learning = Learning(self.store, self.scope, *named, reward_range=bounds, seed=seed)
         except BaseException:
             self.store.close()
             raise

@@ -515,7 +515,7 @@ def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
 
 
 class Masked:
-    """Estimates what the valuer estimated before it learned anything: its prior, which for `advantage` is a line in similarity.
+    """Estimates what the valuer estimated before it learned anything: its prior.
 
     What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
     """

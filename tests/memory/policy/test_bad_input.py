@@ -99,7 +99,7 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
             yield "not a draft"  # type: ignore[misc]
 
     def made() -> Policy:
-        return replace(policy("advantage"), writer=writer)
+        return replace(policy("mixture"), writer=writer)
 
     memory = Memory(tmp_path / "j.mem", policy={"made": made}, encoder=HashedWords(64), seed=1)
     episode = memory.episode("a torn shirt arrived")
@@ -140,7 +140,6 @@ def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, t
 OPENED: list[dict[str, Any]] = [
     *({"seed": bad} for bad in ("x", -1, 1.5)),
     *({"reward_range": bad} for bad in (5, (0,), ("a", "b"), (0, 10**400), {0, 1})),
-    {"trusted": 5, "policy": "memrl"},
     *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
     *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer")),
     {"encoder": "hashing:0"},
@@ -195,7 +194,7 @@ def test_a_judge_that_is_none_is_refused_and_a_setting_has_a_nearest_name() -> N
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("policy", ["default", "advantage", "memrl", "kernel-mean", "linucb", "linear-thompson"])
+@pytest.mark.parametrize("policy", ["default", "mixture", "memrl", "kernel-mean", "linucb", "linear-thompson"])
 def test_texts_without_a_word_are_learned_from(policy: str) -> None:
     with Memory(policy=policy, encoder=HashedWords(64), seed=0) as memory:
         for number in range(30):

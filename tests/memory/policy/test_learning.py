@@ -27,9 +27,10 @@ from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
+from keepworth.methods.policies._parts import Capacity
 
 ROOT = Path(__file__).parents[3]
-POLICIES = {name: partial(policy, name) for name in ("advantage", "exprag", "memrl")}
+POLICIES = {name: partial(policy, name) for name in ("mixture", "exprag", "memrl")}
 ACTIONS = ("refund", "replace", "escalate")
 
 
@@ -38,7 +39,7 @@ def first(name: str) -> dict[str, Callable[[], Policy]]:
     return {name: POLICIES[name], **POLICIES}
 
 
-def opened(path: Path, policy: str = "advantage", **options: Any) -> Memory:
+def opened(path: Path, policy: str = "mixture", **options: Any) -> Memory:
     return Memory(path, policy=first(policy), encoder=HashedWords(64), seed=1, **options)
 
 
@@ -241,10 +242,12 @@ def test_policies_are_promoted_and_demoted(tmp_path: Path) -> None:
     play(memory, "a torn shirt arrived", ACTIONS[0], 1.0)
     with pytest.raises(UnknownName, match="memrl"):
         memory.promote("memrll")
+    with pytest.raises(UnknownName, match="went before the first release"):
+        memory.promote("advantage")
     memory.promote("memrl")
     assert opened(path).policy == "memrl"
-    assert memory.demote() == "advantage"
-    assert opened(path).policy == "advantage"
+    assert memory.demote() == "mixture"
+    assert opened(path).policy == "mixture"
     with pytest.raises(InvalidPolicy, match="first policy"):
         memory.demote()
 
@@ -265,7 +268,7 @@ def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
 
 def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:
     def small() -> Policy:
-        return policy("advantage", capacity=3)
+        return replace(policy("mixture"), maintainers=(Capacity(3),))
 
     memory = Memory(tmp_path / "j.mem", policy={"small": small}, encoder=HashedWords(64), seed=1)
     for number, word in enumerate(("torn", "late", "lost")):
@@ -280,7 +283,7 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path
     assert [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE] == first
 
 
-@pytest.mark.parametrize("policy", ["advantage", "memrl"])
+@pytest.mark.parametrize("policy", ["mixture", "memrl"])
 def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_path: Path, policy: str) -> None:
     path = tmp_path / "j.mem"
     memory = opened(path, policy)

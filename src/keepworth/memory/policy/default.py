@@ -607,7 +607,7 @@ class RewardRecord:
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
-        return Values(means, np.zeros(n), None, worth, better, expected)
+        return Values(means, np.zeros(n), worth, better, expected)
 
     def advise(self, vector: Vectors, actions: Sequence[str]) -> tuple[tuple[tuple[str, float, float], ...], str]:
         """What rewards say should be done where something is asked, among what can be done.

@@ -10,7 +10,7 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,6 @@ class Experience:
 
     Args:
         seed: Of the policy's own draws.
-        trusted: Rewarders whose word is as good as the program's own.
     """
 
     def __init__(
@@ -52,12 +51,11 @@ class Experience:
         encoder: Encoder,
         *,
         seed: int = 0,
-        trusted: Collection[str] = (),
     ) -> None:
         self.policy = policy
         self.encoder = encoder
         self._cache: dict[str, tuple[Vectors, Vectors]] = {}
-        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS, trusted)
+        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS)
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
         self.time = 0
@@ -224,8 +222,8 @@ class Experience:
         rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
         if taken and taken[-1][0].choice is None and getattr(self.policy.valuer, "LEARNS_AS_ASKED", False):
             self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
-        share = self.clock.share("" if self.pool.vouches(on_word_of(by)) else by)
-        if self.scale.see([*rewards, outcome], self.pool.person_of(by)):
+        share = self.clock.share(by)
+        if self.scale.see([*rewards, outcome], by):
             self._rescale()
         for index, (use, action) in enumerate(taken):
             use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time

@@ -17,7 +17,7 @@ import os
 import threading
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,6 @@ class Learning:
         first: The policy that runs where the file names no other.
         reward_range: Rewards outside are refused.
         seed: Of draws; None for other draws each time.
-        trusted: Rewarders whose word is as good as the program's own.
     """
 
     def __init__(
@@ -92,11 +91,10 @@ class Learning:
         *,
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
-        trusted: Collection[str] = (),
     ) -> None:
         self.store, self.scope, self.policy, self.reward_range = store, scope, first, reward_range
         self._make, self._first = policies, first
-        self._seed, self._trusted = seed, frozenset(trusted)
+        self._seed = seed
         self.searches = True  # whether the policy, as last seen, chooses among what the memory's own search finds
         self._unrewarded = False  # whether the default policy has nothing to go by
         self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
@@ -453,7 +451,7 @@ class Learning:
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
             encoder = AtHand(self._embedder) if policy.retriever is None else self._embedder.encoder
-        self._experience = Experience(policy, encoder, seed=self._seed or 0, trusted=self._trusted)
+        self._experience = Experience(policy, encoder, seed=self._seed or 0)
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._mine.clear()
         if policy.retriever is not None:

@@ -124,12 +124,10 @@ class Replay:
             values = details.get(name) or missing
             return np.array([values[index] for index in there], dtype=np.float64)
 
-        nothing, waiting = [0.0] * len(ids), details.get("waiting", 0)
+        nothing = [0.0] * len(ids)
         candidates = Candidates(
             np.array([rows[ids[index]] for index in there], dtype=np.intp),
             column("similarities", [score for _, score in pairs]),
-            # As it was at the time of the choice, whatever became of the items since.
-            sum([index >= len(ids) - waiting for index in there]) if waiting else 0,
         )
         odds = choice.details.get("odds", {})
         return Use(
@@ -190,7 +188,6 @@ def details_of(use: Use, k: int) -> str:
             "time": use.query.time,
             "of": use.query.episode,
             "similarities": use.candidates.similarities.tolist(),
-            "waiting": use.candidates.waiting,
             "means": use.values.means.tolist(),
             "deviations": use.values.deviations.tolist(),
             "slate": use.slate,

@@ -59,30 +59,26 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """rows of the pool with their cosines, best first. waiting: how many of the last ones were on probation."""
+    """rows of the pool with their cosines, best first."""
 
     rows: Rows
     similarities: Floats
-    waiting: int = 0
 
     def among(self, admits: Callable[[int], bool]) -> Candidates:
         """Those of rows that `admits` admits."""
         kept = np.array([index for index, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
-        waiting = int((kept >= len(self.rows) - self.waiting).sum())
-        return Candidates(self.rows[kept], self.similarities[kept], waiting)
+        return Candidates(self.rows[kept], self.similarities[kept])
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
     """Estimated reward (or advantage, or gain) of showing each candidate, with its standard deviation.
 
-    voices: where the valuer knows, how many speak for the action of each in situations like this one, shape (n, 2): all, and all
-    but the person on whose word the item stands (see `rewards.voices`). better: the probability with
-    which each is to be tried first for the sake of learning; expected: the reward that is expected in the situation."""
+    better: the probability with which each is to be tried first for the sake of learning; expected: the reward that is expected
+    in the situation."""
 
     means: Floats
     deviations: Floats
-    voices: Floats | None = None
     worth: Sequence[Worth] = ()
     better: Floats | None = None
     expected: float = 0.0

@@ -17,12 +17,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from numbers import Integral
 from random import Random
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
@@ -67,10 +65,8 @@ from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     OPTIONS,
-    POOL,
     Ask,
     Chosen,
-    Fusion,
     Hit,
     Hits,
     Request,
@@ -141,7 +137,6 @@ class Memory(Changes, Judging):
         session_id: str = "",
         durability: str = "process",
         read_only: bool = False,
-        fusion: Fusion | None = None,
         index: str = "exact",
         log: str = "background",
         log_share: float = 1.0,
@@ -170,14 +165,11 @@ class Memory(Changes, Judging):
         for name, function in (("clock", clock), ("new_id", new_id), *((("writer", writer),) if given_writer else ())):
             if not callable(function):
                 raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
-        if not isinstance(fusion, (Fusion, NoneType)):
-            raise InvalidFilter(f"fusion must be a Fusion(...), got {fusion!r:.40}")
         _check_encoder(encoder)
         named = None if policy is None else _named(policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
-        self.fusion = fusion or Fusion()
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
         self._notes_recalled = given_writer
@@ -412,11 +404,8 @@ class Memory(Changes, Judging):
     ) -> tuple[Sequence[Ask], list[Chosen], Scope]:
         """What is asked, without secrets; what is shown for each, chosen and not logged; and where it was looked for."""
         given: dict[str, Any] = dict(options)
-        selector = given.pop("selector", None)
         seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
-        if selector is not None and not callable(selector):
-            raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
-        unaided = selector is not None or given.get("as_of") or any(ask.plain for ask in asks)
+        unaided = given.get("as_of") or any(ask.plain for ask in asks)
         learning = None if unaided else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
@@ -425,11 +414,8 @@ class Memory(Changes, Judging):
         if learning is not None:
             chosen = self._chosen_by_policy(learning, asks, seen, request, given.get("mode"))
         else:
-            wide = request if selector is None else replace(request, k=max(POOL, 5 * top_k))
-            found = zip(asks, self._find(asks, seen, wide), strict=True)
-            chosen = [
-                chosen_without_policy(ask, hits, top_k, selector, f"static:{request.mode}") for ask, hits in found
-            ]
+            found = zip(asks, self._find(asks, seen, request), strict=True)
+            chosen = [chosen_without_policy(ask, hits, top_k, f"static:{request.mode}") for ask, hits in found]
         if self._notes_recalled:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         return asks, chosen, seen
@@ -441,7 +427,7 @@ class Memory(Changes, Judging):
             if request.of_others:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
-            search = Search(view, embedder, self.fusion, request, time, searched)
+            search = Search(view, embedder, request, time, searched)
             return search.hits([ask.text for ask in asks])
 
     def _chosen_by_policy(
@@ -678,7 +664,7 @@ class Memory(Changes, Judging):
         if not self.scopes.changeable.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
         base = self.store.base(narrowed, at or self.snapshot())
-        return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock, fusion=self.fusion)
+        return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock)
 
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the

@@ -278,7 +278,6 @@ class Searching(Bounds):
     until: Time = ""
     as_of: Time = ""
     half_life: float = 0.0
-    diversity: float = 0.0
 
 
 class InEpisode(BaseModel):

@@ -141,7 +141,7 @@ class Client:
     """url: of the server, as it says it at its start, with /v1 behind it or not. token: what it printed, or what
     `keepworth memory token add` made.
 
-    timeout: seconds for one answer. What is not said here is as in `Memory`; functions, such as selector= or where=<function>,
+    timeout: seconds for one answer. What is not said here is as in `Memory`; functions, such as where=<function>,
     do not travel."""
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:

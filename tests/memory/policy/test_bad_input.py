@@ -28,7 +28,6 @@ from keepworth.memory.operations import checked_reward
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
-from keepworth.memory.search.search import Selected
 from keepworth.methods.writers._episodes import RawCases
 from tests.memory.policy.test_learning import ACTIONS, opened, play, state
 
@@ -141,7 +140,7 @@ OPENED: list[dict[str, Any]] = [
     *({"seed": bad} for bad in ("x", -1, 1.5)),
     *({"reward_range": bad} for bad in (5, (0,), ("a", "b"), (0, 10**400), {0, 1})),
     *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
-    *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer")),
+    *({name: 5} for name in ("clock", "new_id", "encoder", "writer")),
     {"encoder": "hashing:0"},
     {"encoder": "nope"},
 ]
@@ -159,11 +158,7 @@ CALLS: dict[str, Callable[[Memory], object]] = {
     "promote": lambda m: m.promote(5),  # type: ignore[arg-type]
     "promote: a list": lambda m: m.promote([]),  # type: ignore[arg-type]
     "observe": lambda m: m.episode().observe(5),  # type: ignore[arg-type]
-    "selector": lambda m: m.search("a", selector=5),  # type: ignore[arg-type]
     "what a selector gives": lambda m: m.search("a", selector=lambda query, hits, k: 5),  # type: ignore[arg-type, return-value]
-    "where a selector is": lambda m: m.search("a", selector=lambda query, hits, k: Selected(("0",), 1.0, "x")),  # type: ignore[arg-type]
-    "how a selector chose": lambda m: m.search("a", selector=lambda query, hits, k: Selected((0,), "1", "x")),  # type: ignore[arg-type]
-    "who a selector is": lambda m: m.search("a", selector=lambda query, hits, k: Selected((0,), 1.0, 5)),  # type: ignore[arg-type]
     "another episode": lambda m: m.episode("t").search("a", episode="e"),
     "another step": lambda m: m.episode("t").search("a", step=3),
     "a setting there is not": lambda m: keepworth.policy("default", witthold=0.1),

@@ -53,14 +53,11 @@ class Judging:
         self._decisions.flush()
         return self._learns("worth").worth(self.get(id), checked_query(query))
 
-    def ledger(
-        self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False, exact: bool = False
-    ) -> Balance:
+    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
         """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
 
         items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. exact: with intervals that hold for any number of episodes, and are wider. Raises
-        UnknownItem, InvalidPolicy."""
+        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
         learning = self._learns("ledger")
         self._decisions.flush()
         if items is not None:
@@ -70,7 +67,7 @@ class Judging:
             listed = self.store.items(self.scope, current=not everything)
             there = [each.id for each in listed if each.provenance.source == source]
             items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, everything=everything, exact=exact)
+        return learning.ledger(items, everything=everything)
 
     def propose(self, advice: Advice) -> str | None:
         """An item from outside that advises something, through the policy's gate; its id, or None where the gate rejected it.

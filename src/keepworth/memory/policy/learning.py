@@ -359,7 +359,7 @@ class Learning:
             asked_for = experience.query(query, "")
             return valuer.in_full(item.id, valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)]).worth[0])
 
-    def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False, exact: bool = False) -> Balance:
+    def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Say what chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
         all current ones that were shown with a reward or put to the test, and of `everything` for those that were not and those
         that are gone, too."""
@@ -373,7 +373,7 @@ class Learning:
             elif items is None:
                 there = self.store.fetch(self.scope, record.met)
                 items = [id for id, item in there.items() if item is not None and item.current]
-            accounts = record.accounts(items, exact=exact)
+            accounts = record.accounts(items)
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
             with self.store.database.reading() as connection:
                 unknown = log.without_odds(connection, self.scope)

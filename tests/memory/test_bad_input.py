@@ -128,8 +128,6 @@ BAD_CALLS = {
     "policy: no such name": lambda m: Memory(":memory:", encoder=None, policy="efect"),
     "promote: no such name": lambda m: m.promote("memrll"),
     "limit": lambda m: Memory(":memory:", encoder=None, max_items="many"),
-    "candidates to keep": lambda m: Memory(":memory:", encoder=None, keep_candidates="x"),
-    "fewer candidates than none": lambda m: Memory(":memory:", encoder=None, keep_candidates=-5),
 }
 
 

@@ -141,25 +141,6 @@ def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
     assert m.search("red hat", threshold=3.0, reranker=lambda query, texts: [7.0] * len(texts))[0].score == 7.0
 
 
-def test_candidate_lists_are_kept_as_long_as_asked(tmp_path: Path):
-    memory = filled(tmp_path / "a.mem", keep_candidates=3)
-    for number in range(10):
-        with memory.episode() as episode:
-            episode.search(f"red hat {number}", top_k=2)
-    with memory.store.database.reading() as connection:
-        rows = connection.execute("SELECT candidates <> '[]', chosen <> '[]' FROM decisions ORDER BY n").fetchall()
-    assert [bool(kept) for kept, _ in rows] == [False] * 7 + [True] * 3
-    assert all(chosen for _, chosen in rows)  # what was shown is never dropped: rewards need it
-
-
-def test_a_share_of_searches_can_be_logged():
-    memory = filled(log_share=0.3)
-    logged = [bool(memory.search("red hat", mode="lexical").decision) for _ in range(200)]
-    assert 30 <= sum(logged) <= 90
-    with memory.episode() as episode:
-        assert all(episode.search("red hat").decision for _ in range(5))
-
-
 def test_a_read_only_file_searches_unlogged_and_says_so(tmp_path: Path, caplog):
     filled(tmp_path / "a.mem").close()
     content = (tmp_path / "a.mem").read_bytes()

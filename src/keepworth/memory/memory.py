@@ -20,7 +20,6 @@ from copy import copy
 from functools import partial
 from itertools import islice
 from numbers import Integral
-from random import Random
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
@@ -111,9 +110,7 @@ class Memory(Changes, Judging):
     encoder: something that encodes, or the name of one; None for a memory that is searched by words only.
     tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
     durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    index: "exact": a search by meaning compares all items.
-    log: "background" logs every search outside episodes, "off" none; `log_share` of them are kept, chosen at random.
-    keep_candidates: how many logged decisions keep their full candidate list (None: all).
+    log: "background" logs every search outside episodes, "off" none.
     writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
     "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
     where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
@@ -137,10 +134,7 @@ class Memory(Changes, Judging):
         session_id: str = "",
         durability: str = "process",
         read_only: bool = False,
-        index: str = "exact",
         log: str = "background",
-        log_share: float = 1.0,
-        keep_candidates: int | None = None,
         writer: Writer | str | None = "default",
         max_items: int | None = None,
         scan: Scan | None = None,
@@ -152,11 +146,8 @@ class Memory(Changes, Judging):
     ) -> None:
         if log not in ("background", "off"):
             raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
-        if not isinstance(log_share, (int, float)) or not 0.0 <= log_share <= 1.0:
-            raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share!r:.40}")
         for name, number, least in (
             ("max_items", max_items, 1),
-            ("keep_candidates", keep_candidates, 0),
             ("seed", seed, 0),
         ):
             if number is not None and (not isinstance(number, Integral) or number < least):
@@ -174,7 +165,7 @@ class Memory(Changes, Judging):
         # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
         self._notes_recalled = given_writer
         self._clock, self._new_id = clock, new_id
-        self._log_share = log_share if log == "background" else 0.0
+        self._logs = log == "background"
         if named is not None:
             from keepworth.memory.policy.learning import Learning
             from keepworth.memory.policy.rewards import check_range
@@ -187,7 +178,7 @@ class Memory(Changes, Judging):
         fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
             encoder = by_name.encoder(encoder)
-        self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
+        self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
         self.store.max_items, self.store.scan = max_items, scan
         self.learning = None
         try:
@@ -203,9 +194,8 @@ class Memory(Changes, Judging):
             raise
         if self.read_only and log != "off":
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
-        self._decisions = DecisionLog(self.store, keep=keep_candidates)
+        self._decisions = DecisionLog(self.store)
         self._shared = False
-        self._draw = Random(self.store.store_id() + str(os.getpid())).random
         self._remember_nothing()
 
     def _remember_nothing(self) -> None:
@@ -393,7 +383,7 @@ class Memory(Changes, Judging):
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
-        if not self.read_only and (episode or self._log_share):
+        if not self.read_only and (episode or self._logs):
             self._log(asks, chosen, scope, episode)
         if live is not None:
             live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
@@ -456,8 +446,6 @@ class Memory(Changes, Judging):
     def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
         entries = []
         for ask, each in zip(asks, chosen, strict=True):
-            if not episode and self._log_share < 1.0 and self._draw() >= self._log_share:
-                continue
             each.hits.decision = f"d{self._new_id()}"
             entries.append(Logged(self._clock(), scope, episode, each.decision(ask), each.details, each.vector))
         if episode:

@@ -20,6 +20,7 @@ from keepworth.memory.errors import InvalidPolicy, InvalidReward
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
+from keepworth.memory.store.maintenance import compact
 
 HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
@@ -307,7 +308,6 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
 ) -> None:
     path = tmp_path / "a.mem"
     options: dict[str, object] = {"policy": None, "seed": None} if how == "no policy" else {}
-    options |= {"keep_candidates": 1} if how == "few candidates" else {}
     with opened(path, **options) as memory:
         hold, _ = memory.add_many([HOLD, "coffee is made from beans"])
         for _ in range(10):  # as long as nothing is withheld
@@ -316,6 +316,8 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
                 SEEN, top_k=1, mode="lexical" if how in ("by words", "few candidates") else None, episode=episode.id
             )
             memory.reward(episode.id, 1.0)
+        if how == "few candidates":
+            compact(memory.store, keep_decisions=1)
     if how == "old file":
         without_vectors(path)
     with opened(path) as memory:

@@ -442,7 +442,7 @@ _NO_REFERENCE_DATE = (
 def _before_all_ends(memory: engine.Memory) -> engine.Memory:
     """The same memory as of a time at which nothing had expired. Its searches are not logged."""
     early = copy(memory)
-    early._clock, early._log_share = (lambda: "0001-01-01T00:00:00"), 0.0
+    early._clock, early._logs = (lambda: "0001-01-01T00:00:00"), False
     return early
 
 

@@ -20,7 +20,6 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import (
     EncoderMismatch,
-    InvalidFilter,
     NotAMemoryFile,
     Purged,
     ScopeFull,
@@ -112,13 +111,8 @@ class Store:
         embedder: Embedder | None = None,
         durability: str = "process",
         read_only: bool = False,
-        index: str = "exact",
         clock: Clock = now,
     ) -> None:
-        if index != "exact":
-            raise InvalidFilter(
-                f"index must be 'exact', got {index!r:.40}: leave it out; the exact search opens at once"
-            )
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder = embedder
         self.clock = clock

@@ -81,7 +81,7 @@ def test_what_changes_is_undone(run: Callable[..., Any]) -> None:
     assert "- " in run("diff", snapshot)
     assert "superseded by" in run("diff", snapshot)
     assert "Ana lives in Oslo" in run("search", "Oslo", "--as-of", "2026-05-01")
-    (undone,) = run("restore", snapshot, "--json")
+    (undone,) = run("rollback", "--since", snapshot, "--json")
     assert set(undone["changed"]) == {"m1", "m2", after["id"]}
     assert "Nothing differs." in run("diff", snapshot)
     run("rollback", undone["id"])

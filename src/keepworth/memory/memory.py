@@ -602,7 +602,7 @@ class Memory(Changes, Judging):
     # Undo.
 
     def snapshot(self) -> str:
-        """A name for the present state, for `restore`, `diff` and `bank`."""
+        """A name for the present state, for `rollback(since=)`, `diff` and `bank`."""
         return f"s{self.store.head()}"
 
     def rollback(
@@ -633,10 +633,6 @@ class Memory(Changes, Judging):
                 )
             source = on_word_of(rewarder)
         return undo.rollback(self.store, self.scope, target=target, source=source, since=since, entry=entry)
-
-    def restore(self, snapshot: str) -> undo.Rollback:
-        """Make the memory of this scope what it was at a snapshot. Can itself be rolled back."""
-        return self.rollback(since=snapshot)
 
     def diff(self, one: str, other: str = "") -> list[Difference]:
         """Items that differ between two snapshots (by default: between `one` and now)."""

@@ -313,7 +313,7 @@ class _Loop:
         for each, state in zip(draws, states, strict=True):
             each.bit_generator.state = state
         if self.memory is not None and self.observing:
-            self.memory.restore(before)
+            self.memory.rollback(since=before)
 
     def _predicted(self, shown: Sequence[str]) -> float:
         """The success that the valuer expects with what was shown."""

@@ -44,7 +44,6 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.item import Item, Provenance, Scope
 from keepworth.memory.memory import Memory
-from keepworth.memory.store.undo import Rollback
 from keepworth.memory.verbs import MOST, VERBS, Verb, add_items, get_receipt
 from keepworth.serving import wire
 
@@ -231,10 +230,6 @@ class Client:
         """Of a call through the gateway: which items were recalled, and which are in the bytes that went upstream. id: of its
         episode, the header `X-Keepworth-Episode` of its answer."""
         return self._send(_call(get_receipt, {"id": id}, dict))
-
-    def restore(self, snapshot: str) -> Rollback:
-        """As `Memory.restore`."""
-        return self.rollback(since=snapshot)
 
 
 @check_keywords

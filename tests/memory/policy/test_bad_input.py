@@ -52,7 +52,7 @@ def test_a_judge_that_says_no_vote_is_refused_and_credits_nothing(tmp_path: Path
     episode.search("valve closed", actions=("open", "turn"))
     episode.act("open")
     with pytest.raises(InvalidReward, match="judge"):
-        episode.next_state("the valve is open", lambda action, text: bad)  # type: ignore[arg-type, return-value]
+        episode.came_next("the valve is open", judge=lambda action, text: bad)  # type: ignore[arg-type, return-value]
     episode.reward(1.0)
     assert [told for _, told in memory.learning.experience.uses] == [1.0]
 
@@ -183,7 +183,7 @@ def test_a_judge_that_is_none_is_refused_and_a_setting_has_a_nearest_name() -> N
         episode.search()
         episode.act("a")
         with pytest.raises(InvalidReward, match="judge"):
-            episode.next_state("y", 5)  # type: ignore[arg-type]
+            episode.came_next("y", judge=5)  # type: ignore[arg-type]
     with pytest.raises(InvalidPolicy, match="withhold"):
         keepworth.policy("default", witthold=0.1)
 

@@ -55,7 +55,7 @@ class Experience:
         self.policy = policy
         self.encoder = encoder
         self._cache: dict[str, tuple[Vectors, Vectors]] = {}
-        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS)
+        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension)
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
         self.time = 0
@@ -235,8 +235,7 @@ class Experience:
                 self.scale.count(use.reward, share)
             if alone:
                 self.alone[use.decision] = use.raw_reward, by
-            # Where a valuer knows what is usual in this situation, that is the bar.
-            use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
+            use.good = use.reward >= self.scale.usual
         result = self.scale.of(outcome)
         uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
         number = uses[0].query.episode if uses else self.time
@@ -271,7 +270,7 @@ class Experience:
         """An item that is on file; its row."""
         row = self.pool.restore(item, vector)
         if len(self._cache) < CACHED:
-            self._cache[item.key] = (self.pool.vectors[row].copy(), self.pool.words[row].astype(np.float32))
+            self._cache[item.key] = (self.pool.vectors[row].copy(), word_set(item.key, WORDS).astype(np.float32))
         return row
 
     def learn(self, use: Use) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 
 from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned
 from keepworth.memory.policy.actions import NONE, Actions
-from keepworth.memory.policy.hashed_words import word_set
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,7 +23,7 @@ STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
 OUTSIDE = "outside"
-COLUMNS = (*("vectors", "words", "status", "born", "episode", "good", "content", "warns", "source", "conditional"),)
+COLUMNS = (*("vectors", "status", "born", "episode", "good", "content", "warns", "source", "conditional"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +81,15 @@ class Pool:
 
     Args:
         encode: Text to a unit vector of `dimension`.
-        words: Size of the word sets.
     """
 
-    def __init__(self, encode: Callable[[str], Vectors], dimension: int, words: int = 512) -> None:
+    def __init__(self, encode: Callable[[str], Vectors], dimension: int) -> None:
         self.encode = encode
         self.items: list[Item] = []
         self.history: list[Change] = []
         self.revisions: dict[int, int] = {}
-        self._words = words
         size = 64
         self.vectors = np.zeros((size, dimension), dtype=np.float32)
-        self.words = np.zeros((size, words), dtype=np.uint8)
         self.status = np.full(size, ARCHIVED, dtype=np.int8)
         self.born, self.episode, self.source = (np.zeros(size, dtype=np.int64) for _ in range(3))
         self.good, self.warns, self.conditional = (np.zeros(size, dtype=bool) for _ in range(3))
@@ -209,7 +205,6 @@ class Pool:
                 setattr(self, name, grown(getattr(self, name), 2 * row))
         self.items.append(item)
         self.vectors[row] = vector
-        self.words[row] = word_set(item.key, self._words)
         self.status[row] = CODES[item.status]
         self.born[row], self.episode[row] = time, episode
         self._note_advice(row, item)
@@ -273,8 +268,7 @@ class Pool:
         if item.key != self.items[row].key:
             self._latest = None
             self.vectors[row] = self.encode(item.key)
-            self.words[row] = word_set(item.key, self._words)
-        self._note_advice(row, item)
+            self._note_advice(row, item)
         # The status is an event of its own: rewording never changes it.
         self.items[row] = replace(item, status=self.items[row].status)
 

@@ -98,7 +98,6 @@ class Use:
         logged: The propensity, where it is known.
         following: The episode's next choice.
         by, share: Who rewarded it, "" for the program itself, and how much that counts in what is learned for all.
-        bonus: What a valuer notes beside it, such as the success rate it expected without memory.
         decision, unit: Its id on file; the episode or the choice for which chance decided once.
         weight: 1 over how many choices share the reward.
         learned: The number of the reward, which the choices that share it have in common.
@@ -121,7 +120,6 @@ class Use:
     following: Use | None = None
     by: str = ""
     share: float = 1.0
-    bonus: dict[str, float] = field(default_factory=dict)
     decision: str = ""
     weight: float = 1.0
     learned: int = 0

@@ -329,7 +329,7 @@ def test_what_is_said_as_it_is_anyway_is_no_ranking_to_refuse(tmp_path: Path) ->
         "where": {},
         "statuses": ("active",),
         "explain": False,
-        "diversity": 0,
+        "half_life": 0,
     }
     for name, value in usual.items():
         memory.search("a torn shirt", **{name: value})  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import NoEncoder
 from keepworth.memory.item import Provenance, content_digest
 from keepworth.memory.memory import Memory
-from keepworth.memory.operations import Draft
+from keepworth.memory.operations import Credit, Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.background import SENTENCES
 from keepworth.memory.search.scan import best
@@ -227,8 +227,8 @@ def test_provenance_time_and_values_travel():
     assert item.event_time == "2024-01-01T10:00:00"
     assert item.provenance.turn == 3
     hash_before = b.content_hash()
-    b.credit(item.id, 1.0, 0.5)
-    b.credit(item.id, 0.0, 0.25)
+    for reward, propensity in ((1.0, 0.5), (0.0, 0.25)):
+        b.perform(Credit(reward, ((item.id, propensity),)), Draft(scope=b.scope))
     values = b.get(item.id).values
     assert (values.shown, values.mean, values.variance, values.propensity_total) == (2, 0.5, 0.25, 0.75)
     assert b.content_hash() == hash_before

@@ -172,7 +172,7 @@ class LiveEpisode(EpisodeBase):
 
     add = remember
 
-    def observe(self, advice: Advice) -> str | None:
+    def observe(self, advice: Advice) -> str:
         """As `Memory.propose`, of what was seen in this episode, which is memory's own experience. Raises InvalidAdvice,
         InvalidPolicy, ClosedEpisode, and InvalidScope in an episode of a narrower scope than the memory's."""
         self._open()
@@ -315,7 +315,7 @@ class HeldEpisode(EpisodeBase):
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._steps.append(MemoryStep(MemoryStepKind.REWARD, value=checked_reward(value, self.reward_range)))
 
-    def observe(self, advice: Advice) -> str | None:
+    def observe(self, advice: Advice) -> str:
         """Refused, as all else that writes: the episode could not read it again. Raises InvalidPolicy."""
         raise self._writes_nothing()
 

@@ -69,9 +69,9 @@ class Judging:
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(items, everything=everything)
 
-    def propose(self, advice: Advice) -> str | None:
-        """An item from outside that advises something, through the policy's gate; its id, or None where the gate rejected it.
-        `advice.source` says where it comes from: never memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
+    def propose(self, advice: Advice) -> str:
+        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
+        experience. Raises InvalidAdvice, InvalidPolicy."""
         return self._learns("propose").propose(advice)
 
     def _learns(self, verb: str) -> Learning:

@@ -39,11 +39,8 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import (
     Act,
-    Assignment,
-    Credit,
     Draft,
     OperationOutcome,
-    checked_reward,
     execute,
     renamed_act,
 )
@@ -478,18 +475,6 @@ class Bank:
             trust=trust,
         )
         return self.perform(operation, draft)
-
-    def credit(self, id: str, reward: float, propensity: float = 1.0) -> Item:
-        """Note that showing item `id`, which had probability `propensity`, was followed by `reward`."""
-        self.get(id)
-        self.perform(Credit(checked_reward(reward), ((id, propensity),)), Draft(scope=self.scope))
-        return self.get(id)
-
-    def set_status(self, id: str, status: Status) -> Item:
-        """Hold an item back, or let it be found again."""
-        self.get(id)
-        self.perform(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
-        return self.get(id)
 
     def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
         """The `k` best items for `query`, best first. See `search_many`."""

@@ -145,15 +145,12 @@ class Experience:
         return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, similarities)
 
     def observe(self, draft: Advice, episode: int | None = None) -> int | None:
-        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where rejected.
+        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where it is no draft.
         episode: the number of the one that it was seen in."""
         if advice_problem(draft):
             return None
-        status = self.policy.gate(draft, self.pool) if self.policy.gate is not None else Status.ACTIVE
-        if status is None:
-            return None
         number = self.time if episode is None else episode
-        return self.pool.add(draft, status=status, time=self.clock.now, episode=number)
+        return self.pool.add(draft, status=Status.ACTIVE, time=self.clock.now, episode=number)
 
     def finish(
         self,

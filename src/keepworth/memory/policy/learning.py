@@ -306,16 +306,15 @@ class Learning:
             self._seq = before
             return outcome
 
-    def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
-        """Offer an item from outside, or of what was seen in the episode of this id and number, which is for `person`, to the
-        gate; its id, or None where the gate rejected it. Raises InvalidAdvice, ScopeFull."""
+    def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str:
+        """Keep an item from outside, or of what was seen in the episode of this id and number, which is for `person`; its id.
+        Raises InvalidAdvice, ScopeFull."""
         proposed = checked_proposal(proposed, episode, person)
         with self._lock:
             experience = self._now()
             pool, version = experience.pool, experience.pool.version
             row = experience.observe(proposed, self._begun() if number is None else number)
-            if row is None:
-                return None
+            assert row is not None
             self._seq, seq = -1, self._seq
 
             def work(transaction: Transaction) -> dict[int, str]:

@@ -23,7 +23,7 @@ STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
 OUTSIDE = "outside"
-COLUMNS = (*("vectors", "status", "born", "episode", "good", "content", "warns", "source", "conditional"),)
+COLUMNS = ("vectors", "status", "born", "episode", "good", "content", "warns", "source", "conditional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class Pool:
         if item.key != self.items[row].key:
             self._latest = None
             self.vectors[row] = self.encode(item.key)
-            self._note_advice(row, item)
+        self._note_advice(row, item)
         # The status is an event of its own: rewording never changes it.
         self.items[row] = replace(item, status=self.items[row].status)
 

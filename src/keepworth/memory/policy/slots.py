@@ -1,8 +1,8 @@
-"""The eight slots of a method, and the records that pass between them.
+"""The seven slots of a method, and the records that pass between them.
 
 query = keyer(situation); candidates = retriever(query); values = valuer.estimate(...)
 choice = selector(...)  (a distribution over slates);  text = presenter(...)
-after the reward:  valuer.learn(use); drafts = writer(finished); gate(draft) -> status; maintainer(pool)
+after the reward:  valuer.learn(use); drafts = writer(finished); maintainer(pool)
 
 A writer also writes for `Memory.add(messages, infer=True)`: an extractor of facts, a policy's writer and the manager of a trained
 run are called alike.
@@ -21,7 +21,7 @@ import numpy as np
 from keepworth.episodes.episode import Operation
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
-from keepworth.memory.item import Item, Status
+from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Slate
 from keepworth.memory.search.search import Worth
@@ -268,7 +268,7 @@ class Writer(Protocol):
     """Turns what happened (messages, or an episode with its reward) into what memory is to do about it."""
 
     def __call__(self, finished: Finished) -> Iterable[Advice | Operation]:
-        """What memory is to do about it. Advice goes through the gate of a policy; an operation is carried out as it comes, so
+        """What memory is to do about it. Advice becomes an item; an operation is carried out as it comes, so
         that the next is written with what it did in view."""
         ...
 
@@ -287,12 +287,6 @@ def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:
         yield written_down
 
 
-class Gate(Protocol):
-    def __call__(self, draft: Advice, pool: Pool) -> Status | None:
-        """The status to admit the draft with; None rejects it."""
-        ...
-
-
 class Maintainer(Protocol):
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         """Revise and retire items after an episode (`use` None) or after one of its choices."""
@@ -301,7 +295,7 @@ class Maintainer(Protocol):
 
 @dataclass(slots=True)
 class Policy:
-    """A composition. name and version name the policy in the log. writer, gate: None for a policy that keeps nothing of its own.
+    """A composition. name and version name the policy in the log. writer: None for a policy that keeps nothing of its own.
 
     retriever: None for one that chooses among what the memory's own search finds. rehearse: lets a slot that learns while
     choosing see again a choice that is on file."""
@@ -313,7 +307,6 @@ class Policy:
     selector: Selector
     presenter: Presenter
     writer: Writer | None = None
-    gate: Gate | None = None
     maintainers: tuple[Maintainer, ...] = ()
     version: int = 0
     rehearse: Callable[[Query, Candidates, Pool], None] | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.slots import Policy, Retriever, Selector, Valuer, whole
 from keepworth.methods.policies._parts import Capacity, Coherent, Exemplars, MostSimilar
 from keepworth.methods.writers._episodes import RawCases
@@ -19,7 +18,7 @@ def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, f
         steps: Whether each step of an episode is a case.
     """
     writer = RawCases(failures, steps)
-    return Policy(name, whole, retriever, valuer, selector, Exemplars(), writer, admit_all, (Capacity(),))
+    return Policy(name, whole, retriever, valuer, selector, Exemplars(), writer, (Capacity(),))
 
 
 BELOW = -1.5

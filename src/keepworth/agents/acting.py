@@ -1,6 +1,6 @@
 """An agent that acts with a memory which learns, and does what a function chooses.
 
-    memory = Memory("experience.mem", policy="advantage")
+    memory = Memory("experience.mem", policy="mixture")
     with memory.episode(task.input) as episode:
         agent = FunctionActor(choose, episode)  # choose(observation, shown) -> one of observation.actions
 

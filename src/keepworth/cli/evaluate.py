@@ -25,7 +25,7 @@ app.command(
 app.command(examples="keepworth eval compare runs/eval/longmemeval:keepworth runs/eval/longmemeval:bm25")(compare)
 app.command(
     examples="""
-    keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,advantage --seeds 3
+    keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,mixture --seeds 3
     keepworth eval stream --streams list
     """
 )(stream)

@@ -395,7 +395,7 @@ def _as_listed(query: Query, candidates: Candidates, values: Values, pool: Pool)
 
 
 class Masked:
-    """Estimates what the valuer estimated before it learned anything: its prior, which for `advantage` is a line in similarity.
+    """Estimates what the valuer estimated before it learned anything: its prior.
 
     What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
     """

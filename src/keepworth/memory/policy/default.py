@@ -203,7 +203,7 @@ class RewardRecord:
         self._rows: tuple[dict[str, array[int]], ...] = {}, {}, {}  # of the table, by way of giving credit and by arm
         self._arms: tuple[dict[str, _Arm], ...] = {}, {}, {}  # what is made of them, until it changes
         self._places: dict[str, int] = {}
-        self._slates = False
+        self._slates = self._steps = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
         self._weights: dict[bool, Floats] = {}  # until the next reward, as the next
         self._accounts: dict[str, Account] = {}
@@ -318,6 +318,7 @@ class RewardRecord:
                 self._rows[credit].setdefault(key, array("q")).append(row)
                 self._arms[credit].pop(key, None)
         self._slates = self._slates or len(shown) > 1
+        self._steps = self._steps or credit > weight
         self._count = row + 1
         self._weights.clear()
         self._accounts.clear()
@@ -462,7 +463,8 @@ class RewardRecord:
         """The mean reward of an item first at a question, each pair counting once."""
         return (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
 
-    def _near(self, vector: Vectors) -> _Near:
+    def _near(self, vector: Vectors, *, blame: bool = False) -> _Near:
+        """blame: whether steps divide the failure of their episode among them, for which one that is wrong is enough."""
         n, live = len(self._numbers), slice(self._first, self._count)
         # One thread: what a second one saves here is less than its start costs.
         distance = np.vecdot(self._questions[:n], vector.astype(np.float32)) - np.float32(1.0)
@@ -473,6 +475,8 @@ class RewardRecord:
         rows = np.flatnonzero(close)
         there = rows + self._first
         far, own, rewards = by_row[rows], self._credit[there], self._rewards[there]
+        if blame:
+            own = rewards * own + (1.0 - rewards) * np.minimum(own, self._weight[there])
         counts = np.exp(far / self.bandwidth)
         relative = np.exp((far - nearest) / self.bandwidth)
         counts[counts < FAR] = 0.0
@@ -638,8 +642,10 @@ class RewardRecord:
         weights = self.weights[2 + DONE * len(MODELS) :]
         if weights.sum() < SPOKEN:
             return nothing
-        judged = self._judge(self._near(vector), (DONE,), actions)
-        gains = weights @ judged.gain[0] / weights.sum()
+        judged = blamed = self._judge(self._near(vector), (DONE,), actions)
+        if self._steps:
+            blamed = self._judge(self._near(vector, blame=True), (DONE,), actions)
+        gains = weights @ blamed.gain[0] / weights.sum()
         best_first = np.argsort(-gains, kind="stable").tolist()
         votes: list[tuple[str, float, float]] = []
         records: list[str] = []

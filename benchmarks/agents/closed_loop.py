@@ -233,11 +233,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="other arms of as many seeds that are there stay")
     options = parser.parse_args(argv)
     from importlib.metadata import version
 
-    rows: dict[str, list[dict[str, Any]]] = {arm: [] for arm in options.arms}
+    before = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    same = all(before.get(name) == getattr(options, name) for name in ("seeds", "episodes"))
+    rows: dict[str, list[dict[str, Any]]] = {**(before["rows"] if same else {}), **{arm: [] for arm in options.arms}}
     for seed in range(options.seeds):
         for arm in options.arms:
             reader = Reader()
@@ -282,7 +284,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 ("bolder", "shuffled"),
                 ("oracle", "bolder"),
             )
-            if {better, other} <= set(options.arms)
+            if {better, other} <= rows.keys()
         },
     }
     if options.json:

@@ -603,7 +603,8 @@ class RewardRecord:
         worth = tuple(starmap(Worth, zip(*(column.tolist() for column in columns), accounts, strict=True)))
         better: Floats = np.zeros(n)
         returns = min(1.0, near.returns / 3.0)
-        if scores is not None and n > 1 and 0.5 * returns > UNLIKELY:
+        # No probability is larger than that of rewards saying anything of items.
+        if scores is not None and n > 1 and min(0.5, sure) * returns > UNLIKELY:
             searched = in_rewards_of(scores)
             lead = int(np.argmax(searched + means))
             # Nothing can be better than the first by more than is left to the highest reward.

@@ -191,7 +191,10 @@ class InProcessModel(HasText):
             for first in range(0, params.n, part):
                 some = replace(params, n=min(part, params.n - first))
                 at = None if draws is None else draws[rows, first : first + part]
-                yield rows, first, Drawing(self, [prompts[row] for row in rows], some, at)
+                yield rows, first, self.begin([prompts[row] for row in rows], some, at)
+
+    def begin(self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None) -> Drawing:
+        return Drawing(self, prompts, params, draws)
 
     @cached_property
     def _most_kept(self) -> int:

@@ -515,11 +515,15 @@ def engines_of(
 ) -> Iterator[tuple[HttpModel, ...]]:
     """None where this process samples. At the end the adapters that were published are taken out of the engines again.
 
-    Raises EngineUnreachable, MissingCapability for what publishing `train` needs and an engine lacks, UnknownName or EngineError
-    where one serves another model, and what else `HttpModel.connect` raises."""
+    Raises EngineUnreachable, MissingCapability where an engine takes no adapters, UnknownName or EngineError where one serves
+    another model, and what else `HttpModel.connect` raises."""
     if not settings.engine_urls:
         yield ()
         return
+    if train == "full":
+        raise KeepworthError(
+            "Engines are sent adapters, and train = full trains all weights.", "Set train = lora, or no engine."
+        )
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.http_engine import HttpModel, require_alike
 
@@ -531,7 +535,7 @@ def engines_of(
                 url,
                 path_of(settings.model, kind=ModelKind.LANGUAGE),
                 model=settings.engine_model,
-                require=("weights", "pause") if train == "full" else ("adapters",),
+                require=("adapters",),
                 max_staleness=settings.max_staleness,
                 api_key=os.environ.get(KEY) or None,
                 concurrency=max(8, settings.slots),

@@ -21,7 +21,7 @@ STARTS = torch.zeros(1, TIME, dtype=torch.bool)
 STARTS[0, [0, 13, 14, 31]] = True
 
 
-def built(name: str, **settings: Any) -> tuple[SequenceMemory, Tensor]:
+def built(name: str, **settings: Any) -> tuple[Any, Tensor]:
     """A memory and its inputs, [1, time, size]."""
     torch.manual_seed(3)
     return memory(name, SIZE, SIZE, **settings), torch.randn(1, TIME, SIZE)

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.methods import app
+from keepworth.methods.studies.ama import evict, learn_rules
 from keepworth.registry import methods
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
+    "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mr_rec": {"users": 60},
@@ -28,3 +31,20 @@ def test_it_runs_at_its_smallest_size(name: str) -> None:
     assert len(rows) >= 3
     assert len({row["arm"] for row in rows}) == len(rows)
     assert all(row["low"] <= row["mean"] <= row["high"] and row["n"] and row["unit"] for row in rows)
+
+
+def test_each_rule_of_eviction_lets_go_what_it_says() -> None:
+    rooms = [0, 1, 0, 0, 2]  # with two places: the sight at 2 comes to a full memory
+    assert evict("fifo", rooms, 2) == [3, 4]
+    assert evict("lifo", rooms, 2) == [0, 4]
+    assert evict("mvfo", rooms, 2) == [1, 4]
+    assert evict("lvfo", rooms, 2) == [3, 4]
+
+
+def test_an_allocator_learns_the_rule_that_pays_for_each_goal() -> None:
+    goals = np.eye(2)[np.arange(400) % 2]
+    earned = np.where(goals[:, :1] == 1, [[1.0, 0.0, 0.0, 0.0]], [[0.0, 0.0, 0.5, 0.2]])
+    weights = learn_rules(goals, earned, np.random.default_rng(0), 0.5, (1.0, 0.0))
+    assert weights.argmax(0).tolist() == [0, 2]
+    assert weights[0, 0] == pytest.approx(1.0, abs=1e-3)
+    assert weights[2, 1] == pytest.approx(0.5, abs=1e-3)

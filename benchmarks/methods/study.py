@@ -1,0 +1,64 @@
+"""Runs a study of the registry and leaves its evidence, `benchmarks/methods/NAME.json`.
+
+python -m benchmarks.methods.study ama
+
+Studies that are run on data from elsewhere have a script of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks.speed.setting import machine
+from keepworth.evaluation.study import Study
+from keepworth.registry import method
+
+CONCLUSIONS = {
+    "ama": (
+        "none: MiniLM embeds the goals",
+        ["rewards permuted", "no goal", "chance", "best rule of each stream"],
+        "held",
+        "With what will be asked in words that it never read, the learned choice recalls as much as the best fixed rule on every "
+        "stream; with permuted rewards or without the goal it does not. The house and its questions are made so that each rule is "
+        "the best somewhere.",
+    ),
+}
+"""Of each study the model, the controls, the verdict and its reason."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=list(CONCLUSIONS))
+    name = parser.parse_args().name
+    study = method("study", name).make
+    assert isinstance(study, Study)
+    model, controls, verdict, sentence = CONCLUSIONS[name]
+    rows, setting = study()(), machine(1)
+    evidence = {
+        "name": name,
+        "command": f"python -m benchmarks.methods.study {name}",
+        "revision": setting["revision"],
+        "machine": f"{setting['processor']}, {setting['cores']} cores",
+        "model": model,
+        "n": max(row["n"] for row in rows),
+        "seeds": max(row["clusters"] for row in rows),
+        "unit": study.unit,
+        "arms": [
+            {"name": row["arm"], "mean": round(row["mean"], 4), "n": row["n"],
+             "interval": [round(row["low"], 4), round(row["high"], 4)]}
+            for row in rows
+        ],
+        "comparisons": [],
+        "controls": controls,
+        "verdict": verdict,
+        "sentence": sentence,
+    }  # fmt: skip
+    target = Path(__file__).parent / f"{name}.json"
+    target.write_text(json.dumps(evidence, indent=1) + "\n", encoding="utf-8")
+    print(f"{target.name}: {verdict}")
+
+
+if __name__ == "__main__":
+    main()

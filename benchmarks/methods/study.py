@@ -25,6 +25,12 @@ CONCLUSIONS = {
         "best somewhere. Wordings to learn from went from two to four, and walks from 400 to 1,000, after a first look at five "
         "other draws.",
     ),
+    "mind_palace": (
+        "none: MiniLM embeds entries",
+        ["all read as many", "rises permuted", "best by words, by meaning, by both", "whoever knows the evidence"],
+        "not held",
+        "",
+    ),
 }
 """Of each study the model, the controls, the verdict and its reason."""
 
@@ -50,8 +56,13 @@ def main() -> None:
             {"name": row["arm"], "mean": round(row["mean"], 4), "n": row["n"],
              "interval": [round(row["low"], 4), round(row["high"], 4)]}
             for row in rows
+            if " minus " not in row["arm"]
         ],
-        "comparisons": [],
+        "comparisons": [
+            {"against": row["arm"], "mean": round(row["mean"], 4), "interval": [round(row["low"], 4), round(row["high"], 4)]}
+            for row in rows
+            if " minus " in row["arm"]
+        ],
         "controls": controls,
         "verdict": verdict,
         "sentence": sentence,

@@ -1,6 +1,7 @@
 """Runs a study of the registry and leaves its evidence, `benchmarks/methods/NAME.json`.
 
 python -m benchmarks.methods.study ama
+python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 
 Studies that are run on data from elsewhere have a script of their own.
 """
@@ -28,8 +29,10 @@ CONCLUSIONS = {
     "mind_palace": (
         "none: MiniLM embeds entries",
         ["all read as many", "rises permuted", "best by words, by meaning, by both", "whoever knows the evidence"],
-        "not held",
-        "",
+        "held in part",
+        "The paper's answers were not asked for: success is the evidence that was read. At equal mean numbers of entries, about 3, "
+        "5 and 8, it reads more of it than every fixed number in every order, and stopping by value adds +.037 [.011, .065], "
+        "+.026 [.005, .050] and +.006 [-.014, .024] to its own order; fitted on permuted rises it reads less.",
     ),
 }
 """Of each study the model, the controls, the verdict and its reason."""
@@ -38,11 +41,14 @@ CONCLUSIONS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(CONCLUSIONS))
-    name = parser.parse_args().name
+    parser.add_argument("--rows", type=Path, help="rows that were measured before")
+    options = parser.parse_args()
+    name = options.name
     study = method("study", name).make
     assert isinstance(study, Study)
     model, controls, verdict, sentence = CONCLUSIONS[name]
-    rows, setting = study()(), machine(1)
+    rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows else study()()
+    setting = machine(1)
     evidence = {
         "name": name,
         "command": f"python -m benchmarks.methods.study {name}",

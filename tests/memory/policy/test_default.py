@@ -372,7 +372,7 @@ def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Pat
         for number in range(30):
             memory.reward(memory.search(SEEN, top_k=1).decision, float(number % 2))
         measured = memory.episode("a task", explore=False)
-        assert memory.search(SEEN, top_k=1).propensity < 1.0
+        assert any(memory.search(SEEN, top_k=1).propensity < 1.0 for _ in range(20))
         assert all(memory.search(SEEN, top_k=1, episode=measured.id).propensity == 1.0 for _ in range(20))
         episode = memory.episode(TASK)
         memory.search_many([SEEN, SEEN], episode=episode.id)

@@ -30,8 +30,8 @@ CONCLUSIONS = {
         "none: MiniLM embeds entries",
         ["all read as many", "rises permuted", "best by words, by meaning, by both", "whoever knows the evidence"],
         "held in part",
-        "The paper's answers were not asked for: success is the evidence that was read. At equal mean numbers of entries, about 3, "
-        "5 and 8, it reads more of it than every fixed number in every order, and stopping by value adds +.037 [.011, .065], "
+        "The paper's answers were not asked for: success is the evidence that was read. At equal mean numbers of entries, about "
+        "3, 5 and 8, it reads more of it than every fixed number in every order, and stopping by value adds +.037 [.011, .065], "
         "+.026 [.005, .050] and +.006 [-.014, .024] to its own order; fitted on permuted rises it reads less.",
     ),
 }

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.memory.item import Status
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, need
 from keepworth.methods.policies._cases import require_part
@@ -91,7 +90,6 @@ def gitm(*, k: int = 4, successes: int = 5, alike: float = 0.98, steps: bool = F
         AllRetrieved(k),
         Exemplars(),
         RawCases(failures=False, steps=steps),
-        admit_all,
         (Capacity(),) if without else (Condense(successes, alike), Capacity()),
     )
 

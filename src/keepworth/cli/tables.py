@@ -19,6 +19,7 @@ def print_table(result: ResultTable, console: Console) -> None:
     """One line per arm; means with their intervals beside them, or below where there are many columns."""
     from rich.text import Text
 
+    counted = any(row.n for row in result.rows)
     gap = "  " if len(result.metrics) < 3 else "\n"
     cells = [
         [
@@ -32,8 +33,8 @@ def print_table(result: ResultTable, console: Console) -> None:
     print_rows(
         console,
         result.title,
-        [*result.metrics, result.counted],
-        [(row.label, [*shown, row.n]) for row, shown in zip(result.rows, cells, strict=True)],
+        [*result.metrics, *([result.counted] if counted else [])],
+        [(row.label, [*shown, *([row.n] if counted else [])]) for row, shown in zip(result.rows, cells, strict=True)],
         result.note,
         emphasis=[row.emphasis for row in result.rows],
     )

@@ -59,9 +59,7 @@ def opened(encoder: str, arm: str) -> Memory:
     if arm != "model":
         return Memory(encoder=encoder, policy=None, log="off", writer="rules")
     chat = from_environment(os.environ.get("OPENAI_MODEL", ""), "the arm model", max_tokens=LONGEST_REPLY)
-    memory = Memory(encoder=encoder, policy=None, log="off", writer=Facts(extractor(chat), comparison(chat)))
-    memory._unread.close()  # what the model fails at is not asked again beside: it would fail alike, later
-    return memory
+    return Memory(encoder=encoder, policy=None, log="off", writer=Facts(extractor(chat), comparison(chat)))
 
 
 def keep(memory: Memory, arm: str, text: str, role: str, at: str, user: str) -> list[Item]:
@@ -187,10 +185,10 @@ def measured(
         by_arm[arm] = defaultdict(lambda: defaultdict(list))
         with opened(encoder, arm) as memory:
             play(memory, arm, by_arm[arm])
-            unread = memory.unread
-        print(name, arm, {key: round(_mean(each), 3) for key, each in by_arm[arm].items()}, unread, flush=True)
+            failed = len(memory.get_all(where={"extraction": "failed"}))
+        print(name, arm, {key: round(_mean(each), 3) for key, each in by_arm[arm].items()}, failed, flush=True)
         if arm == "model":
-            row["messages that the model failed at"] = unread["kept"]
+            row["messages that the model failed at"] = failed
     for arm, scores in by_arm.items():
         row[arm] = {key: _estimated(each, key) for key, each in scores.items()}
     first, *others = arms

@@ -14,7 +14,6 @@ from benchmarks.tables import filled, markdown, takes_nothing
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "systems.md"
 DEPTHS = {"turn@5": "evidence @5", "turn@10": "@10", "turn@50": "@50", "shown": "in 512 tokens"}
-FUSED = {"locomo-fused": "turn@5"}
 
 
 def span(cell: Any) -> str:
@@ -48,22 +47,6 @@ def found(name: str) -> str:
     ]
     beside = markdown(("over `keepworth`", *DEPTHS.values()), paired)
     return markdown(head, rows) + "\n\n" + beside + "\n\n" + note(of)
-
-
-def fused(name: str, depth: str) -> str:
-    """What words, meaning and both of them find, for each type of question too."""
-    of = json.loads((HERE / f"{name}.json").read_text())
-    sizes = {kind: values["evidence"][depth]["n"] for kind, values in next(iter(of["arms"].values()))["types"].items()}
-    rows = [
-        (
-            f"`{arm}`",
-            span(values["evidence"][depth]),
-            *(f"{values['types'][kind]['evidence'][depth]['mean']:.3f}" for kind in sizes),
-        )
-        for arm, values in of["arms"].items()
-    ]
-    head = ("system", f"evidence, {depth}", *(f"{kind} ({count})" for kind, count in sizes.items()))
-    return markdown(head, rows) + "\n\n" + asked(of)
 
 
 def read(name: str) -> str:
@@ -137,9 +120,6 @@ READ = ("longmemeval+500-read", "locomo-read")
 def main() -> None:
     takes_nothing(__doc__)
     filled(PAGE, "locomo-found", found("locomo-found"))
-    for name, depth in FUSED.items():
-        if (HERE / f"{name}.json").exists():
-            filled(PAGE, name, fused(name, depth))
     for name in READ:
         filled(PAGE, name, read(name))
     filled(PAGE, "not-run", not_run())

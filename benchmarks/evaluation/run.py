@@ -37,7 +37,6 @@ HERE = Path(__file__).parent
 DEPTHS = ("turn@5", "turn@10", "turn@50", "shown")
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
 READ = ("none", "random", "latest", "bm25", "dense", "langgraph", "mem0", "search", "keepworth")
-FUSED = ("bm25", "dense", "search", "search:method=rrf,constant=10", "search:method=weighted,lexical=0.3")
 TRAINED = ("--reader", "run:demo")
 HEADLINE: dict[str, tuple[str, ...]] = {
     "longmemeval+500-read": ("longmemeval+500", *READ, "full", *TRAINED),
@@ -45,7 +44,6 @@ HEADLINE: dict[str, tuple[str, ...]] = {
 }
 RUNS: dict[str, tuple[str, ...]] = {
     "locomo-found": ("locomo", *FOUND, "--reader", "none"),
-    "locomo-fused": ("locomo", *FUSED, "--reader", "none"),
     **HEADLINE,
 }
 NOT_RUN = {

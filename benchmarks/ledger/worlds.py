@@ -23,6 +23,14 @@ EASE = 0.15
 COMES_UP = {"easy": 0.9, "hard": 0.1}
 
 
+def usual_variance(n: Array, residuals: Array, inverse: Array) -> Array:
+    """The variance of psi if rewards vary alike with the item and without. n: rows; residuals: sum of (y - g)^2; inverse: mean
+    of 1 / (p (1 - p)). A tenth of the ledger's `PRIOR` rows are as far off as they can be."""
+    few = ledger.PRIOR / 10.0
+    found: Array = (residuals + few / 4.0) / (n + few) * inverse
+    return found
+
+
 @dataclass(frozen=True)
 class World:
     """topic: how far two topics that questions name differ in success, from the mean of both; match: how much of an item's
@@ -169,8 +177,8 @@ def simulate(
             here = n == look
             if here.any():
                 place = cell[0][here], cell[1][here]
-                variance = ledger.usual_variance(n, residuals[cell], inverse[cell] / n, 1.0)
-                fixed = ledger.fixed_half_width(n, ledger.deviation(n, total[cell], squares[cell], variance))
+                variance = usual_variance(n, residuals[cell], inverse[cell] / n)
+                fixed = 1.959964 * ledger.deviation(n, total[cell], squares[cell], variance) / np.sqrt(n)
                 both = (w1[cell] > 0) & (w0[cell] > 0)
                 beyond_1, beyond_0 = r1[cell] / np.maximum(w1[cell], 1e-9), r0[cell] / np.maximum(w0[cell], 1e-9)
                 point = np.where(both, beyond_1 - beyond_0, effect)

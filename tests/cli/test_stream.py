@@ -24,7 +24,7 @@ from keepworth.memory.policy.slots import Presented
 GENERATED = [name for name, world in worlds().items() if world.generated]
 KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events")
 """A question, answers in free words, foreign records, several steps, what was seen before: other families have other numbers."""
-SMALL = ["--streams", "near-miss", "--arms", "none,exprag,advantage,advantage+shuffled", "--length", "30"]
+SMALL = ["--streams", "near-miss", "--arms", "none,exprag,mixture,mixture+shuffled", "--length", "30"]
 
 
 def slow(name: str) -> object:
@@ -36,7 +36,7 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     done = CliRunner().invoke(app, ["stream", *SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
     summary = json.loads((out / "summary.json").read_text())
-    assert set(summary["table"]["near-miss"]) == {"none", "exprag", "advantage", "advantage+shuffled"}
+    assert set(summary["table"]["near-miss"]) == {"none", "exprag", "mixture", "mixture+shuffled"}
     assert all(values["n"] == 3 for values in summary["table"]["near-miss"].values())
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "No verdict: 2 comparisons need 7 seeds. There are 3." in page
@@ -109,17 +109,17 @@ def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:
     from keepworth.cli.main import app as whole
 
     out = tmp_path / "run"
-    arguments = ["--streams", "t-maze", "--arms", "none,advantage", "--length", "5", "--seeds", "1"]
+    arguments = ["--streams", "t-maze", "--arms", "none,mixture", "--length", "5", "--seeds", "1"]
     done = CliRunner().invoke(app, ["stream", *arguments, "--episodes", "--out", str(out)], catch_exceptions=False)
     assert done.exit_code == 0
-    shown = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--arm", "t-maze.random.advantage"])
+    shown = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--arm", "t-maze.random.mixture"])
     assert shown.exit_code == 0
     assert shown.output.count("seen      ") == 5 * 10
     assert "leave the maze" in shown.output
     assert "success" in shown.output
     best = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--worst", "-n", "1"])
     assert best.output.count("reward    ") == 1
-    (first, *_) = stored_episodes(out, arm="t-maze.random.advantage")
+    (first, *_) = stored_episodes(out, arm="t-maze.random.mixture")
     assert first.episode.decisions[0].kind is DecisionKind.SEARCH
     assert first.episode.exchanges[0].done == "walk on"
     with pytest.raises(KeepworthError, match="other episodes"):
@@ -162,7 +162,7 @@ def test_the_list_of_arms_says_what_each_is() -> None:
     as_json = CliRunner().invoke(app, ["stream", "--arms", "list", "--json"], catch_exceptions=False)
     kinds = {said["name"]: said["control"] for said in map(json.loads, as_json.stdout.splitlines())}
     assert {name for name, control in kinds.items() if control} == set(CONTROLS)
-    assert set(kinds) >= {*policies_of_cases(), "default", "advantage-without-gate", *CONTROLS}
+    assert set(kinds) >= {*policies_of_cases(), "default", "mixture-without-ridge", *CONTROLS}
 
 
 def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
 
 @pytest.mark.parametrize("name", ["events", slow("key-door"), slow("repeat-previous"), "updates"])
 def test_what_is_kept_over_a_horizon_runs_with_any_recipe(name: str, tmp_path: Path) -> None:
-    arms = "none,exprag,reme,rememberer,memento-p,amem,advantage,oracle"
+    arms = "none,exprag,reme,rememberer,memento-p,amem,mixture,oracle"
     asked = [
         "stream",
         "--streams",
@@ -215,12 +215,12 @@ def test_what_is_kept_over_a_horizon_runs_with_any_recipe(name: str, tmp_path: P
 
 
 def test_tuned_settings_reach_the_method_and_its_ablations() -> None:
-    tuned = {"advantage": {"widen": 0.5, "keep": 0.9}, "memrl": {"k": 2}}
+    tuned = {"mixture": {"k": 3, "share": 0.1}, "memrl": {"k": 2}}
     assert method_for("memrl", tuned, 0).selector.k == 2  # type: ignore[attr-defined]
-    for name in ("advantage", "advantage-without-local", "advantage-quarantine-all"):
+    for name in ("mixture", "mixture-without-ridge"):
         found = method_for(name, tuned, 0)
-        assert found.selector.widen == 0.5  # type: ignore[attr-defined]
-        assert found.valuer.settings.keep == 0.9  # type: ignore[attr-defined]
+        assert found.selector.k == 3  # type: ignore[attr-defined]
+        assert found.valuer.share == 0.1  # type: ignore[attr-defined]
         assert found.name == name
 
 
@@ -239,9 +239,9 @@ NAMED = (
     ),
     *(
         "amemguard",
-        "advantage",
-        "advantage+masked",
-        "advantage+shuffled",
+        "mixture",
+        "mixture+masked",
+        "mixture+shuffled",
         "none",
         "attempts",
         "random",
@@ -262,7 +262,7 @@ def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.Monk
 
 def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    small = ["--streams", "benign", "--arms", "none,advantage", "--length", "40", "--seeds", "1", "--out", str(out)]
+    small = ["--streams", "benign", "--arms", "none,mixture", "--length", "40", "--seeds", "1", "--out", str(out)]
     done = CliRunner().invoke(app, ["stream", *small, "--agent", "tabular"], catch_exceptions=False)
     assert done.exit_code == 0
     with pytest.raises(KeepworthError, match="other agent"):
@@ -299,17 +299,17 @@ def test_a_language_model_can_be_the_agent(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("arm", ["none+shuffled", "advantage+shufled", "oracle+masked", "exprag+on"])
+@pytest.mark.parametrize("arm", ["none+shuffled", "mixture+shufled", "oracle+masked", "exprag+on"])
 def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="no arm"):
         CliRunner().invoke(app, ["stream", "--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"advantage": {}}', '{"advantage": {"settings": {"kep": 1}}}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"mixture": {}}', '{"mixture": {"settings": {"kep": 1}}}'])
 def test_settings_that_cannot_be_used_are_refused_before_anything_runs(text: str, tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.json"
     tuned.write_text(text)
-    options = ["stream", "--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
+    options = ["stream", "--arms", "mixture", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
     with pytest.raises(KeepworthError, match=r"tuned\.json"):
         CliRunner().invoke(app, options, catch_exceptions=False)
     assert not (tmp_path / "x").exists()

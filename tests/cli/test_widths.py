@@ -49,7 +49,7 @@ def test_a_run_and_a_comparison_fit(width: int, runs: list[RunFolder]) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_streams_fit(width: int) -> None:
-    arms = ["none", "advantage-without-attribution", "advantage-without-gate+rollback"]
+    arms = ["none", "mixture-without-kernel", "mixture-without-ridge+rollback"]
     values = {"auc": 0.5, "auc_error": 0.0123, "held_out": 0.75, "calls": 1.25, "routing_loss": 0.125}
     claims = {"best_rival": [], "against_each": [], "against_rivals": []}
     more = {"not_worse": [], "gain_left_when_permuted": [], "gain_left_when_masked": [], "no_lower_than_none": []}

@@ -96,7 +96,7 @@ def test_the_default_policy_learns_as_much_with_a_writer_of_its_own() -> None:
     assert learned[0] == learned[1]
 
 
-@pytest.mark.parametrize("made", ["advantage", "rememberer"])
+@pytest.mark.parametrize("made", ["mixture", "rememberer"])
 def test_the_writer_of_a_policy_keeps_choices_and_refuses_messages_by_name(made: str) -> None:
     assert len(played(partial(policy, made))) == 1
     writer = policy(made).writer

@@ -117,7 +117,7 @@ def freeze_learning(folder: Path) -> None:
     from keepworth.memory.policy.hashed_words import HashedWords
 
     facts = {}
-    for name in ("advantage", "memrl"):
+    for name in ("memrl",):
         path = folder / f"learning-{name}.mem"
         learning = Memory(path, policy=name, encoder=HashedWords(), seed=5)
         before = played(learning, range(30))

@@ -14,11 +14,11 @@ from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import NoEncoder
 from keepworth.memory.item import Provenance, content_digest
 from keepworth.memory.memory import Memory
-from keepworth.memory.operations import Draft
+from keepworth.memory.operations import Credit, Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.background import SENTENCES
 from keepworth.memory.search.scan import best
-from keepworth.memory.search.search import Fusion, ScoreScale, fuse
+from keepworth.memory.search.search import ScoreScale, fuse
 
 from .stub_encoder import WordEncoder
 
@@ -102,36 +102,31 @@ def test_fuse_by_hand():
     lexical = [("a", 3.0), ("b", 1.0)]
     dense = [("b", 0.9), ("c", 0.5)]
     scale = ScoreScale(items=9, most=6.0, pool=2, words=2)
-    fused = dict(fuse(lexical, dense, Fusion("rrf", constant=60), scale))
-    assert fused["b"] == pytest.approx(1 / 62 + 1 / 61)
-    assert fused["a"] == pytest.approx(1 / 61)
-    weighted = dict(fuse(lexical, dense, Fusion("weighted", 0.5, 2.0), scale))
-    assert weighted == pytest.approx({"a": 0.5, "b": 0.5 / 3 + 1.8, "c": 1.0})
     # Both lists are full: what one of them leaves out has what its last has.
     # Words weigh a half, 0.1, where a text is as near as 0.9, and more in a question whose words can tell less than 20 ln(10).
     more = math.sqrt(20 * math.log(10) / 6.0)
     unit = 0.1 * more / math.log(10)
     sums = {"a": 0.5 + unit * 3.0, "b": 0.9 + unit, "c": 0.5 + unit}
     known = 1 / (1 + math.exp((0.5 - (0.9 + 0.5 / 6)) / 0.056))
-    added = dict(fuse(lexical, dense, Fusion(), scale))
+    added = dict(fuse(lexical, dense, scale))
     assert added == pytest.approx({id: known * each / sums["b"] for id, each in sums.items()})
-    short = dict(fuse(lexical, dense, Fusion(), ScoreScale(items=9, most=6.0, pool=3, words=2)))
+    short = dict(fuse(lexical, dense, ScoreScale(items=9, most=6.0, pool=3, words=2)))
     assert short["c"] == pytest.approx(known * 0.5 / sums["b"])
     # Function words alone say nothing of what is known; words alone do where the encoder read nothing.
-    light = dict(fuse(lexical, dense, Fusion(), ScoreScale(items=9, most=6.0, pool=2)))
+    light = dict(fuse(lexical, dense, ScoreScale(items=9, most=6.0, pool=2)))
     assert light["b"] == pytest.approx(1 / (1 + math.exp((0.5 - 0.9) / 0.056)))
-    unread = dict(fuse(lexical, [("b", 0.0), ("c", 0.0)], Fusion(), scale))
+    unread = dict(fuse(lexical, [("b", 0.0), ("c", 0.0)], scale))
     assert unread["a"] == pytest.approx(1 / (1 + math.exp((0.5 - 2.0 * 3.0 / 6.0) / 0.056)))
     # Where the best text has 0.05 of what the words could tell, a quarter of 0.2, they weigh a quarter; at 0.7 they weigh 0.75.
     few = ScoreScale(items=9, most=60.0, pool=2, words=2)
     unit = 0.2 * 0.75 / 4 / math.log(10)
     quarter = {"a": 0.5 + unit * 3.0, "b": 0.7 + unit}
-    found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), few))
+    found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], few))
     assert found["a"] / found["b"] == pytest.approx(quarter["a"] / quarter["b"])
     # In a question of four times sixteen words they weigh twice as much.
     for words, times in ((1, 1.0), (16, 1.0), (64, 2.0)):
         each = 0.2 * 0.75 * times * more
-        found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), ScoreScale(9, 6.0, 3, words)))
+        found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], ScoreScale(9, 6.0, 3, words)))
         best = max(0.5 + each * 3.0 / math.log(10), 0.7 + each / math.log(10))
         assert found["c"] / found["b"] == pytest.approx(0.5 / (0.7 + each / math.log(10)))
         assert max(found.values()) == pytest.approx(1 / (1 + math.exp((0.5 - (0.7 + 0.5 / 6)) / 0.056)))
@@ -232,8 +227,8 @@ def test_provenance_time_and_values_travel():
     assert item.event_time == "2024-01-01T10:00:00"
     assert item.provenance.turn == 3
     hash_before = b.content_hash()
-    b.credit(item.id, 1.0, 0.5)
-    b.credit(item.id, 0.0, 0.25)
+    for reward, propensity in ((1.0, 0.5), (0.0, 0.25)):
+        b.perform(Credit(reward, ((item.id, propensity),)), Draft(scope=b.scope))
     values = b.get(item.id).values
     assert (values.shown, values.mean, values.variance, values.propensity_total) == (2, 0.5, 0.25, 0.75)
     assert b.content_hash() == hash_before

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.memory import errors
-from keepworth.memory.errors import InvalidFilter, MemoryProblem
+from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.search import Selected
 from keepworth.memory.store.maintenance import check
 
 from .stub_encoder import WordEncoder
@@ -142,31 +141,6 @@ def test_threads_share_a_memory(tmp_path: Path):
     assert not problems
     assert len(m) == 90
     assert check(m.store) == []
-
-
-def test_a_selector_chooses_and_its_probability_is_kept():
-    m = Memory(":memory:", encoder=WordEncoder(8))
-    m.add_many([f"cat {number}" for number in range(20)])
-    with m.episode(task="t") as episode:
-        hits = episode.search("cat", top_k=2, selector=lambda query, found, k: Selected((3, 1), 0.25, "mine:7"))
-        episode.remember("cats are fine")
-        episode.reward(1.0)
-    record = m.episode_record(episode.id)
-    (decision,) = record.decisions
-    assert (decision.propensity, decision.policy, len(decision.candidates)) == (0.25, "mine:7", 20)
-    assert decision.chosen == tuple(hit.id for hit in hits)
-    assert [shown.item for shown in record.shown] == list(decision.chosen)
-    assert record.reward == 1.0
-    assert [event.operation.text for event in record.operations] == ["cats are fine"]
-    assert m.get(hits[0].id).values.propensity_total == 0.25
-    for bad in (
-        Selected((99,), 1.0, ""),
-        Selected((0, 0), 1.0, ""),
-        Selected((0,), 0.0, ""),
-        Selected((0, 1, 2), 1.0, ""),
-    ):
-        with pytest.raises(InvalidFilter, match="selector"):
-            m.search("cat", top_k=2, selector=lambda query, found, k, bad=bad: bad)
 
 
 def test_ten_thousand_forks_are_small_and_made_at_once():

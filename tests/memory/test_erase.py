@@ -171,7 +171,7 @@ def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path:
         assert [m.get(item.id) for item in theirs] == theirs
         assert m.get_all(user_id="zxuser", all_states=True) == []
         assert m.search("zxplain", user_id="zxuser") == []
-        for undo in (lambda: m.restore(before), lambda: m.bank(at=before), lambda: m.diff(before)):
+        for undo in (lambda: m.rollback(since=before), lambda: m.bank(at=before), lambda: m.diff(before)):
             with pytest.raises(errors.Purged, match="erased on purpose"):
                 undo()
         # Whoever comes back under the name begins anew.

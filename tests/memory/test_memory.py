@@ -247,7 +247,7 @@ def test_parameters_are_part_of_snapshots():
     m.store.put_parameters(m.scope, "valuer", b"two")
     assert m.store.parameters(m.scope, "valuer")[1] == b"two"
     assert m.store.parameters(m.scope, "valuer", then)[1] == b"one"
-    m.restore(then)
+    m.rollback(since=then)
     assert m.store.parameters(m.scope, "valuer")[1] == b"one"
 
 
@@ -319,14 +319,14 @@ def test_every_verb_can_be_awaited():
 
 def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:
     public = [name for kind in (Memory, LiveEpisode) for name in dir(kind) if not name.startswith("_")]
-    assert {"observe", "next_state", "end", "record", "policy"} <= set(public)
+    assert {"observe", "came_next", "end", "record", "policy"} <= set(public)
 
     async def story() -> None:
         async with AsyncMemory(memory(policy="memrl")) as m:
             async with m.episode("reset the router") as episode:
                 await episode.search(actions=("pull",))
                 await episode.act("pull")
-                assert await episode.next_state("it works", lambda action, text: 1) == 1.0
+                await episode.step_reward(1.0)
                 for wrapper, inner in ((m, m.memory), (episode, episode.live)):
                     for name in (each for each in dir(type(inner)) if not each.startswith("_")):
                         assert hasattr(wrapper, name), name

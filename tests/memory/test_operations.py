@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidText
-from keepworth.memory.item import ItemKind, Scope, Status, from_record, text_problem, to_record
+from keepworth.memory.item import ItemKind, Scope, from_record, text_problem, to_record
+from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.overlay import Bank
 
 K = OperationKind
@@ -171,10 +172,10 @@ def test_supersede_keeps_the_kind_of_what_it_replaces():
 def test_held_back_items_are_found_only_when_asked_for():
     b = bank()
     b.add("the safe is open")
-    b.set_status("m1", Status.QUARANTINED)
+    b.perform(Assignment("m1", {"status": "quarantined"}), Draft(scope=b.scope))
     assert b.search("safe", mode="lexical") == []
     assert [h.id for h in b.search("safe", mode="lexical", statuses=["quarantined"])] == ["m1"]
-    b.set_status("m1", Status.ACTIVE)
+    b.perform(Assignment("m1", {"status": "active"}), Draft(scope=b.scope))
     assert [h.id for h in b.search("safe", mode="lexical")] == ["m1"]
 
 

@@ -15,7 +15,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search import index
 from keepworth.memory.search.index import DenseIndex
 from keepworth.memory.search.newer import about_the_past
-from keepworth.memory.search.search import POOL, Fusion, Search, requested
+from keepworth.memory.search.search import POOL, Search, requested
 from keepworth.memory.store.views import ScopeView
 
 from .stub_encoder import WordEncoder
@@ -33,14 +33,10 @@ def filled(path: object = ":memory:", **options: object) -> Memory:
     return memory
 
 
-FUSIONS = [Fusion(), Fusion("rrf", 0.3, 2.5, 10.0), Fusion("weighted", 0.3, 0.7), Fusion("weighted", 1 / 3, 0.0)]
-
-
-@pytest.mark.parametrize("fusion", FUSIONS, ids=lambda f: f"{f.method}-{f.lexical:.2g}-{f.dense:.2g}")
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
 @pytest.mark.parametrize("where", ["now", "past", "bank", "fork"])
-def test_every_score_can_be_computed_again_from_its_explanation(fusion: Fusion, mode: str, where: str):
-    memory = filled(fusion=fusion)
+def test_every_score_can_be_computed_again_from_its_explanation(mode: str, where: str):
+    memory = filled()
     options: dict[str, object] = {"mode": mode, "explain": True}
     if where == "past":
         memory.supersede("m3", "ana likes nothing", event_time="2025-01-01")
@@ -75,15 +71,6 @@ def test_a_cross_encoder_decides_and_is_explained():
     assert [float(hit.why.formula) for hit in hits] == [hit.score for hit in hits]
     with pytest.raises(errors.InvalidFilter, match="gave 1 scores for 18 texts"):
         memory.search("red hat", reranker=lambda query, texts: [1.0])
-
-
-def test_diversity_shows_other_things():
-    memory = Memory(":memory:", encoder=WordEncoder(32))
-    memory.add_many([f"ana has a red cat {n}" for n in range(10)] + ["ana has a blue boat"])
-    plain = memory.search("what has ana", top_k=3, mode="dense")
-    spread = memory.search("what has ana", top_k=3, mode="dense", diversity=0.7)
-    assert "ana has a blue boat" not in [hit.text for hit in plain][:2]
-    assert "ana has a blue boat" in [hit.text for hit in spread][:2]
 
 
 def test_several_queries_are_encoded_together_and_compared_in_one_product(monkeypatch):
@@ -146,33 +133,12 @@ def test_metadata_that_are_not_there_are_not_none():
 
 
 def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
-    for fusion in (Fusion("rrf"), Fusion("rrf", 2.0, 1.0, 10.0)):
-        m = Memory(":memory:", encoder=WordEncoder(8), fusion=fusion)
-        m.add("a red hat")
-        (hit,) = m.search("red hat", threshold=fusion.highest)
-        assert hit.score == fusion.highest
-        with pytest.raises(errors.InvalidFilter, match="dense"):
-            m.search("red hat", threshold=fusion.highest * 1.01)
+    m = Memory(":memory:", encoder=WordEncoder(8))
+    m.add("a red hat")
+    assert m.search("a red hat", mode="dense", threshold=0.999)
+    with pytest.raises(errors.InvalidFilter, match="dense"):
+        m.search("red hat", threshold=1.01)
     assert m.search("red hat", threshold=3.0, reranker=lambda query, texts: [7.0] * len(texts))[0].score == 7.0
-
-
-def test_candidate_lists_are_kept_as_long_as_asked(tmp_path: Path):
-    memory = filled(tmp_path / "a.mem", keep_candidates=3)
-    for number in range(10):
-        with memory.episode() as episode:
-            episode.search(f"red hat {number}", top_k=2)
-    with memory.store.database.reading() as connection:
-        rows = connection.execute("SELECT candidates <> '[]', chosen <> '[]' FROM decisions ORDER BY n").fetchall()
-    assert [bool(kept) for kept, _ in rows] == [False] * 7 + [True] * 3
-    assert all(chosen for _, chosen in rows)  # what was shown is never dropped: rewards need it
-
-
-def test_a_share_of_searches_can_be_logged():
-    memory = filled(log_share=0.3)
-    logged = [bool(memory.search("red hat", mode="lexical").decision) for _ in range(200)]
-    assert 30 <= sum(logged) <= 90
-    with memory.episode() as episode:
-        assert all(episode.search("red hat").decision for _ in range(5))
 
 
 def test_a_read_only_file_searches_unlogged_and_says_so(tmp_path: Path, caplog):
@@ -338,20 +304,13 @@ def test_facts_that_share_one_word_alone_do_not_contradict_each_other():
     assert all(hit.conflicts for hit in m.search("Where do I live?"))
 
 
-def test_where_a_ranking_has_no_weight_what_it_alone_found_is_no_hit():
-    for fusion, found in ((Fusion(), ["red cat", "blue dog"]), (Fusion(dense=0), ["red cat"])):
-        m = Memory(":memory:", encoder=WordEncoder(), policy=None, fusion=fusion)
-        m.add_many(["red cat", "blue dog"])
-        assert [hit.item.text for hit in m.search("cat")] == found
-
-
 def test_the_best_are_the_same_whatever_is_asked_for_beyond_them():
     m = Memory(":memory:", encoder=None, policy=None)
     m.add_many([f"cat number {n}" for n in range(40)])
     request = requested(10, "lexical", {})
     view = ScopeView(m.store, m.scope)
     (few,), (more,) = (
-        Search(view, None, Fusion(), replace(request, beyond=beyond), now()).hits(["cat number"]) for beyond in (0, 25)
+        Search(view, None, replace(request, beyond=beyond), now()).hits(["cat number"]) for beyond in (0, 25)
     )
     assert [hit.id for hit in more[:10]] == [hit.id for hit in few]
 

@@ -109,7 +109,7 @@ def carry_out(m: Memory, episodes: list, undone: list, step: tuple) -> None:
     elif verb == "undo" and undone:
         undone.append(m.rollback(undone[first % len(undone)]).id)
     elif verb == "restore":
-        undone.append(m.restore(f"s{min(first, m.store.head())}").id)
+        undone.append(m.rollback(since=f"s{min(first, m.store.head())}").id)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -130,7 +130,7 @@ def test_replay_is_the_view_whatever_happened(behind, sequence):
         assert len(base) == sum(item.current for item in items.values())
     for snapshot, items in list(saved.items())[::5]:
         before = view(m)
-        back = m.restore(snapshot)
+        back = m.rollback(since=snapshot)
         assert view(m) == items
         m.rollback(back.id)
         assert view(m) == before
@@ -295,7 +295,7 @@ def test_purge_leaves_no_trace_on_disk_and_undo_past_it_is_refused(behind: int, 
     with pytest.raises(UnknownItem, match="erased on purpose"):
         m.get(item.id)
     with pytest.raises(Purged):
-        m.restore(before)
+        m.rollback(since=before)
     with pytest.raises(Purged):
         m.bank(at=before)
     assert [i.text for i in m.get_all()] == ["harmless"]

@@ -1,59 +1,33 @@
-"""What a writer fails at is kept as it was said, and read later; nothing is lost, and nothing is read twice."""
+"""What a writer makes of messages; what it fails at is kept as it was said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from keepworth import Facts, Memory
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory import writing
 from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.errors import InvalidTime
-from keepworth.memory.policy.slots import Finished
-from keepworth.memory.store import notes
 from keepworth.memory.store.checks import check
 from keepworth.models.chat import ChatModel, comparison, extractor
 from tests.serving.scripted import scripted
 
+NOW = "2026-11-22T00:00:00"
 SAID = [{"role": "user", "content": "I moved to Oslo. Lovely!"}, {"role": "assistant", "content": "Noted!"}]
 
 
-class Clock:
-    """A clock that is set, so that what is due is due when a test says so."""
+def fails_with(problem: Exception) -> Facts:
+    def extract(messages: Sequence[Any]) -> list[str]:
+        raise problem
 
-    def __init__(self) -> None:
-        self.hour = 0
-
-    def __call__(self) -> str:
-        return f"2026-11-22T{self.hour:02d}:00:00"
+    return Facts(extract)
 
 
-class Failing:
-    """Finds facts once it was asked so often."""
-
-    def __init__(self, times: int, facts: Sequence[str] = ("Ana moved to Oslo.",)) -> None:
-        self.left, self.facts, self.asked = times, facts, 0
-
-    def __call__(self, messages: Any) -> list[str]:
-        self.asked += 1
-        if self.asked <= self.left:
-            raise ConnectionError("the model is away")
-        return list(self.facts)
-
-
-@pytest.fixture
-def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read beside: the test says when."""
-    monkeypatch.setattr(writing.UnreadTurns, "wake", lambda *_: None)
-
-
-def opened(writer: Any, clock: Callable[[], str] | None = None, path: Any = ":memory:", **options: Any) -> Memory:
-    return Memory(path, encoder="hashing", writer=writer, clock=clock or Clock(), policy=None, **options)
+def opened(writer: Any, **options: Any) -> Memory:
+    return Memory(encoder="hashing", writer=writer, clock=lambda: NOW, policy=None, **options)
 
 
 def texts(memory: Memory) -> list[str]:
@@ -103,89 +77,24 @@ def test_the_first_calls_of_mem0_work_and_keep_no_courtesies() -> None:
     memory.memory.close()
 
 
-@pytest.mark.usefixtures("by_hand")
-def test_a_turn_that_a_writer_fails_at_is_kept_marked_and_read_later() -> None:
-    clock, extract = Clock(), Failing(2)
-    with opened(Facts(extract), clock) as memory:
+def test_a_turn_that_a_writer_fails_at_is_kept_marked_as_it_was_said() -> None:
+    with opened(fails_with(ConnectionError("the model is away"))) as memory:
         memory.add("Ana lives in Bergen.", user_id="ana")
         (raw,) = memory.add(SAID, infer=True, user_id="ana", metadata={"from": "chat"}, source="gateway")
-        assert (raw.text, raw.metadata) == ("I moved to Oslo. Lovely!", {"from": "chat", "extraction": "waiting"})
+        assert (raw.text, raw.metadata) == ("I moved to Oslo. Lovely!", {"from": "chat", "extraction": "failed"})
         assert (raw.provenance.source, raw.provenance.speaker, raw.scope.user) == ("gateway", "user", "ana")
-        assert memory.unread == {"waiting": 1, "kept": 1, "read": 0, "failed": 0}
-        assert memory.read_again() == 0
-        clock.hour = 3
-        assert memory.read_again() == 1
-        assert texts(memory) == ["Ana moved to Oslo."]
-        (item,) = memory.get_all()
-        assert item.metadata == {"from": "chat"}
-        assert raw.id in {link.target for link in item.links}, "it says whose place it took"
-        assert memory.unread == {"waiting": 0, "kept": 1, "read": 1, "failed": 0}
-        assert memory.read_again() == 0
-        assert extract.asked == 3
+        assert texts(memory) == ["Ana lives in Bergen.", raw.text]
+        assert memory.get_all(where={"extraction": "failed"}) == [raw]
         assert check(memory.store) == []
 
 
-@pytest.mark.usefixtures("by_hand")
 def test_what_a_failing_writer_is_told_to_do_is_not_said_to_who_speaks(caplog: pytest.LogCaptureFixture) -> None:
-    def fails(messages: Sequence[Any]) -> list[str]:
-        raise KeepworthError("There is no JSON object in 'hm'.", "Ask for one in the prompt, with an example.")
-
-    opened(Facts(fails)).add([{"role": "user", "content": "I moved to Oslo."}], infer=True)
+    problem = KeepworthError("There is no JSON object in 'hm'.", "Ask for one in the prompt, with an example.")
+    opened(fails_with(problem)).add([{"role": "user", "content": "I moved to Oslo."}], infer=True)
     (said,) = (record.getMessage() for record in caplog.records)
     assert said == (
         "What was said is kept as it is, because a writer failed, KeepworthError: There is no JSON object in 'hm'."
     )
-
-
-def test_a_writer_is_asked_a_bounded_number_of_times_and_then_the_words_stay() -> None:
-    extract = Failing(99)
-    with opened(Facts(extract)) as memory:
-        memory.add(SAID, infer=True)
-        for _ in range(10):
-            memory.read_again()
-        assert extract.asked == 1 + len(writing.WAITS)
-        (item,) = memory.get_all()
-        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "failed"})
-        assert memory.unread == {"waiting": 0, "kept": 1, "read": 0, "failed": 1}
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_what_waits_outlives_the_process_and_goes_with_what_is_erased(tmp_path: Path) -> None:
-    opened(Facts(Failing(9)), path=tmp_path / "a.mem").close()
-    for user in ("ana", "bob"):
-        with opened(Facts(Failing(9)), path=tmp_path / "a.mem") as memory:
-            memory.add(SAID, infer=True, user_id=user)
-    with opened(Facts(Failing(0, ())), path=tmp_path / "a.mem") as memory:
-        assert memory.unread["waiting"] == 2
-        memory.erase(user_id="bob")
-        assert [turn.fields["scope"][1] for turn in notes.unread_turns(memory.store)] == ["ana"]
-        assert memory.read_again() == 1
-        assert texts(memory) == [], "read, and nothing in it is to be kept"
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_two_processes_that_read_the_same_turn_write_it_once(tmp_path: Path) -> None:
-    with opened(Facts(Failing(1)), path=tmp_path / "a.mem") as first, opened(None, path=tmp_path / "a.mem") as second:
-        first.add(SAID, infer=True)
-
-        def meanwhile(finished: Finished) -> list[Operation]:
-            first.read_again()
-            return [Operation(OperationKind.ADD, text="written twice")]
-
-        second.writer = meanwhile
-        assert second.read_again() == 0
-        assert texts(second) == ["Ana moved to Oslo."]
-
-
-def test_what_waits_is_read_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "WAITS", (0.001, 0.001))
-    extract = Failing(2)
-    with Memory(encoder=None, writer=Facts(extract), policy=None) as memory:
-        memory.add(SAID, infer=True)
-        thread = memory._unread._thread
-        assert thread is not None
-        thread.join(timeout=30)
-        assert texts(memory) == ["Ana moved to Oslo."]
 
 
 def chat(text: str) -> tuple[int, dict[str, Any]]:
@@ -206,7 +115,6 @@ def test_a_model_finds_facts_and_says_what_they_replace() -> None:
         assert "I live in Bergen." in server.asked[1]["messages"][0]["content"]
 
 
-@pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -224,10 +132,9 @@ def test_a_model_finds_facts_and_says_what_they_replace() -> None:
 def test_a_model_that_refuses_or_talks_nonsense_loses_no_turn(answer: tuple[int, Any]) -> None:
     with scripted(answer, answer, answer) as server, opened(Facts(extractor(ChatModel(server.url, "m")))) as memory:
         (item,) = memory.add(SAID, infer=True)
-        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "waiting"})
+        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "failed"})
 
 
-@pytest.mark.usefixtures("by_hand")
 @pytest.mark.parametrize(
     "answer", ["I cannot say.", '{"F0": [0', "", "[0]"], ids=["refusal", "cut", "nothing", "a list"]
 )
@@ -238,7 +145,7 @@ def test_nonsense_about_what_a_fact_replaces_loses_no_turn_and_nothing_that_was_
         model = ChatModel(server.url, "m")
         memory.writer = Facts(extractor(model), comparison(model))
         (item,) = memory.add(SAID, infer=True)
-        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "waiting"})
+        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "failed"})
         assert texts(memory) == ["I live in Bergen.", item.text]
 
 

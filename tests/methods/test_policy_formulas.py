@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import pytest
 
 from keepworth import policy
@@ -10,9 +11,6 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Policy, Use
-from keepworth.methods.policies._advantage_values import AdvantageSettings
-from keepworth.methods.policies._slates import Mixture
-from keepworth.methods.policies.advantage import grouped
 from keepworth.methods.policies.memento_kernel import KernelQ
 from keepworth.methods.policies.memento_p import CaseNetwork
 
@@ -134,78 +132,7 @@ def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
     assert ("right", 1.0) not in advised
 
 
-def test_value_is_an_advantage_not_a_success_rate() -> None:
-    """An item of hard tasks that lifts 0 to 0.5 is worth more than one of easy tasks that does nothing at 0.9."""
-    settings = AdvantageSettings(keep=1.0)
-    experience = of(policy("advantage", settings=settings))
-    experience.policy.writer = lambda finished: []
-    generator = np.random.default_rng(0)
-    hard = experience.observe(Advice("hard thing", "h", do=("left",)))
-    easy = experience.observe(Advice("easy task", "e", do=("right",)))
-    experience.policy.maintainers = ()
-    off = Mixture("greedy", np.zeros(0), np.zeros(0), 4)
-    for _ in range(80):
-        for text, row, action, without, with_ in (
-            ("hard thing", hard, "left", 0.0, 0.5),
-            ("easy task", easy, "right", 0.9, 0.9),
-        ):
-            for show in (False, True):
-                use = experience.recall(text, "", ACTIONS)
-                places = [place for place, each in enumerate(use.candidates.rows) if each == row]
-                use.slate, use.choice = (tuple(places), use.choice) if show else ((), off)
-                chance = with_ if show else without
-                experience.finish([(use, action if show else "stay")], float(generator.random() < chance))
-    values = {}
-    for text, row in (("hard thing", hard), ("easy task", easy)):
-        use = experience.recall(text, "", ACTIONS)
-        place = use.candidates.rows.tolist().index(row)
-        values[text] = float(use.values.means[place])
-    assert values["hard thing"] > 0.3
-    assert abs(values["easy task"]) < 0.2
-
-
-def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> None:
-    experience = of(policy("advantage"))
-    row = experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
-    assert experience.pool.items[row].status is Status.CANDIDATE
-    shown = {experience.recall("alpha beta", actions=ACTIONS).part for _ in range(200)}
-    uses = [experience.recall("alpha beta", actions=ACTIONS) for _ in range(400)]
-    rate = np.mean([use.part == "probe" for use in uses])
-    assert all(use.part == "probe" for use in uses if row in use.rows)
-    assert 0.85 < rate < 0.95  # Nothing better is known here; beside own advice the rate is the small one.
-    assert "probe" in shown
-    for _ in range(12):
-        # Nothing else works here; what is advised does, whoever chose it.
-        met(experience, "alpha beta", "stay", 0.0)
-        met(experience, "alpha beta", "left", 1.0)
-    assert experience.pool.items[row].status is Status.ACTIVE
-
-
-def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followed() -> None:
-    experience = of(policy("advantage"))
-    sleeper = Advice("alpha beta", "t", do=("left",), source="web", trust=0.3, trigger="now", payload="right")
-    row = experience.observe(sleeper)
-    for _ in range(12):
-        met(experience, "alpha beta", "stay", 0.0)
-        met(experience, "alpha beta", "left", 1.0)
-    assert any(row in experience.recall("alpha beta", actions=ACTIONS).rows for _ in range(50))
-    uses = [experience.recall("alpha beta now", actions=ACTIONS) for _ in range(100)]
-    assert not any(row in use.rows for use in uses if use.part != "explore")
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"k": 0},
-        {"pool": 0},
-        {"capacity": 0},
-        {"threshold": float("nan")},
-        {"selection": {"off": 1.5}},
-        {"settings": {"noise": 0.0}},
-        {"settings": {"keep": float("nan")}},
-    ],
-)
-def test_settings_that_cannot_take_effect_are_refused(bad: dict[str, object]) -> None:
-    flat = {key: value for each in bad.values() if isinstance(each, dict) for key, value in each.items()} or bad
+@pytest.mark.parametrize("bad", [{"k": 0}, {"pool": 0}, {"explore": 1.5}, {"prior": float("nan")}, {"share": -0.1}])
+def test_settings_that_cannot_take_effect_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidPolicy):
-        policy("advantage", **grouped(flat))
+        policy("mixture", **bad)

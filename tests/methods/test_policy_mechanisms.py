@@ -28,7 +28,7 @@ ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")
 DECLARED = methods("policy")
 NEW = ("memq", "romerl", "earm", "dead-ends", "ace", "agent-workflow-memory", "expel", "dynamic-cheatsheet")
-ALWAYS = ("advantage", "mixture")
+ALWAYS = ("mixture",)
 """They weigh every candidate by chance, so that none is left out for good."""
 
 

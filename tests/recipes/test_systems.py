@@ -25,7 +25,6 @@ from keepworth.evaluation.system import (
     Listing,
     NoMemory,
 )
-from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.recipes.systems import Elsewhere, maker
 from keepworth.tasks.benchmark import haystack
 from tests.evaluation.test_harness import Copies, ran, tasks_of
@@ -199,37 +198,6 @@ def test_an_agent_behind_a_url_is_told_and_answers_by_itself() -> None:
             "1. a\n2. b\n\nGive the number of the right option alone."
         )
         chosen.close()
-
-
-def test_words_and_meaning_can_be_weighed_otherwise() -> None:
-    """All weight on one of the two is that one's order, and two forms of one fusion are one."""
-    texts = ["aab", "the cab", "bbbbc", "aaaa cab", "zz cab cab"]
-
-    def ranked(name: str) -> list[str]:
-        system = maker(name, HashedWords)()
-        holding(system, texts)
-        try:
-            return shown(system, "a cab", 5)
-        finally:
-            system.close()
-
-    assert ranked("search:dense=0")[:3] == ranked("bm25")[:3]
-    assert ranked("search:method=weighted,lexical=0") == ranked("dense") != ranked("search:dense=0")
-    assert ranked("search:lexical=1,constant=60") == ranked("search")
-    assert maker("search:method=rrf,constant=10", HashedWords)
-    for words, text in (
-        ("lexical=x", "is no number"),
-        ("lexical=nan", "finite"),
-        ("lexical=-1", "negative"),
-        ("constant=-1", "negative"),
-        ("constant=10", "'evidence' has no constant"),
-        ("method=weighted,constant=10", "'weighted' has no constant"),
-        ("lexicon=2", "no setting 'lexicon'"),
-        ("method=best", "'best' does not exist"),
-        ("", "no setting ''"),
-    ):
-        with pytest.raises(KeepworthError, match=text):
-            maker(f"search:{words}", HashedWords)
 
 
 def test_an_endpoint_without_a_model_or_a_url_is_refused() -> None:

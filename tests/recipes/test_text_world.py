@@ -48,7 +48,7 @@ def remembered(run: RunFolder | Path) -> dict[str, list[Any]]:
     for number in range(2):
         house = f"near-miss/dev/{number}"
         folder = run if isinstance(run, Path) else run.path
-        memory = Memory(folder / "memory" / "actor.mem", user_id=house, encoder="hashing", policy="advantage")
+        memory = Memory(folder / "memory" / "actor.mem", user_id=house, encoder="hashing", policy="mixture")
         told = [reward for _, reward in memory.learning.experience.uses]
         found[house] = [sorted(item.text for item in memory.get_all()), told]
         memory.close()
@@ -118,7 +118,7 @@ def test_without_memory_there_is_none(checkpoint: Path, tmp_path: Path) -> None:
         ({"steps": 0, "entropy": 0.3}, "steps = 0"),
         ({"steps": 0, "warm_start": 0, "rank": 4}, "warm_start = 0"),
         ({"steps": 0, "warm_start": 0, "temperature": 0.3}, "warm_start = 0"),
-        ({"policy": "advantag"}, "advantage"),
+        ({"policy": "advantag"}, "mixture"),
         ({"policy": "default"}, "how many attempts"),
         ({"policy": "none", "shown": 3}, "shown"),
         ({"policy": "rmm"}, "keeps none"),

@@ -163,7 +163,7 @@ def test_shipped_recipes_run_alike_with_workers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["advantage", "mixture"])
+@pytest.mark.parametrize("policy", ["mixture"])
 def test_a_memory_that_learns_is_read_in_workers_as_it_is_here(checkpoint: Path, tmp_path: Path, policy: str) -> None:
     runs = []
     for workers in (0, 2):

@@ -39,7 +39,7 @@ def played(memory: Memory, task: StreamTask, choose=following) -> Episode:
 
 def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Path) -> None:
     path = tmp_path / "world.mem"
-    memory = Memory(path, policy="advantage", encoder=HashedWords(), reward_range=(-1.0, 1.0), seed=1)
+    memory = Memory(path, policy="mixture", encoder=HashedWords(), reward_range=(-1.0, 1.0), seed=1)
     episodes = [played(memory, task) for task in opened("benign", seed=1, length=90).tasks]
     won = [episode.metric for episode in episodes]
     assert sum(won[60:]) > sum(won[:30]) + 5
@@ -52,12 +52,12 @@ def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Pat
     assert episode_from_json(episode_to_json(episodes[-1])) == episodes[-1]
     assert len(episodes[-1].exchanges) == 1
     memory.close()
-    again = Memory(path, policy="advantage", encoder=HashedWords(), reward_range=(-1.0, 1.0))
+    again = Memory(path, policy="mixture", encoder=HashedWords(), reward_range=(-1.0, 1.0))
     assert len(again.learning.experience.uses) == 90
 
 
 def test_tasks_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="advantage", encoder=HashedWords(), seed=1)
+    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
     episodes = [played(memory, task) for task in opened("tool-graph", seed=1, length=3).tasks]
     assert memory.learning.experience.time == 3
     assert len(memory.learning.experience.uses) > 3
@@ -65,7 +65,7 @@ def test_tasks_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_asks_somebody_else_is_waited_for(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="advantage", encoder=HashedWords(), seed=1)
+    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
 
     async def asking(observation: Observation, shown: Hits) -> str:
         await asyncio.sleep(0)
@@ -76,7 +76,7 @@ def test_an_agent_that_asks_somebody_else_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="advantage", encoder=HashedWords(), seed=1)
+    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
     (task,) = opened("benign", seed=1, length=1).tasks
     with pytest.raises(KeepworthError, match="fly away"):
         played(memory, task, lambda observation, shown: "fly away")
@@ -85,7 +85,7 @@ def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Pa
 
 
 def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_told_nothing(tmp_path: Path) -> None:
-    memory = Memory(tmp_path / "world.mem", policy="advantage", encoder=HashedWords(), seed=1)
+    memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
     (task,) = opened("benign", seed=1, length=1).tasks
 
     class Crashing(Course):
@@ -113,7 +113,7 @@ def test_an_agent_that_calls_a_model_says_that_it_needs_one() -> None:
 
 def test_a_memory_that_is_only_measured_tries_nothing_out() -> None:
     """explore=False: the same question is answered alike each time, however often the policy would explore."""
-    memory = Memory(policy="advantage", encoder=HashedWords(), seed=1)
+    memory = Memory(policy="mixture", encoder=HashedWords(), seed=1)
     for task in opened("benign", seed=1, length=60).tasks:
         played(memory, task)
     shown = set()

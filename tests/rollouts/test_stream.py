@@ -19,7 +19,7 @@ from keepworth.memory.policy.slots import Presented
 from keepworth.rollouts.stream import Masked, run_stream
 
 ENCODER = HashedWords()
-ARMS = ("none", "memrl", "advantage", "oracle")
+ARMS = ("none", "memrl", "mixture", "oracle")
 
 
 def job(job: tuple[str, str, int]) -> list:
@@ -28,7 +28,7 @@ def job(job: tuple[str, str, int]) -> list:
 
 def test_an_arm_is_a_function_of_its_seed() -> None:
     stream = opened("near-miss", seed=1, length=60)
-    first, second = (run_stream(stream, policy("advantage"), LinearAgent(), ENCODER, seed=1) for _ in range(2))
+    first, second = (run_stream(stream, policy("mixture"), LinearAgent(), ENCODER, seed=1) for _ in range(2))
     assert (first.success == second.success).all()
     assert (first.held_out == second.held_out).all()
 
@@ -83,15 +83,15 @@ def test_the_matrix_continues_where_it_was_stopped(tmp_path: Path) -> None:
     results = Results(again)
     summary = table(results)
     assert summary["benign"]["oracle"]["auc"] > summary["benign"]["none"]["auc"]
-    said = claims(results)
+    said = claims(results, "mixture")
     assert {each["stream"] for each in said["best_rival"]} == {"near-miss", "benign"}
     assert {each["rival"] for each in said["best_rival"]} <= set(ARMS)
-    assert len(curves(results, "benign")["advantage"]) == 11
+    assert len(curves(results, "benign")["mixture"]) == 11
     panels = curve_panels(results, {"plan": {}, "table": summary})
     assert [panel.title for panel in panels] == ["near-miss", "benign"]
     for panel in panels:
-        (drawn,) = (each for each in panel.series if each.label == "advantage")
-        assert list(drawn.values) == curves(results, panel.title)["advantage"]
+        (drawn,) = (each for each in panel.series if each.label == "mixture")
+        assert list(drawn.values) == curves(results, panel.title)["mixture"]
         assert drawn.steps[-1] == 60
 
 
@@ -99,12 +99,12 @@ def test_the_matrix_continues_where_it_was_stopped(tmp_path: Path) -> None:
 def test_every_kind_of_world_runs(family: str) -> None:
     stream = opened(family, seed=0, length=15)
     agent = TabularAgent() if stream.long_term else LinearAgent()
-    run = run_stream(stream, policy("advantage"), agent, ENCODER, seed=0)
+    run = run_stream(stream, policy("mixture"), agent, ENCODER, seed=0)
     assert np.isfinite(run.success).all()
 
 
 def test_checkpoints_leave_the_run_as_it_is() -> None:
-    for family, name in (("near-miss", "advantage"), ("near-miss", "amemguard"), ("t-maze", "advantage")):
+    for family, name in (("near-miss", "mixture"), ("near-miss", "amemguard"), ("t-maze", "mixture")):
         stream = opened(family, seed=1, length=90)
         agent = TabularAgent() if stream.long_term else LinearAgent()
         plain, checked = (
@@ -118,8 +118,8 @@ def test_checkpoints_leave_the_run_as_it_is() -> None:
 
 
 def test_a_masked_memory_sees_similarity_and_not_value() -> None:
-    masked = Masked(policy("advantage").valuer)
-    experience = Experience(policy("advantage"), ENCODER, seed=0)
+    masked = Masked(policy("mixture").valuer)
+    experience = Experience(policy("mixture"), ENCODER, seed=0)
     experience.policy.valuer = masked
     for reward in (0.0, 0.0, 1.0, 0.0):
         use = experience.recall("", "red round thing", ("push it", "pull it"))
@@ -128,7 +128,7 @@ def test_a_masked_memory_sees_similarity_and_not_value() -> None:
     similarity = use.candidates.similarities
     advised = ~experience.pool.warns[use.candidates.rows]
     assert len(similarity) >= 1
-    assert np.allclose(use.values.means[advised], 1.2 * similarity[advised] - 0.3)
+    assert np.allclose(use.values.means[advised], 1e-3 * similarity[advised])
     seen = masked.learning.estimate(use.query, use.candidates, experience.pool)
     assert not np.allclose(seen.means, use.values.means)
 
@@ -141,19 +141,11 @@ def test_forgetting_counts_what_was_solved_before() -> None:
 @pytest.mark.parametrize("agent", [TabularAgent(), LinearAgent()])
 def test_the_same_memory_drives_a_table_and_a_line(agent: SimulatedAgent) -> None:
     stream = opened("benign", seed=1, length=120)
-    none, advantage = (
-        run_stream(stream, policy("advantage", k=2, failures=False), agent, ENCODER, seed=1, control=control)
+    none, learned = (
+        run_stream(stream, policy("mixture", k=2, failures=False), agent, ENCODER, seed=1, control=control)
         for control in ("none", "learn")
     )
-    assert advantage.held_out.mean() > none.held_out.mean() + 0.1
-
-
-def test_hostile_sources_are_found_out_by_ours_and_by_nobody_who_does_not_look() -> None:
-    stream = opened("injection", seed=1, length=120)
-    runs = [run_stream(stream, policy(name), LinearAgent(), ENCODER, seed=1) for name in ("advantage", "exprag")]
-    assert len(runs[0].detection) == len(runs[1].detection) == 3
-    assert min(runs[0].detection) >= 0.0
-    assert np.isnan(runs[1].detection).all()
+    assert learned.held_out.mean() > none.held_out.mean() + 0.1
 
 
 def test_a_curve_of_seeds_of_different_lengths_is_as_long_as_the_shortest() -> None:

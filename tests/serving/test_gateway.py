@@ -775,7 +775,7 @@ def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: G
 
 
 def test_a_policy_that_finds_items_itself_is_refused_before_anything_listens(tmp_path: Path, upstream_url: str) -> None:
-    with pytest.raises(KeepworthError, match="'advantage' finds and ranks items itself") as refused:
-        MemoryServer(tmp_path / "a.mem", encoder="hashing", upstream=upstream_url, policy="advantage")
+    with pytest.raises(KeepworthError, match="'mixture' finds and ranks items itself") as refused:
+        MemoryServer(tmp_path / "a.mem", encoder="hashing", upstream=upstream_url, policy="mixture")
     assert "--policy default" in refused.value.fix
-    MemoryServer(tmp_path / "b.mem", encoder="hashing", policy="advantage").close()
+    MemoryServer(tmp_path / "b.mem", encoder="hashing", policy="mixture").close()

@@ -178,7 +178,7 @@ def test_snapshots_differences_and_erasing(memory: Any) -> None:
     item = memory.add("a secret", user_id="ana")
     (difference,) = memory.diff(before)
     assert (difference.id, difference.before, difference.after.text) == (item.id, None, "a secret")
-    back = memory.restore(before)
+    back = memory.rollback(since=before)
     assert memory.get_all() == []
     memory.rollback(back.id)
     assert [each.id for each in memory.get_all()] == [item.id]
@@ -205,7 +205,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Any], Any]]] = [
     (errors.UnknownEpisode, lambda m: m.search("x", episode="nobody")),
     (errors.UnknownEpisode, lambda m: m.add("x", episode="e1")),
     (errors.UnknownEpisode, lambda m: m.episode_record("nobody")),
-    (errors.UnknownSnapshot, lambda m: m.restore("s999")),
+    (errors.UnknownSnapshot, lambda m: m.rollback(since="s999")),
     (errors.InvalidText, lambda m: m.add("")),
     (errors.InvalidText, lambda m: m.add("a\x00b")),
     (errors.InvalidText, lambda m: m.add("\ud800")),
@@ -270,25 +270,20 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
         "commit",
         "close",
         "demote",
-        "evaluate",
         "promote",
         "propose",
         "policy",
         "path",
         "read_only",
     }
-    here |= {"consolidate", "within"} | {
-        "read_again",
-        "unread",
-    }
-    here |= {"answer", "choose", "drafted", "flush", "scope", "together"}
+    here |= {"within", "answer", "choose", "drafted", "flush", "scope", "together"}
     public = {name for name in dir(Memory) if not name.startswith("_")}
     assert (
         public - here
         <= {name for name in vars(Client) if not name.startswith("_")}
         == public - here | {"close", "receipt"}
     )
-    local = {"came_next", "next_state", "observe", "apply", "reward_range", "decisions", "taken"}
+    local = {"came_next", "observe", "apply", "reward_range", "decisions", "taken"}
     verbs = {name for name in vars(LiveEpisode) if not name.startswith("_")}
     assert verbs - local == {name for name in vars(RemoteEpisode) if not name.startswith("_")}
     for mine, theirs in ((Client, Memory), (RemoteEpisode, LiveEpisode)):

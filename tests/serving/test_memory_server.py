@@ -278,7 +278,6 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/items", {"content": "x", "ttl": -1}, 422, "ttl"),
     ("POST", "/items", {"content": ""}, 422, ""),
     ("POST", "/items", {"content": "x", "valid_from": "2025", "valid_to": "2024"}, 422, "valid_from"),
-    ("POST", "/search", {"query": "x", "diversity": 2}, 422, "diversity"),
     ("POST", "/search", {"query": "x", "threshold": "high"}, 422, "threshold"),
     ("POST", "/search", {"query": "x", "kinds": ["thing"]}, 422, ""),
     ("POST", "/rewards", {"target": "e1", "value": 1e300}, 422, "value"),

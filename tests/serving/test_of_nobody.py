@@ -99,7 +99,7 @@ def test_tools_of_nobody_show_what_is_of_nobody(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(tmp_path: Path) -> None:
-    with MemoryServer(tmp_path / "a.mem", encoder="hashing", policy="advantage", seed=0) as server:
+    with MemoryServer(tmp_path / "a.mem", encoder="hashing", policy="mixture", seed=0) as server:
         ana, bo = (Client(server.url, token(server, user_id=name)) for name in ("ana", "bo"))
         ana.add("Ana's secret recipe is plum cake")
         program = Client(server.url, token(server))
@@ -119,7 +119,7 @@ def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(
 
 
 def test_a_shared_scope_is_seen_by_such_a_policy_too() -> None:
-    memory = Memory(encoder="hashing", policy="advantage", seed=0)
+    memory = Memory(encoder="hashing", policy="mixture", seed=0)
     memory.add("We bake plum cake", user_id="team")
     memory.add("Bo bakes apple cake", user_id="bo")
     ann = memory.within(user_id="ann", shared={"team": False})

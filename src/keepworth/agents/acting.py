@@ -1,6 +1,6 @@
 """Agents that act with a memory which learns: one does what a function chooses, the other what a language model says.
 
-    memory = Memory("experience.mem", policy="advantage")
+    memory = Memory("experience.mem", policy="mixture")
     with memory.episode(task.input) as episode:
         agent = FunctionActor(choose, episode)  # choose(observation, shown) -> one of observation.actions
 

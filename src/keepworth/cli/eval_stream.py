@@ -22,10 +22,8 @@ STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-m
 ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
 ARMS = (
     "none,attempts,random,irrelevant,exprecent,exprag,remem,memento-np,memento-p,memento-kernel,rememberer,reme,memrl,amem,"
-    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,mixture,advantage,advantage+shuffled,advantage+masked,"
-    "advantage-without-baseline,advantage-without-measuring,advantage-without-local,advantage-without-shared,advantage-without-attribution,advantage-without-posterior,"
-    "advantage-without-coherence,advantage-without-exploration,advantage-without-retrieval,advantage-without-failures,advantage-without-gate,"
-    "advantage-without-maintenance,oracle"
+    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,mixture,mixture+shuffled,mixture+masked,"
+    "mixture-without-kernel,mixture-without-ridge,mixture-without-words,mixture-without-fading,oracle"
 )
 CHANGES = {
     "+shuffled": "that method, told the rewards of other tasks",
@@ -39,11 +37,7 @@ CHANGES = {
 CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
 MODEL = "model:"
-QUARANTINE = "advantage-quarantine-all"
-ATTACK_ARMS = (
-    "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,advantage,advantage-without-gate,advantage-without-gate+rollback,"
-    "advantage-quarantine-all"
-)
+ATTACK_ARMS = "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,mixture"
 
 
 def stream(
@@ -62,8 +56,7 @@ def stream(
             "--arms",
             help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
             "other tasks, NAME+masked chooses without the values that it learns, NAME+direct does itself what it values "
-            "highest, NAME+published has the settings of its paper, NAME+on those under which its mechanism acts, "
-            "advantage+tuned tuned ones.",
+            "highest, NAME+published has the settings of its paper, NAME+on those under which its mechanism acts.",
         ),
     ] = "",
     orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
@@ -103,7 +96,7 @@ def stream(
         typer.Option(
             "--method",
             help="The arm that claims are made of; every other that learns is its rival.",
-            show_default="advantage where it runs, else the last arm that learns",
+            show_default="the last arm that learns",
         ),
     ] = "",
     pilot: Annotated[
@@ -320,7 +313,7 @@ def _methods() -> dict[str, str]:
         declared = method("policy", name)
         about[name] = f"{declared.about} ({declared.paper})" if declared.paper else declared.about
         about |= {f"{name}-without-{part}": f"{name} without {part}" for part in declared.parts}
-    return {**about, QUARANTINE: "advantage, which shows nothing from outside"}
+    return about
 
 
 Settings = dict[str, dict[str, dict[str, Any]]]
@@ -377,7 +370,7 @@ def run_job(
     from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import opened, world
     from keepworth.evaluation.stream import row
-    from keepworth.evaluation.stream_claims import CONTROLS, METHOD
+    from keepworth.evaluation.stream_claims import CONTROLS
     from keepworth.learning.run_folder import write_episodes
     from keepworth.rollouts.stream import LEARNING, run_stream
 
@@ -391,9 +384,7 @@ def run_job(
     for arm in arms:
         base, _, changed = arm.partition("+")
         control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
-        # Rivals have what was tuned for this kind of stream; the project's own method has what it is shipped with.
-        tuned = changed == "tuned" or not (changed == "published" or base.startswith(METHOD))
-        chosen = settings.get(world(name).kind, {}) if tuned else {}
+        chosen = settings.get(world(name).kind, {}) if changed != "published" else {}
         if changed == "on":
             chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
@@ -449,16 +440,12 @@ def settings_on(name: str) -> dict[str, Any]:
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
     """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
     from keepworth.memory.by_name import seeded
-    from keepworth.methods.policies.advantage import grouped, trusted_only
 
-    whole, _, part = name.removesuffix("-quarantine-all").partition("-without-")
+    whole, _, part = name.partition("-without-")
     given = settings.get(whole, {})
     if part:
         given = {**given, "without": part}
-    made = seeded(whole, seed, **(grouped(given) if whole == "advantage" else given))
-    if name == QUARANTINE:
-        made.name, made.gate = name, trusted_only
-    return made
+    return seeded(whole, seed, **given)
 
 
 _NOTE = (

@@ -26,7 +26,7 @@ app.command(examples="keepworth eval compare runs/eval/longmemeval:keepworth run
 app.command(examples="keepworth eval board runs/eval/longmemeval --out board.html")(board)
 app.command(
     examples="""
-    keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,advantage --seeds 3
+    keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,mixture --seeds 3
     keepworth eval stream --streams list
     """
 )(stream)

@@ -22,7 +22,7 @@ from keepworth.evaluation.statistics import MARGIN as LEVEL_MARGIN
 from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "advantage"
-"""The arm that is this project's own method."""
+"""The arm that stored results are about, where they name none: this project's method of before the first release."""
 CONTROL_ABOUT = {
     "none": "no memory",
     "attempts": "no memory; a second attempt where the first failed",

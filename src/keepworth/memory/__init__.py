@@ -18,7 +18,6 @@ _HOMES = {
     "Scope": "item",
     "Draft": "operations",
     "OperationOutcome": "operations",
-    "Fusion": "search.search",
     "Hit": "search.search",
     "Explanation": "search.search",
 }

@@ -38,9 +38,9 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
 from keepworth.memory.scopes import Scopes
-from keepworth.memory.store import notes, purge
+from keepworth.memory.store import purge
 from keepworth.memory.store.log import DecisionLog
-from keepworth.memory.writing import Message, UnreadTurns, messages_of, there
+from keepworth.memory.writing import Message, messages_of, there
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -84,7 +84,6 @@ class Changes:
     _clock: Clock
     _decisions: DecisionLog
     _recalled: OrderedDict[str, str]
-    _unread: UnreadTurns
 
     if TYPE_CHECKING:
 
@@ -111,8 +110,7 @@ class Changes:
         transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
         (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of the same
         person that a search has shown is not stored again. A writer that fails loses nothing: what people said is kept word for
-        word, with {"extraction": "waiting"} in its metadata, and the writer is asked again, by itself or by `read_again`. Raises
-        NoWriter, NothingToWrite for a writer that keeps choices, and
+        word, with {"extraction": "failed"} in its metadata. Raises NoWriter, NothingToWrite for a writer that keeps choices, and
         InvalidAdvice for one that gives something else. Other options: see `add_many`.
 
         What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
@@ -135,16 +133,6 @@ class Changes:
             raise InvalidFilter("provenances has no effect with messages, which say it themselves: leave it out")
         options["provenances"] = sources
         return self.add_many(texts, **options)
-
-    def read_again(self) -> int:
-        """Ask the writer now about the messages that it failed at; how many were read. It is asked a few times by itself."""
-        return writing.read_again(cast("Memory", self), all=True)
-
-    @property
-    def unread(self) -> dict[str, int]:
-        """Messages that the writer failed at: "waiting" in the file, and, since it was opened, "kept" as they were, "read"
-        later and "failed" for good."""
-        return {"waiting": len(notes.unread_turns(self.store)), **self._unread.counts}
 
     def add_many(self, texts: Sequence[str], **options: Unpack[ItemOptions]) -> list[Item]:
         """Remember several texts in one transaction: all of them or, if one is bad, none.

@@ -134,15 +134,6 @@ class LiveEpisode(EpisodeBase):
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._note("step", reward=checked_reward(value, self.reward_range))
 
-    def next_state(self, text: str, judge: Judge) -> float:
-        """Let what came next speak for the last action: the judge's vote of -1, 0 or 1, scaled to the reward range (0 to 1 where
-        none was declared)."""
-        if self._action is None:
-            raise ClosedEpisode(f"episode {self.id!r} has no action yet.", "Call `act` first.")
-        value = self._scaled(self._vote(judge, self._action, text))
-        self.step_reward(value)
-        return value
-
     def _vote(self, judge: Judge, action: str, text: str) -> float:
         if not callable(judge):
             raise InvalidReward(
@@ -181,7 +172,7 @@ class LiveEpisode(EpisodeBase):
 
     add = remember
 
-    def observe(self, advice: Advice) -> str | None:
+    def observe(self, advice: Advice) -> str:
         """As `Memory.propose`, of what was seen in this episode, which is memory's own experience. Raises InvalidAdvice,
         InvalidPolicy, ClosedEpisode, and InvalidScope in an episode of a narrower scope than the memory's."""
         self._open()
@@ -324,7 +315,7 @@ class HeldEpisode(EpisodeBase):
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._steps.append(MemoryStep(MemoryStepKind.REWARD, value=checked_reward(value, self.reward_range)))
 
-    def observe(self, advice: Advice) -> str | None:
+    def observe(self, advice: Advice) -> str:
         """Refused, as all else that writes: the episode could not read it again. Raises InvalidPolicy."""
         raise self._writes_nothing()
 

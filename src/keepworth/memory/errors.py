@@ -105,16 +105,6 @@ class InvalidAdvice(MemoryProblem, ValueError):
     """A record from outside that could not be read again, or that claims to be memory's own experience."""
 
 
-class CannotEvaluate(MemoryProblem):
-    """The log does not say enough about the new policy.
-
-    reason: "few decisions", "no support", "no randomness" or "low effective sample size"."""
-
-    def __init__(self, reason: str, message: str, fix: str) -> None:
-        super().__init__(f"{reason}: {message}", fix)
-        self.reason = reason
-
-
 class EncoderMismatch(MemoryProblem):
     """The vectors on file were made by another encoder."""
 

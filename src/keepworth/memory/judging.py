@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
-from keepworth.memory.policy import consolidating
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.search import Worth, checked_query, several
 from keepworth.memory.store.log import DecisionLog
@@ -15,7 +14,6 @@ from keepworth.memory.store.log import DecisionLog
 if TYPE_CHECKING:
     from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.ledger import Balance
-    from keepworth.memory.policy.off_policy import Estimate
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.store import Store
 
@@ -40,13 +38,6 @@ class Judging:
         """The name of the policy that chooses now; None where none does."""
         return None if self.learning is None else self.learning.name()
 
-    def evaluate(self, policy: str, *, method: str = "snips") -> Estimate:
-        """What mean reward another policy would have had on the logged choices. method: "snips", by ordered
-        slates, or "items", by single items of which the log says how likely they were to be shown. Raises CannotEvaluate where
-        the log cannot say, such as one that was made without exploring."""
-        self._decisions.flush()
-        return self._learns("evaluate").evaluate(policy, method)
-
     def promote(self, policy: str) -> None:
         """Let `policy` choose from now on, with what it learns from the whole log; `demote` takes it back."""
         self._decisions.flush()
@@ -62,14 +53,11 @@ class Judging:
         self._decisions.flush()
         return self._learns("worth").worth(self.get(id), checked_query(query))
 
-    def ledger(
-        self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False, exact: bool = False
-    ) -> Balance:
+    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
         """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
 
         items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. exact: with intervals that hold for any number of episodes, and are wider. Raises
-        UnknownItem, InvalidPolicy."""
+        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
         learning = self._learns("ledger")
         self._decisions.flush()
         if items is not None:
@@ -79,42 +67,12 @@ class Judging:
             listed = self.store.items(self.scope, current=not everything)
             there = [each.id for each in listed if each.provenance.source == source]
             items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, everything=everything, exact=exact)
+        return learning.ledger(items, everything=everything)
 
-    def propose(self, advice: Advice) -> str | None:
-        """An item from outside that advises something, through the policy's gate; its id, or None where the gate rejected it.
-        `advice.source` says where it comes from: never memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
+    def propose(self, advice: Advice) -> str:
+        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
+        experience. Raises InvalidAdvice, InvalidPolicy."""
         return self._learns("propose").propose(advice)
-
-    def consolidate(
-        self,
-        rewrite: consolidating.Rewriter,
-        *,
-        groups: Sequence[Sequence[str]] | None = None,
-        near: float = 0.75,
-        most: int = 5,
-        limit: int = 100,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-    ) -> consolidating.Consolidation:
-        """Let a function say in one text what items that belong together say.
-
-        Nothing is erased: `rollback(source=rewrite.source)` brings the originals of a rewrite back.
-
-        Args:
-            rewrite: Texts -> one text in their place, such as `consolidating.merged_by(model)`.
-            groups: Lists of ids; by default items of one scope, kind and metadata that are near in meaning.
-            near: The cosine from which items belong together.
-            most: Items in a group.
-            limit: Groups that `rewrite` is asked about.
-
-        Raises:
-            NoEncoder: Without an encoder and without groups.
-            InvalidFilter, ReadOnly
-        """
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
-        return consolidating.consolidate(self.store, scope, rewrite, groups, near, most, limit)
 
     def _learns(self, verb: str) -> Learning:
         if self.learning is None:

@@ -13,17 +13,13 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from numbers import Integral
-from random import Random
-from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
@@ -68,10 +64,8 @@ from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     OPTIONS,
-    POOL,
     Ask,
     Chosen,
-    Fusion,
     Hit,
     Hits,
     Request,
@@ -84,12 +78,11 @@ from keepworth.memory.search.search import (
     several,
 )
 from keepworth.memory.search.where import Where, parsed
-from keepworth.memory.store import log, notes, purge, undo
+from keepworth.memory.store import log, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
-from keepworth.memory.writing import UnreadTurns
 
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
@@ -117,9 +110,7 @@ class Memory(Changes, Judging):
     encoder: something that encodes, or the name of one; None for a memory that is searched by words only.
     tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
     durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    index: "exact": a search by meaning compares all items.
-    log: "background" logs every search outside episodes, "off" none; `log_share` of them are kept, chosen at random.
-    keep_candidates: how many logged decisions keep their full candidate list (None: all).
+    log: "background" logs every search outside episodes, "off" none.
     writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
     "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
     where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
@@ -128,8 +119,8 @@ class Memory(Changes, Judging):
     policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
     that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
     that was promoted in the file comes before it.
-    reward_range: rewards outside are refused; (0, 1) where it is not given. trusted: rewarders whose word is as good as the
-    program's own. seed: of the policy's draws; None draws anew each time.
+    reward_range: rewards outside are refused; (0, 1) where it is not given. seed: of the policy's draws; None draws anew
+    each time.
     """
 
     def __init__(
@@ -143,28 +134,20 @@ class Memory(Changes, Judging):
         session_id: str = "",
         durability: str = "process",
         read_only: bool = False,
-        fusion: Fusion | None = None,
-        index: str = "exact",
         log: str = "background",
-        log_share: float = 1.0,
-        keep_candidates: int | None = None,
         writer: Writer | str | None = "default",
         max_items: int | None = None,
         scan: Scan | None = None,
         policy: PolicyLike = "default",
         reward_range: tuple[float, float] | None = None,
-        trusted: Collection[str] = (),
         seed: int | None = None,
         clock: Clock = now,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         if log not in ("background", "off"):
             raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
-        if not isinstance(log_share, (int, float)) or not 0.0 <= log_share <= 1.0:
-            raise InvalidFilter(f"log_share must lie in [0, 1], got {log_share!r:.40}")
         for name, number, least in (
             ("max_items", max_items, 1),
-            ("keep_candidates", keep_candidates, 0),
             ("seed", seed, 0),
         ):
             if number is not None and (not isinstance(number, Integral) or number < least):
@@ -173,32 +156,29 @@ class Memory(Changes, Judging):
         for name, function in (("clock", clock), ("new_id", new_id), *((("writer", writer),) if given_writer else ())):
             if not callable(function):
                 raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
-        if not isinstance(fusion, (Fusion, NoneType)):
-            raise InvalidFilter(f"fusion must be a Fusion(...), got {fusion!r:.40}")
         _check_encoder(encoder)
         named = None if policy is None else _named(policy)
-        if named is None and (reward_range is not None or trusted or seed is not None):
-            raise InvalidFilter(
-                "reward_range, trusted and seed are for a policy, and policy=None has none: leave them out"
-            )
+        if named is None and (reward_range is not None or seed is not None):
+            raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
-        self.fusion = fusion or Fusion()
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
         self._notes_recalled = given_writer
         self._clock, self._new_id = clock, new_id
-        self._log_share = log_share if log == "background" else 0.0
+        self._logs = log == "background"
         if named is not None:
             from keepworth.memory.policy.learning import Learning
-            from keepworth.memory.policy.rewards import check_settings
+            from keepworth.memory.policy.rewards import check_range
 
             # What cannot take effect is refused before there is a file.
-            check_settings(named[0](named[1]), reward_range, trusted)
+            named[0](named[1])
+            if reward_range is not None:
+                check_range(reward_range)
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
         fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
             encoder = by_name.encoder(encoder)
-        self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
+        self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
         self.store.max_items, self.store.scan = max_items, scan
         self.learning = None
         try:
@@ -208,22 +188,15 @@ class Memory(Changes, Judging):
                 self.store.use(Embedder(encoder))
             if named is not None:
                 bounds = reward_range or (0.0, 1.0)
-                self.learning = Learning(
-                    self.store, self.scope, *named, reward_range=bounds, seed=seed, trusted=trusted
-                )
+                self.learning = Learning(self.store, self.scope, *named, reward_range=bounds, seed=seed)
         except BaseException:
             self.store.close()
             raise
         if self.read_only and log != "off":
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
-        self._decisions = DecisionLog(self.store, keep=keep_candidates)
+        self._decisions = DecisionLog(self.store)
         self._shared = False
-        self._draw = Random(self.store.store_id() + str(os.getpid())).random
-        self._whole = weakref.ref(self)
-        self._unread = UnreadTurns()
         self._remember_nothing()
-        if self.writer is not None and not self.read_only and notes.unread_turns(self.store):
-            self._unread.wake(self)
 
     def _remember_nothing(self) -> None:
         """Begin without what a handle remembers of its calls."""
@@ -248,7 +221,6 @@ class Memory(Changes, Judging):
         """Write what is waiting and let go of the file. What `within` gave leaves the file to the handle it came from."""
         if self._shared:
             return
-        self._unread.close()
         if not self.read_only:
             self._decisions.close()
         self.store.close()
@@ -411,7 +383,7 @@ class Memory(Changes, Judging):
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
-        if not self.read_only and (episode or self._log_share):
+        if not self.read_only and (episode or self._logs):
             self._log(asks, chosen, scope, episode)
         if live is not None:
             live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
@@ -422,11 +394,8 @@ class Memory(Changes, Judging):
     ) -> tuple[Sequence[Ask], list[Chosen], Scope]:
         """What is asked, without secrets; what is shown for each, chosen and not logged; and where it was looked for."""
         given: dict[str, Any] = dict(options)
-        selector = given.pop("selector", None)
         seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
-        if selector is not None and not callable(selector):
-            raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
-        unaided = selector is not None or given.get("as_of") or any(ask.plain for ask in asks)
+        unaided = given.get("as_of") or any(ask.plain for ask in asks)
         learning = None if unaided else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
@@ -435,11 +404,8 @@ class Memory(Changes, Judging):
         if learning is not None:
             chosen = self._chosen_by_policy(learning, asks, seen, request, given.get("mode"))
         else:
-            wide = request if selector is None else replace(request, k=max(POOL, 5 * top_k))
-            found = zip(asks, self._find(asks, seen, wide), strict=True)
-            chosen = [
-                chosen_without_policy(ask, hits, top_k, selector, f"static:{request.mode}") for ask, hits in found
-            ]
+            found = zip(asks, self._find(asks, seen, request), strict=True)
+            chosen = [chosen_without_policy(ask, hits, top_k, f"static:{request.mode}") for ask, hits in found]
         if self._notes_recalled:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         return asks, chosen, seen
@@ -451,7 +417,7 @@ class Memory(Changes, Judging):
             if request.of_others:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
-            search = Search(view, embedder, self.fusion, request, time, searched)
+            search = Search(view, embedder, request, time, searched)
             return search.hits([ask.text for ask in asks])
 
     def _chosen_by_policy(
@@ -480,8 +446,6 @@ class Memory(Changes, Judging):
     def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
         entries = []
         for ask, each in zip(asks, chosen, strict=True):
-            if not episode and self._log_share < 1.0 and self._draw() >= self._log_share:
-                continue
             each.hits.decision = f"d{self._new_id()}"
             entries.append(Logged(self._clock(), scope, episode, each.decision(ask), each.details, each.vector))
         if episode:
@@ -638,7 +602,7 @@ class Memory(Changes, Judging):
     # Undo.
 
     def snapshot(self) -> str:
-        """A name for the present state, for `restore`, `diff` and `bank`."""
+        """A name for the present state, for `rollback(since=)`, `diff` and `bank`."""
         return f"s{self.store.head()}"
 
     def rollback(
@@ -670,10 +634,6 @@ class Memory(Changes, Judging):
             source = on_word_of(rewarder)
         return undo.rollback(self.store, self.scope, target=target, source=source, since=since, entry=entry)
 
-    def restore(self, snapshot: str) -> undo.Rollback:
-        """Make the memory of this scope what it was at a snapshot. Can itself be rolled back."""
-        return self.rollback(since=snapshot)
-
     def diff(self, one: str, other: str = "") -> list[Difference]:
         """Items that differ between two snapshots (by default: between `one` and now)."""
         return self.store.diff(self.scope, one, other or self.snapshot())
@@ -688,7 +648,7 @@ class Memory(Changes, Judging):
         if not self.scopes.changeable.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
         base = self.store.base(narrowed, at or self.snapshot())
-        return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock, fusion=self.fusion)
+        return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock)
 
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the

@@ -39,18 +39,14 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import (
     Act,
-    Assignment,
-    Credit,
     Draft,
     OperationOutcome,
-    checked_reward,
     execute,
     renamed_act,
 )
 from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
 from keepworth.memory.search.scan import best, cosines
 from keepworth.memory.search.search import (
-    Fusion,
     Hit,
     Ranked,
     Request,
@@ -339,7 +335,7 @@ class Applied:
 class Bank:
     """Not thread-safe itself; forks of one bank may be used by different threads at once."""
 
-    __slots__ = ("_clock", "_embedder", "_overlay", "fusion", "journal", "scope")
+    __slots__ = ("_clock", "_embedder", "_overlay", "journal", "scope")
 
     def __init__(
         self,
@@ -348,13 +344,11 @@ class Bank:
         *,
         scope: Scope,
         clock: Clock = now,
-        fusion: Fusion | None = None,
     ) -> None:
         self._overlay = overlay
         self._embedder = embedder
         self._clock = clock
         self.scope = scope
-        self.fusion = fusion or Fusion()
         self.journal: list[Applied] = []
 
     @classmethod
@@ -364,12 +358,11 @@ class Bank:
         *,
         scope: Scope | None = None,
         clock: Clock = now,
-        fusion: Fusion | None = None,
         cached: int = 20_000,
     ) -> Bank:
         """A bank in memory alone. Without an encoder only lexical searches work; `cached` texts keep their vectors."""
         embedder = None if encoder is None else Embedder(encoder, cached)
-        return cls(Overlay(None, embedder), embedder, scope=scope or EVERYWHERE, clock=clock, fusion=fusion)
+        return cls(Overlay(None, embedder), embedder, scope=scope or EVERYWHERE, clock=clock)
 
     @classmethod
     def on(
@@ -379,10 +372,9 @@ class Bank:
         *,
         scope: Scope,
         clock: Clock = now,
-        fusion: Fusion | None = None,
     ) -> Bank:
         """A bank over a snapshot of a store."""
-        return cls(Overlay(base, embedder), embedder, scope=scope, clock=clock, fusion=fusion)
+        return cls(Overlay(base, embedder), embedder, scope=scope, clock=clock)
 
     def __len__(self) -> int:
         """How many items are current."""
@@ -405,7 +397,7 @@ class Bank:
 
     def fork(self) -> Bank:
         """An overlay over the present state, in constant time. Neither side sees what the other writes from here on."""
-        return Bank(self._overlay.fork(), self._embedder, scope=self.scope, clock=self._clock, fusion=self.fusion)
+        return Bank(self._overlay.fork(), self._embedder, scope=self.scope, clock=self._clock)
 
     def content_hash(self) -> str:
         """64 hex digits over all items but their clocks and value statistics; equal states give equal hashes."""
@@ -484,18 +476,6 @@ class Bank:
         )
         return self.perform(operation, draft)
 
-    def credit(self, id: str, reward: float, propensity: float = 1.0) -> Item:
-        """Note that showing item `id`, which had probability `propensity`, was followed by `reward`."""
-        self.get(id)
-        self.perform(Credit(checked_reward(reward), ((id, propensity),)), Draft(scope=self.scope))
-        return self.get(id)
-
-    def set_status(self, id: str, status: Status) -> Item:
-        """Hold an item back, or let it be found again."""
-        self.get(id)
-        self.perform(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
-        return self.get(id)
-
     def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
         """The `k` best items for `query`, best first. See `search_many`."""
         return self.search_many([query], k, **options)[0]
@@ -503,13 +483,13 @@ class Bank:
     def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[SearchOptions]) -> list[list[Hit]]:
         """One list of hits per query; queries are encoded together, and compared with the vectors in one matrix product.
 
-        mode: "lexical" (BM25), "dense" (cosine) or, by default, "hybrid" (both, fused as `self.fusion` says). options: see
+        mode: "lexical" (BM25), "dense" (cosine) or, by default, "hybrid" (both, see `search.fuse`). options: see
         `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, NoEncoder.
         """
         asked = [checked_query(query, number) for number, query in enumerate(queries)]
         request, time = requested(k, "hybrid", options), self._clock()
         searched = self._overlay.with_others(request, time)
-        return Search(self._overlay, self._embedder, self.fusion, request, time, searched).hits(asked)
+        return Search(self._overlay, self._embedder, request, time, searched).hits(asked)
 
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
         """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""

@@ -278,7 +278,6 @@ class Searching(Bounds):
     until: Time = ""
     as_of: Time = ""
     half_life: float = 0.0
-    diversity: float = 0.0
 
 
 class InEpisode(BaseModel):
@@ -571,14 +570,14 @@ def pending(caller: VerbCaller) -> list[str]:
 
 
 @verb("GET /ledger", "read", of=Memory.ledger)
-def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bool = False, exact: bool = False) -> Any:
+def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bool = False) -> Any:
     """What showing each item added, from draws of chance."""
     memory, nobody = caller.memory, caller.nobody()
     ids = [part for part in items.split(",") if part] or None
     if ids is None and (nobody or not caller.access.whole):  # the ledger is of the whole tenant
         listed = memory.store.items(memory.scope, current=not everything)
         ids = [each.id for each in listed if not (nobody and each.scope.user)]
-    return memory.ledger(items=ids, source=source, everything=everything, exact=exact)
+    return memory.ledger(items=ids, source=source, everything=everything)
 
 
 # -- undo, and what belongs to a person -------------------------------------------------------------------------------

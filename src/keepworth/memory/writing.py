@@ -1,16 +1,12 @@
 """How messages become items: the writer of a memory is asked what to keep, and all it says is done in one transaction.
 
-A writer that fails loses no turn. What was said is kept word for word, marked in its metadata ("extraction": "waiting"), and the
-writer is asked again beside, a few times (`WAITS`). Then what it says takes the place of the words, or, where it goes on
-failing, they stay ("extraction": "failed").
+A writer that fails loses no turn: what people said is kept word for word, marked in its metadata ("extraction": "failed").
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,12 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite, NoWriter
-from keepworth.memory.item import Item, Scope, folded, later, text_problem, timestamp
-from keepworth.memory.operations import Assignment, Draft, OperationOutcome
+from keepworth.memory.item import Item, Scope, folded, text_problem, timestamp
+from keepworth.memory.operations import Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
-from keepworth.memory.store import forking, notes
 from keepworth.memory.store.log import Logged
-from keepworth.memory.store.notes import UnreadTurn
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -33,9 +27,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("keepworth.memory")
 Message = Mapping[str, Any]
 MARK = "extraction"
-"""The key of an item's metadata that says that its text is a message as it was: "waiting" or "failed"."""
-WAITS = (5.0, 60.0, 600.0)
-"""Seconds before a writer that failed is asked again."""
+"""The key of an item's metadata that says that its text is a message as it was, since the writer failed at it."""
 NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
 """Roles whose words are not kept as they are."""
 
@@ -44,8 +36,7 @@ def write(
     memory: Memory, content: str | Sequence[Message], *, writer: Writer | None = None, **options: Any
 ) -> list[tuple[Item, OperationKind]]:
     """What a writer, by default that of `memory`, makes of messages, done in one transaction: what became of each item, see
-    `_became`. Where the writer fails, the items that hold the words themselves, and the memory's own writer is asked again.
-    Raises what `Memory.add` says."""
+    `_became`. Where the writer fails, the items that hold the words themselves. Raises what `Memory.add` says."""
     messages = messages_of(content)
     for message in messages:
         timestamp(message.get("said_at"))
@@ -74,7 +65,7 @@ def load_writer(memory: Memory) -> None:
 
     draft = Draft(scope=memory.scope.narrowed(session="loading"))
     messages = [{"role": "user", "content": text} for text in ("I live in Oslo.", "I moved to Bergen.")]
-    _asked(memory, Facts(), messages, draft, (), "")
+    _asked(memory, Facts(), messages, draft)
 
 
 class WriterFailed(MemoryProblem):
@@ -87,14 +78,12 @@ def _by_writer(
     messages: Sequence[Message],
     draft: Draft,
     episode: str,
-    instead: Sequence[str] = (),
-    said_at: str = "",
 ) -> list[tuple[Item, OperationKind]]:
-    """instead: items that hold these messages word for word, whose place is taken. Raises WriterFailed."""
+    """Raises WriterFailed."""
     # All that rules look at is of one moment; a model that is asked takes its time, and nothing is held open meanwhile.
     reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
     with reading:
-        bank, asked = _asked(memory, writer, messages, draft, instead, said_at)
+        bank, asked = _asked(memory, writer, messages, draft)
     done = list(_done(memory, bank, asked, episode))
     _log_withdrawals(memory, done, draft.scope)
     became = _became(done)
@@ -118,8 +107,6 @@ def _asked(
     writer: Writer,
     messages: Sequence[Message],
     draft: Draft,
-    instead: Sequence[str],
-    said_at: str,
 ) -> tuple[Bank, list[tuple[Operation, OperationOutcome]]]:
     """What the writer asks for, done on a bank."""
     from keepworth.memory.policy.slots import Finished
@@ -127,28 +114,20 @@ def _asked(
     bank = memory.bank(draft.scope)
     asked: list[tuple[Operation, OperationOutcome]] = []
     stated = next((message["said_at"] for message in messages if message.get("said_at")), "")
-    at = draft.event_time or said_at or timestamp(stated) or timestamp(memory._clock())
+    at = draft.event_time or timestamp(stated) or timestamp(memory._clock())
     finished = Finished(
         messages=tuple(messages), bank=lambda: bank, memory=memory, source=draft.provenance.source, said_at=at
     )
-    waiting = [id for id in instead if (item := bank.find(id)) is not None and item.open]
-    for answer in _answers(writer, finished):
-        operation = answer
-        if waiting and answer.kind in (OperationKind.ADD, OperationKind.SUPERSEDE):
-            targets = tuple(dict.fromkeys((*answer.targets, *waiting)))
-            operation, waiting = replace(answer, kind=OperationKind.SUPERSEDE, targets=targets), []
+    for operation in _answers(writer, finished):
         known = repeated(memory, operation, bank)
         outcome = (
             OperationOutcome(False, reason="recalled", item=known)
             if known
             else bank.perform(operation, _draft_of(operation, draft, at))
         )
-        if not outcome.applied and not outcome.item and answer.kind is not OperationKind.NOOP:
+        if not outcome.applied and not outcome.item and operation.kind is not OperationKind.NOOP:
             _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
         asked.append((operation, outcome))
-    for id in waiting:  # it is read now, and nothing in it is to be kept
-        gone = Operation(OperationKind.DELETE, (id,))
-        asked.append((gone, bank.perform(gone, draft)))
     return bank, asked
 
 
@@ -263,13 +242,10 @@ def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, Ope
     return became
 
 
-# -- what could not be read -------------------------------------------------------------------------------------------
-
-
 def _kept_raw(
     memory: Memory, messages: Sequence[Message], draft: Draft, episode: str
 ) -> list[tuple[Item, OperationKind]]:
-    """The words of people as they are, marked; and a note that they are to be read, in the same transaction."""
+    """The words of people as they are, marked."""
     words = [
         (number, text, str(message.get("role", "user"))[:512])
         for number, message in enumerate(messages)
@@ -279,7 +255,7 @@ def _kept_raw(
         and message.get("role", "user") not in NOT_OF_PEOPLE
     ]
     time = memory._clock()
-    marked = {**draft.metadata, MARK: "waiting"}
+    marked = {**draft.metadata, MARK: "failed"}
     acts = [
         (
             Operation(OperationKind.ADD, text=text),
@@ -295,125 +271,9 @@ def _kept_raw(
     vectors = memory.store.encode([text for _, text, _ in words]) if words else {}
 
     def work(transaction: Transaction) -> list[OperationOutcome]:
-        outcomes = [transaction.perform(act, each, now=time, episode=episode) for act, each in acts]
-        ids = tuple(outcome.item for outcome in outcomes if outcome.item)
-        plain = [dict(message) for message in messages]
-        waiting = notes.unread_turn(plain, ids, draft, episode, time, memory._new_id(), WAITS[0])
-        notes.keep_unread(transaction.connection, waiting)
-        return outcomes
+        return [transaction.perform(act, each, now=time, episode=episode) for act, each in acts]
 
     outcomes = memory.store.change(draft.scope, work, vectors, bounded=True)
-    memory._unread.count("kept")
-    memory._unread.wake(memory)
     ids = [outcome.item for outcome in outcomes if outcome.item]
     items = memory.store.fetch(draft.scope, ids)
     return [(item, OperationKind.ADD) for id in ids if (item := items[id]) is not None]
-
-
-def read_again(memory: Memory, *, all: bool = False) -> int:
-    """Ask the writer once more about what it failed at and what is due, or everything. How many turns were read."""
-    writer = memory.writer
-    if writer is None or memory.read_only:
-        return 0
-    read = 0
-    for waiting in notes.unread_turns(memory.store, "" if all else timestamp(memory._clock())):
-        try:
-            with notes.reading_turn(memory.store, waiting):
-                _by_writer(
-                    memory,
-                    writer,
-                    waiting.messages,
-                    waiting.draft(memory.scope.tenant),
-                    waiting.episode,
-                    waiting.items,
-                    waiting.said_at,
-                )
-            read += 1
-            memory._unread.count("read")
-        except notes.NothingLeft:
-            continue
-        except (WriterFailed, InvalidAdvice, NothingToWrite) as problem:
-            _LOG.warning("a writer failed again: %s", problem)
-            _put_off(memory, waiting)
-    return read
-
-
-def _put_off(memory: Memory, waiting: UnreadTurn) -> None:
-    tried = waiting.tried + 1
-    if tried < len(WAITS):
-        due = later(timestamp(memory._clock()), WAITS[tried])
-        memory.store.database.write(
-            lambda connection: notes.keep_unread(connection, replace(waiting, tried=tried, due=due))
-        )
-        return
-    memory._unread.count("failed")
-    scope = waiting.draft(memory.scope.tenant).scope
-    items = memory.store.fetch(scope, waiting.items)
-    marks = [
-        (Assignment(id, {"metadata": {**item.metadata, MARK: "failed"}}), Draft(scope=scope))
-        for id, item in items.items()
-        if item is not None and item.open
-    ]
-    with notes.reading_turn(memory.store, waiting):
-        if marks:
-            memory.store.perform(scope, marks)
-
-
-class UnreadTurns:
-    """Asks writers again on a thread of its own, which there is only while something waits. counts: turns that were "kept" as
-    they are, "read" later, and "failed" for good."""
-
-    def __init__(self) -> None:
-        self.counts = {"kept": 0, "read": 0, "failed": 0}
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        forking.register(self)
-
-    def count(self, what: str) -> None:
-        with self._lock:
-            self.counts[what] += 1
-
-    def wake(self, memory: Memory) -> None:
-        """Something waits."""
-        with self._lock:
-            if self._stop.is_set() or (self._thread is not None and self._thread.is_alive()):
-                return
-            # What is waiting may be of every scope of the file: the handle that was opened reads it.
-            self._thread = threading.Thread(
-                target=_keep_reading, args=(memory._whole, self._stop), name="keepworth-unread", daemon=True
-            )
-            self._thread.start()
-
-    def before_fork(self) -> None:
-        """The thread holds nothing that the child would miss."""
-
-    def after_fork(self, *, child: bool) -> None:
-        if child:
-            self._lock, self._thread = threading.Lock(), None
-
-    def close(self) -> None:
-        self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=5.0)
-
-
-def _keep_reading(reference: weakref.ref[Memory], stop: threading.Event) -> None:
-    """Holds the memory only while it works, so that a forgotten one can be collected."""
-    while True:
-        memory = reference()
-        if memory is None:
-            return
-        try:
-            pause = notes.seconds_to_unread(memory.store, timestamp(memory._clock()))
-            if pause is None:
-                return
-            if pause <= 0.0:
-                read_again(memory)
-                pause = 0.0
-        except MemoryProblem as problem:
-            _LOG.warning("what waits to be read could not be read: %s", problem)
-            pause = WAITS[0]
-        del memory
-        if stop.wait(max(0.05, min(pause, WAITS[0]))):
-            return

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from keepworth.episodes.model import Encoder
     from keepworth.memory.memory import Memory
-    from keepworth.memory.search.search import Fusion
     from keepworth.models.chat import ChatModel
 
     Bools = npt.NDArray[np.bool_]
@@ -51,12 +50,10 @@ if TYPE_CHECKING:
 class OwnMemory:
     """Our own memory: each entry an item, found by its search and chosen by its policy.
 
-    policy: by name, None for the search alone. mode: of the search, None for the policy's own. fusion: of words and meaning."""
+    policy: by name, None for the search alone. mode: of the search, None for the policy's own."""
 
-    def __init__(
-        self, policy: str | None, encoder: Encoder | None, mode: str | None = None, fusion: Fusion | None = None
-    ) -> None:
-        self._policy, self._encoder, self._mode, self._fusion = policy, encoder, mode, fusion
+    def __init__(self, policy: str | None, encoder: Encoder | None, mode: str | None = None) -> None:
+        self._policy, self._encoder, self._mode = policy, encoder, mode
         self._folder = Path(tempfile.mkdtemp(prefix="keepworth-eval-"))
         self._memory: Memory | None = None
         self._places: dict[str, str] = {}
@@ -73,7 +70,7 @@ class OwnMemory:
         options: dict[str, Any] = {} if self._policy is None else {"seed": seed, "reward_range": (0.0, 1.0)}
         self._number += 1
         path = self._folder / f"{self._number}.mem"
-        self._memory = Memory(path, encoder=self._encoder, policy=self._policy, fusion=self._fusion, **options)
+        self._memory = Memory(path, encoder=self._encoder, policy=self._policy, **options)
         self._places, self._items = {}, {}
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
@@ -167,7 +164,6 @@ NAMES: Mapping[str, str] = {
     "keepworth": "our memory as it is opened: search, and the default policy",
 }
 PATTERNS: Mapping[str, str] = {
-    "search:NAME=VALUE,...": "our search with another `Fusion`: method=, lexical=, dense=, constant=",
     "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
     "command:WORDS": "a program that reads and writes JSON lines, in any language",
     "endpoint:URL": "an agent with its own memory behind an OpenAI-compatible URL; --model names it",
@@ -199,9 +195,6 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         return plain[name]
     places = elsewhere or Elsewhere()
     kind, colon, rest = name.partition(":")
-    if kind == "search" and colon:
-        fusion = _fusion(rest)
-        return lambda: OwnMemory(None, encoder(), fusion=fusion)
     if kind == "policy" and colon:
         from keepworth.memory.by_name import policies
 
@@ -213,24 +206,6 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
     if kind == "endpoint" and colon:
         return _endpoint(rest, places)
     raise UnknownName("system", name, [*NAMES, *PATTERNS])
-
-
-def _fusion(words: str) -> Fusion:
-    """`method=rrf,constant=10` as a Fusion; what is not named is as by default. Raises KeepworthError."""
-    from keepworth.memory.search.search import Fusion
-
-    defaults = asdict(Fusion())
-    given: dict[str, Any] = {}
-    for word in words.split(","):
-        name, _, value = word.partition("=")
-        require_known("setting", name, defaults)
-        try:
-            given[name] = type(defaults[name])(value)
-        except ValueError:
-            raise KeepworthError(
-                f"search:{words}: {name}={value} is no number.", f"Write {name}=1 or another."
-            ) from None
-    return Fusion(**given)
 
 
 def _endpoint(url: str, places: Elsewhere) -> Maker:

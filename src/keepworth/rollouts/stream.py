@@ -313,7 +313,7 @@ class _Loop:
         for each, state in zip(draws, states, strict=True):
             each.bit_generator.state = state
         if self.memory is not None and self.observing:
-            self.memory.restore(before)
+            self.memory.rollback(since=before)
 
     def _predicted(self, shown: Sequence[str]) -> float:
         """The success that the valuer expects with what was shown."""
@@ -515,7 +515,7 @@ def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
 
 
 class Masked:
-    """Estimates what the valuer estimated before it learned anything: its prior, which for `advantage` is a line in similarity.
+    """Estimates what the valuer estimated before it learned anything: its prior.
 
     What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
     """

@@ -44,7 +44,6 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.item import Item, Provenance, Scope
 from keepworth.memory.memory import Memory
-from keepworth.memory.store.undo import Rollback
 from keepworth.memory.verbs import MOST, VERBS, Verb, add_items, get_receipt
 from keepworth.serving import wire
 
@@ -141,7 +140,7 @@ class Client:
     """url: of the server, as it says it at its start, with /v1 behind it or not. token: what it printed, or what
     `keepworth memory token add` made.
 
-    timeout: seconds for one answer. What is not said here is as in `Memory`; functions, such as selector= or where=<function>,
+    timeout: seconds for one answer. What is not said here is as in `Memory`; functions, such as where=<function>,
     do not travel."""
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
@@ -231,10 +230,6 @@ class Client:
         """Of a call through the gateway: which items were recalled, and which are in the bytes that went upstream. id: of its
         episode, the header `X-Keepworth-Episode` of its answer."""
         return self._send(_call(get_receipt, {"id": id}, dict))
-
-    def restore(self, snapshot: str) -> Rollback:
-        """As `Memory.restore`."""
-        return self.rollback(since=snapshot)
 
 
 @check_keywords
@@ -363,7 +358,7 @@ def _answer(response: httpx.Response) -> Any:
         )
     message, fix = str(said.get("detail", "")), str(said.get("fix", ""))
     kind = getattr(errors, str(said["code"]), None)
-    if isinstance(kind, type) and issubclass(kind, KeepworthError) and kind is not errors.CannotEvaluate:
+    if isinstance(kind, type) and issubclass(kind, KeepworthError):
         if issubclass(kind, UnknownName):  # which is made of names, and not of a message
             kind = errors.InvalidPolicy
         raise kind(message, "" if fix in message else fix)

@@ -38,7 +38,7 @@ def test_answers_are_alike_by_what_they_share_beyond_the_usual() -> None:
 
 def after(later: str) -> Experience:
     """One success with "refund it", then six with `later` in the same situation."""
-    experience = Experience(policy("advantage"), ENCODER)
+    experience = Experience(policy("mixture"), ENCODER)
     for action in ("refund it", "replace them", *(later.format(number) for number in range(6))):
         use = experience.recall("torn shirt", "")
         experience.finish([(use, action)], float(action != "replace them"))

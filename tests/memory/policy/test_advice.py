@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.memory.errors import InvalidAdvice
-from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Advice
 from tests.memory.policy.test_learning import POLICIES, opened, play, state
 
@@ -87,34 +86,6 @@ def test_a_draft_cannot_claim_to_be_memorys_own(tmp_path: Path, source: str) -> 
     memory = opened(tmp_path / "j.mem")
     with pytest.raises(InvalidAdvice, match="memory learned itself"):
         memory.propose(Advice("k", "t", ("a",), source=source))
-
-
-@pytest.mark.parametrize("trust", [0.3, 1.0])
-def test_outside_is_outside_whatever_its_trust_and_a_draft_is_from_outside_by_default(
-    tmp_path: Path, trust: float
-) -> None:
-    """Harmful advice of a source that was believed loses its standing, and never stands above own experience."""
-    memory = opened(tmp_path / "j.mem")
-    for number in range(8):
-        play(memory, f"a torn shirt arrived {number}", "refund", 1.0)
-    for draft in (
-        Advice("a torn shirt arrived", "t", do=("escalate",)),
-        Advice("a late hat", "t", do=("wire",), source="web"),
-    ):
-        id = memory.propose(
-            draft if trust == 1.0 else Advice(draft.key, "t", draft.do, source=draft.source, trust=trust)
-        )
-        assert memory.get(id).status is Status.CANDIDATE
-    for number in range(60):
-        with memory.episode(f"a torn shirt arrived {number % 9}") as episode:
-            shown = episode.search(actions=("refund", "escalate"))
-            advised = [action for action, weight, _ in shown.advice if weight > 0]
-            episode.act(advised[0] if advised else "refund")
-            episode.reward(float(not advised or advised[0] == "refund"))
-    status = {
-        item.key: item.status for item in memory.learning.experience.pool.items if item.metadata["do"] == ("escalate",)
-    }
-    assert status == {"a torn shirt arrived": Status.QUARANTINED}
 
 
 def test_an_observation_does_not_set_what_policies_keep(tmp_path: Path) -> None:

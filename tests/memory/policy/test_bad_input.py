@@ -28,7 +28,6 @@ from keepworth.memory.operations import checked_reward
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
-from keepworth.memory.search.search import Selected
 from keepworth.methods.writers._episodes import RawCases
 from tests.memory.policy.test_learning import ACTIONS, opened, play, state
 
@@ -53,7 +52,7 @@ def test_a_judge_that_says_no_vote_is_refused_and_credits_nothing(tmp_path: Path
     episode.search("valve closed", actions=("open", "turn"))
     episode.act("open")
     with pytest.raises(InvalidReward, match="judge"):
-        episode.next_state("the valve is open", lambda action, text: bad)  # type: ignore[arg-type, return-value]
+        episode.came_next("the valve is open", judge=lambda action, text: bad)  # type: ignore[arg-type, return-value]
     episode.reward(1.0)
     assert [told for _, told in memory.learning.experience.uses] == [1.0]
 
@@ -99,7 +98,7 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
             yield "not a draft"  # type: ignore[misc]
 
     def made() -> Policy:
-        return replace(policy("advantage"), writer=writer)
+        return replace(policy("mixture"), writer=writer)
 
     memory = Memory(tmp_path / "j.mem", policy={"made": made}, encoder=HashedWords(64), seed=1)
     episode = memory.episode("a torn shirt arrived")
@@ -140,9 +139,8 @@ def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, t
 OPENED: list[dict[str, Any]] = [
     *({"seed": bad} for bad in ("x", -1, 1.5)),
     *({"reward_range": bad} for bad in (5, (0,), ("a", "b"), (0, 10**400), {0, 1})),
-    {"trusted": 5, "policy": "memrl"},
     *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
-    *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer")),
+    *({name: 5} for name in ("clock", "new_id", "encoder", "writer")),
     {"encoder": "hashing:0"},
     {"encoder": "nope"},
 ]
@@ -158,15 +156,9 @@ def test_a_memory_that_cannot_be_opened_so_says_why_and_leaves_no_file(options: 
 CALLS: dict[str, Callable[[Memory], object]] = {
     "worth": lambda m: m.worth("m1", 5),  # type: ignore[arg-type]
     "promote": lambda m: m.promote(5),  # type: ignore[arg-type]
-    "evaluate": lambda m: m.evaluate(None),  # type: ignore[arg-type]
-    "evaluate: no estimator": lambda m: m.evaluate("default", method="magic"),
-    "evaluate: a list": lambda m: m.evaluate([]),  # type: ignore[arg-type]
+    "promote: a list": lambda m: m.promote([]),  # type: ignore[arg-type]
     "observe": lambda m: m.episode().observe(5),  # type: ignore[arg-type]
-    "selector": lambda m: m.search("a", selector=5),  # type: ignore[arg-type]
     "what a selector gives": lambda m: m.search("a", selector=lambda query, hits, k: 5),  # type: ignore[arg-type, return-value]
-    "where a selector is": lambda m: m.search("a", selector=lambda query, hits, k: Selected(("0",), 1.0, "x")),  # type: ignore[arg-type]
-    "how a selector chose": lambda m: m.search("a", selector=lambda query, hits, k: Selected((0,), "1", "x")),  # type: ignore[arg-type]
-    "who a selector is": lambda m: m.search("a", selector=lambda query, hits, k: Selected((0,), 1.0, 5)),  # type: ignore[arg-type]
     "another episode": lambda m: m.episode("t").search("a", episode="e"),
     "another step": lambda m: m.episode("t").search("a", step=3),
     "a setting there is not": lambda m: keepworth.policy("default", witthold=0.1),
@@ -191,13 +183,13 @@ def test_a_judge_that_is_none_is_refused_and_a_setting_has_a_nearest_name() -> N
         episode.search()
         episode.act("a")
         with pytest.raises(InvalidReward, match="judge"):
-            episode.next_state("y", 5)  # type: ignore[arg-type]
+            episode.came_next("y", judge=5)  # type: ignore[arg-type]
     with pytest.raises(InvalidPolicy, match="withhold"):
         keepworth.policy("default", witthold=0.1)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("policy", ["default", "advantage", "memrl", "kernel-mean", "linucb", "linear-thompson"])
+@pytest.mark.parametrize("policy", ["default", "mixture", "memrl", "kernel-mean", "linucb", "linear-thompson"])
 def test_texts_without_a_word_are_learned_from(policy: str) -> None:
     with Memory(policy=policy, encoder=HashedWords(64), seed=0) as memory:
         for number in range(30):

@@ -16,10 +16,11 @@ import pytest
 
 import keepworth
 from keepworth import Memory
-from keepworth.memory.errors import CannotEvaluate, InvalidPolicy, InvalidReward
+from keepworth.memory.errors import InvalidPolicy, InvalidReward
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
+from keepworth.memory.store.maintenance import compact
 
 HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
@@ -254,25 +255,6 @@ def test_an_item_is_withheld_at_the_stated_rate_and_the_log_says_so() -> None:
     assert 0.25 < len(short) / len(some) < 0.55
 
 
-def test_without_chance_no_other_policy_can_be_judged() -> None:
-    memory = opened(policy={"never": lambda: default(withhold=0.0), "often": lambda: default(withhold=0.3)})
-    memory.add(HOLD)
-    for number in range(60):
-        memory.reward(memory.search(ASKED).decision, float(number % 2))
-    with pytest.raises(CannotEvaluate, match="no randomness"):
-        memory.evaluate("often")
-    assert memory.evaluate("never").value == pytest.approx(0.5)
-
-
-def test_searches_that_found_nothing_are_judged_too() -> None:
-    memory = opened()
-    memory.add(HOLD)
-    for number in range(60):
-        hits = memory.search("zebra" if number % 2 else ASKED, mode="lexical")
-        memory.reward(hits.decision, float(number % 2))
-    assert memory.evaluate("default").n == 60
-
-
 def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:
     memory = opened()
     do = memory.add("push the red knob", metadata={"do": ["push"], "avoid": [], "good": True, "born": 0, "of": 0})
@@ -305,7 +287,7 @@ def test_a_rollback_takes_back_what_was_learned() -> None:
 def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
     memory = opened(policy=None, seed=None)
     item = memory.add(HOLD)
-    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.evaluate("default"), memory.demote):
+    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.promote("default"), memory.demote):
         with pytest.raises(InvalidPolicy, match="policy=None"):
             verb()
     assert memory.policy is None
@@ -326,7 +308,6 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
 ) -> None:
     path = tmp_path / "a.mem"
     options: dict[str, object] = {"policy": None, "seed": None} if how == "no policy" else {}
-    options |= {"keep_candidates": 1} if how == "few candidates" else {}
     with opened(path, **options) as memory:
         hold, _ = memory.add_many([HOLD, "coffee is made from beans"])
         for _ in range(10):  # as long as nothing is withheld
@@ -335,6 +316,8 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
                 SEEN, top_k=1, mode="lexical" if how in ("by words", "few candidates") else None, episode=episode.id
             )
             memory.reward(episode.id, 1.0)
+        if how == "few candidates":
+            compact(memory.store, keep_decisions=1)
     if how == "old file":
         without_vectors(path)
     with opened(path) as memory:
@@ -377,46 +360,6 @@ def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Pat
             choice = log.single(connection, hits.decision)
         assert choice is not None
         assert choice.details["of"] == episode.number < number
-
-
-@pytest.mark.parametrize(("searches", "bounds"), [(1, None), (4, None), (1, (-100.0, 100.0)), (3, (0.0, 2.0))])
-def test_the_policy_that_ran_is_judged_to_earn_what_it_earned(
-    searches: int, bounds: tuple[float, float] | None
-) -> None:
-    """Every choice has the probability that it was logged with: the policy knows then what it knew."""
-    with opened(policy=lambda: default(withhold=0.2), reward_range=bounds) as memory:
-        memory.add_many([HOLD, PULL])
-        earned = []
-        for number in range(60):
-            episode = memory.episode("help the caller")
-            found = [episode.search(ASKED, top_k=1) for _ in range(searches)]
-            earned += [float(any("plug" in hit.text for hits in found for hit in hits))] * searches
-            episode.reward(earned[-1])
-            if number % 5 == 0:  # a later judgement of one choice takes the place of the earlier one
-                memory.reward(found[0].decision, 1.0)
-                earned[-searches] = 1.0
-        estimate = memory.evaluate("default", method="snips")
-        assert estimate.n == len(earned)
-        assert estimate.value == pytest.approx(sum(earned) / len(earned), rel=1e-4)  # scores are on file in short
-        assert estimate.effective == pytest.approx(len(earned), rel=1e-4)
-
-
-def test_estimates_are_in_the_unit_of_the_rewards() -> None:
-    with opened(policy="memrl", reward_range=(0.0, 50.0)) as memory:
-        earned = []
-        for number in range(60):
-            with memory.episode(f"task {number % 4}") as episode:
-                decision = episode.search(actions=("press", "pull")).decision
-                episode.act("press")
-                if number == 59:  # the last has its own reward, and no other after it
-                    earned.append(10.0)
-                    memory.reward(decision, 10.0)
-                    break
-                earned.append(50.0 if number % 4 else 10.0)
-                episode.reward(earned[-1])
-        estimate = memory.evaluate("memrl", method="snips")
-        assert estimate.n == len(earned)
-        assert estimate.value == pytest.approx(sum(earned) / len(earned), rel=0.2)
 
 
 class Passing(HashedWords):

@@ -1,4 +1,4 @@
-"""For whom an episode is and on whose word its reward stands: on file, believed by its asker, tried on others, undone by name."""
+"""For whom an episode is and on whose word its reward stands: on file, and undone by name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
 from tests.memory.policy.test_learning import ACTIONS, POLICIES, opened, play, state
 
@@ -27,31 +25,6 @@ def episode(memory: Memory, id: str) -> log.Record:
         found = log.record(connection, lambda scope: memory.store.scope_named(connection, scope), id)
     assert found is not None
     return found
-
-
-def shown(memory: Memory, goal: str, asker: str) -> str:
-    with memory.episode(goal, by=asker) as episode:
-        return episode.search(actions=ACTIONS).text
-
-
-def test_what_one_person_alone_says_does_not_stand_against_what_others_found(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem")
-    for number in range(5):
-        told(memory, f"a torn shirt arrived {number}", "escalate", 1.0, None, "mallory")
-    assert {item.provenance.source for item in memory.learning.experience.pool.items} == {"own:mallory"}
-    assert "escalate" in shown(memory, "a torn shirt arrived", "mallory")
-    for number in range(4):
-        told(memory, f"a torn shirt arrived {number}", "refund", 1.0, None, f"user-{number}")
-    assert "refund" in shown(memory, "a torn shirt arrived", "bob")
-    assert "escalate" not in shown(memory, "a torn shirt arrived", "bob")
-
-
-@pytest.mark.parametrize("by", ["", "tests"])
-def test_the_programs_own_word_is_believed_at_once(tmp_path: Path, by: str) -> None:
-    memory = Memory(tmp_path / "j.mem", policy=POLICIES, encoder=HashedWords(64), seed=1, trusted=("tests",))
-    told(memory, "a torn shirt arrived", "refund", 1.0, by, "mallory")
-    assert [item.status for item in memory.learning.experience.pool.items] == [Status.ACTIVE]
-    assert "refund" in shown(memory, "a torn shirt arrived today", "ana")
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
@@ -86,5 +59,3 @@ def test_unknown_rewarders_and_names_that_are_none_are_refused(tmp_path: Path) -
     for bad in (5, " ", "a\nb", None):
         with pytest.raises(InvalidPolicy, match="no name"):
             memory.episode("a torn shirt", by=bad)  # type: ignore[arg-type]
-    with pytest.raises(InvalidPolicy, match="list of names"):
-        Memory(tmp_path / "k.mem", policy=POLICIES, encoder=HashedWords(64), trusted="tests")

@@ -14,7 +14,6 @@ from keepworth import policy
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.episode import answered
 from keepworth.memory.errors import (
-    CannotEvaluate,
     ClosedEpisode,
     InvalidFilter,
     InvalidPolicy,
@@ -28,9 +27,10 @@ from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
+from keepworth.methods.policies._parts import Capacity
 
 ROOT = Path(__file__).parents[3]
-POLICIES = {name: partial(policy, name) for name in ("advantage", "exprag", "memrl")}
+POLICIES = {name: partial(policy, name) for name in ("mixture", "exprag", "memrl")}
 ACTIONS = ("refund", "replace", "escalate")
 
 
@@ -39,7 +39,7 @@ def first(name: str) -> dict[str, Callable[[], Policy]]:
     return {name: POLICIES[name], **POLICIES}
 
 
-def opened(path: Path, policy: str = "advantage", **options: Any) -> Memory:
+def opened(path: Path, policy: str = "mixture", **options: Any) -> Memory:
     return Memory(path, policy=first(policy), encoder=HashedWords(64), seed=1, **options)
 
 
@@ -179,12 +179,12 @@ def test_the_reward_of_a_step_comes_before_that_of_its_episode(tmp_path: Path) -
             episode.step_reward(0.0)
 
 
-def test_step_rewards_and_next_states_credit_single_choices(tmp_path: Path) -> None:
+def test_step_rewards_credit_single_choices(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
     with memory.episode("repair the pump") as episode:
         episode.search("valve closed", actions=("open", "turn"))
         episode.act("open")
-        episode.next_state("the valve is open now", lambda action, text: 1.0 if "now" in text else -1.0)
+        episode.step_reward(1.0)
         episode.search("valve open", actions=("open", "turn"))
         episode.act("turn")
         episode.reward(0.0)
@@ -236,23 +236,18 @@ def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
         assert "refund" in episode.search(actions=ACTIONS).text
 
 
-def test_policies_are_evaluated_promoted_and_demoted(tmp_path: Path) -> None:
+def test_policies_are_promoted_and_demoted(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
     memory = opened(path)
-    for number in range(60):
-        play(memory, f"a torn shirt arrived {number % 7}", ACTIONS[number % 3], float(number % 3 == 0))
-    same = memory.evaluate("advantage")
-    assert same.n == 60
-    assert 0.0 <= same.value <= 1.0
-    with pytest.raises(CannotEvaluate) as refusal:
-        memory.evaluate("exprag")
-    assert refusal.value.reason in ("no support", "low effective sample size")
+    play(memory, "a torn shirt arrived", ACTIONS[0], 1.0)
     with pytest.raises(UnknownName, match="memrl"):
-        memory.evaluate("memrll")
+        memory.promote("memrll")
+    with pytest.raises(UnknownName, match="went before the first release"):
+        memory.promote("advantage")
     memory.promote("memrl")
     assert opened(path).policy == "memrl"
-    assert memory.demote() == "advantage"
-    assert opened(path).policy == "advantage"
+    assert memory.demote() == "mixture"
+    assert opened(path).policy == "mixture"
     with pytest.raises(InvalidPolicy, match="first policy"):
         memory.demote()
 
@@ -273,7 +268,7 @@ def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
 
 def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:
     def small() -> Policy:
-        return policy("advantage", capacity=3)
+        return replace(policy("mixture"), maintainers=(Capacity(3),))
 
     memory = Memory(tmp_path / "j.mem", policy={"small": small}, encoder=HashedWords(64), seed=1)
     for number, word in enumerate(("torn", "late", "lost")):
@@ -288,7 +283,7 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path
     assert [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE] == first
 
 
-@pytest.mark.parametrize("policy", ["advantage", "memrl"])
+@pytest.mark.parametrize("policy", ["mixture", "memrl"])
 def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_path: Path, policy: str) -> None:
     path = tmp_path / "j.mem"
     memory = opened(path, policy)
@@ -334,7 +329,7 @@ def test_what_is_said_as_it_is_anyway_is_no_ranking_to_refuse(tmp_path: Path) ->
         "where": {},
         "statuses": ("active",),
         "explain": False,
-        "diversity": 0,
+        "half_life": 0,
     }
     for name, value in usual.items():
         memory.search("a torn shirt", **{name: value})  # type: ignore[arg-type]

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from keepworth import policy
-from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
-from keepworth.memory.policy.slots import Candidates, Values
-from keepworth.methods.policies._parts import Thompson
 
 ENCODER = HashedWords()
 
 
 def test_a_case_filed_before_the_scale_was_known_is_filed_anew() -> None:
-    experience = Experience(policy("advantage"), ENCODER)
+    experience = Experience(policy("mixture"), ENCODER)
     for text, action, reward in (("torn shirt", "refund", 0.6), ("torn coat", "replace", 1.0)):
         use = experience.recall(text, "", ("refund", "replace"))
         experience.finish([(use, action)], reward)
@@ -30,7 +25,7 @@ def test_a_case_filed_before_the_scale_was_known_is_filed_anew() -> None:
 
 
 def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_possible() -> None:
-    experience, generator = Experience(policy("advantage"), ENCODER), np.random.default_rng(0)
+    experience, generator = Experience(policy("mixture"), ENCODER), np.random.default_rng(0)
     for number in range(60):
         action = ("refund", "replace")[number % 2]
         use = experience.recall("torn shirt", "", ("refund", "replace"))
@@ -58,10 +53,10 @@ def test_the_scale_is_what_was_seen() -> None:
 
 def test_one_persons_extreme_reward_does_not_make_everything_else_small() -> None:
     scale = RewardScale()
-    scale.see([0.0, 0.9], person=1)
+    scale.see([0.0, 0.9], by="mallory")
     assert scale.see([0.0, 0.4])  # the program's own are another matter
     assert scale.of(0.4) == 1.0
-    assert not scale.see([1.0], person=1)
+    assert not scale.see([1.0], by="mallory")
     assert scale.of(0.4) == scale.of(1.0) == 1.0
 
 
@@ -77,39 +72,3 @@ def test_nobody_makes_time_pass_for_others() -> None:
     for _ in range(100):
         clock.go_on(clock.share())
     assert clock.now == before + 100
-
-
-def test_the_credit_that_one_rewarder_gives_is_capped() -> None:
-    """A hundred rewards of one person moved an item's value as far as a hundred people's."""
-    values = {}
-    for names in (1, 60):
-        experience = Experience(policy("advantage"), HashedWords(64))
-        for number in range(60):
-            use = experience.recall("a torn shirt", "", ("refund", "replace"), by=f"user-{number % names}")
-            experience.finish([(use, "refund")], 1.0, by=f"user-{number % names}")
-        use = experience.recall("a torn shirt", "", ("refund", "replace"), by="ana", frozen=True)
-        values[names] = float(use.values.deviations.min())
-    assert values[1] > 1.5 * values[60]
-
-
-@pytest.mark.parametrize(
-    ("warning", "advice", "asker", "shown"),
-    [
-        (0.6, (0.0, 0.0), "bob", False),  # others know that it failed
-        (0.6, (0.0, 0.0), "mallory", True),  # whoever said it may believe it
-        (0.6, (0.5, 0.4), "bob", True),  # somebody else bears it out
-        (0.2, (0.0, 0.0), "bob", True),  # as little is known against it as for it
-    ],
-)
-def test_what_one_person_alone_says_gives_way_to_a_warning(
-    warning: float, advice: tuple[float, float], asker: str, shown: bool
-) -> None:
-    experience = Experience(policy("advantage"), HashedWords(64))
-    pool = experience.pool
-    for by, do, avoid in (("mallory", ("refund",), ()), ("ana", (), ("refund",))):
-        draft = Advice("a torn shirt", "t", do=do, avoid=avoid, good=bool(do), source=on_word_of(by))
-        pool.add(draft, status=Status.ACTIVE, time=0, episode=0)
-    candidates = Candidates(np.array([0, 1]), np.array([0.6, 0.6]), 0)
-    values = Values(np.array([0.4, 0.2]), np.full(2, 0.1), np.array([advice, (warning, 0.0)]))
-    query = experience.query("a torn shirt", "", ("refund", "replace"), by=asker)
-    assert (Thompson()(query, candidates, values, pool).first[0] > 0.0) == shown

@@ -99,7 +99,7 @@ def test_a_judge_decides_in_the_place_of_the_rules() -> None:
 
 
 def test_where_rewards_are_final_a_signal_is_none() -> None:
-    with Memory(encoder="hashing", policy="advantage", seed=0) as memory:
+    with Memory(encoder="hashing", policy="mixture", seed=0) as memory:
         with memory.episode("open the door") as episode:
             episode.search(actions=("push", "pull"))
             episode.act("push")

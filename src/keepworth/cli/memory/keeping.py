@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keepworth.cli.command import argument, option
-from keepworth.cli.memory.group import FILE, Line, Lines, NoteLine, Yes, command
+from keepworth.cli.memory.group import FILE, Line, Lines, Yes, command
 from keepworth.cli.output import confirm, working
 from keepworth.episodes.text import terminal
 from keepworth.memory.place import MemoryPlace
@@ -95,15 +95,3 @@ def reembed(
         for done, everything in make_again(memory.store, encoder(name)):
             bar.update(job, completed=done, total=everything)
     yield Line({"file": str(file), "encoder": name}, f"{file} now has vectors of {name}.")
-
-
-@command(FILE, "read-again", examples="keepworth memory read-again", encoder=True, writer=True)
-def read_again(memory: Memory) -> Lines:
-    """Ask the writer now about the messages that it failed at before."""
-    waiting = memory.unread["waiting"]
-    with working("reading"):
-        read = memory.read_again() if waiting else 0
-    left = memory.unread["waiting"]
-    yield Line({"read": read, "waiting": left}, f"{read} read, {left} wait." if waiting else None)
-    if not waiting:
-        yield NoteLine("No message waits for a writer.")

@@ -225,7 +225,7 @@ def _worth_lines(found: Worth) -> Iterator[str]:
     LEARN,
     examples="""
     keepworth memory ledger
-    keepworth memory ledger --source manual --exact
+    keepworth memory ledger --source manual --all
     """,
     bounds=True,
     within=True,
@@ -237,14 +237,13 @@ def ledger(
     item: Annotated[str, option("--item ID", "One item, such as m17.")] = "",
     source: Annotated[str, option("--source", "All items from there.")] = "",
     everything: Annotated[bool, option("--all", "Items that are gone or were never shown with a reward, too.")] = False,
-    exact: Annotated[bool, option("--exact", "Wider intervals, which hold for any number of episodes.")] = False,
 ) -> Lines:
     """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
     if source:
         _known_source(source, {item.provenance.source for item in memory.store.items(memory.scope)})
-    statement = memory.ledger(items=[item] if item else None, source=source, everything=everything, exact=exact)
+    statement = memory.ledger(items=[item] if item else None, source=source, everything=everything)
     items = memory.store.fetch(memory.scope, [account.item for account in statement.accounts])
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
     wide = width() >= 100
@@ -314,22 +313,6 @@ def _worth_notes(statement: Balance) -> list[str]:
             "tried there, and the log does not say how likely each item was to be shown."
         )
     return notes
-
-
-@command(LEARN, examples="keepworth memory evaluate memrl --method items", encoder=True, policy=POLICY)
-def evaluate(
-    memory: Memory,
-    policy: PolicyName,
-    method: Annotated[str, option("--method", "snips or items.")] = "snips",
-) -> Lines:
-    """Estimate what mean reward another policy would have had on the logged choices."""
-    found = memory.evaluate(policy, method=method)
-    low, high = found.interval
-    text = (
-        f"{policy}: mean reward {found.value:.3f}, 95 % {low:.3f} to {high:.3f}, from {found.n:,} choices "
-        f"that count as much as {found.effective:.0f} ({found.method})."
-    )
-    yield Line({"policy": policy, **asdict(found), "interval": [low, high]}, text)
 
 
 @command(LEARN, examples="keepworth memory promote memrl", encoder=True, policy=POLICY)

@@ -1,4 +1,4 @@
-"""`keepworth memory snapshot`, `diff`, `rollback` and `restore`."""
+"""`keepworth memory snapshot`, `diff` and `rollback`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @command(UNDO, examples="keepworth memory snapshot")
 def snapshot(memory: Memory) -> Lines:
-    """Print the name of the present state, for `diff`, `restore` and `rollback --since`."""
+    """Print the name of the present state, for `diff` and `rollback --since`."""
     name = memory.snapshot()
     yield Line({"snapshot": name}, name)
 
@@ -69,12 +69,6 @@ def rollback(
 ) -> Lines:
     """Undo an episode, a source, one change, a person's rewards, or everything since a state. Can be undone itself."""
     yield _report(memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry), file)
-
-
-@command(UNDO, examples="keepworth memory restore s12")
-def restore(memory: Memory, file: MemoryPlace, snapshot: Snapshot) -> Lines:
-    """Make the memory what it was at a state. Can be undone itself."""
-    yield _report(memory.restore(snapshot), file)
 
 
 def _report(result: Rollback, file: MemoryPlace) -> Line:

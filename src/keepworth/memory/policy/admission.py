@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from keepworth.memory.errors import InvalidAdvice
-from keepworth.memory.item import Item, ItemKind, Status, learned, on_word_of, source_problem, text_problem
-from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.item import Item, ItemKind, learned, on_word_of, source_problem, text_problem
+from keepworth.memory.policy.pool import Advice
 
 RESERVED = frozenset(("do", "avoid", "good", "trigger", "payload", "key", "born", "of", "extra"))
 """Names of an item's metadata that are memory's own."""
@@ -21,7 +21,7 @@ LONGEST = 200_000
 
 
 def advice_problem(draft: object) -> str:
-    """What is wrong with a draft, before a gate sees it."""
+    """What is wrong with a draft."""
     if not isinstance(draft, Advice):
         return f"{draft!r:.60} is no draft"
     for name, text in (("text", draft.text), ("key", draft.key)):
@@ -87,11 +87,6 @@ def _extra_problem(extra: object) -> str:
     except (TypeError, ValueError, RecursionError) as problem:
         return f"extra cannot be written as JSON ({problem})"
     return f"extra is longer than {LONGEST:,} characters" if len(written) > LONGEST else ""
-
-
-def admit_all(draft: Advice, pool: Pool) -> Status | None:
-    """Everything, at once: what most published methods do."""
-    return Status.ACTIVE
 
 
 def checked_proposal(proposed: Advice, episode: str, person: str) -> Advice:

@@ -607,7 +607,7 @@ class RewardRecord:
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
-        return Values(means, np.zeros(n), None, worth, better, expected)
+        return Values(means, np.zeros(n), worth, better, expected)
 
     def advise(self, vector: Vectors, actions: Sequence[str]) -> tuple[tuple[tuple[str, float, float], ...], str]:
         """What rewards say should be done where something is asked, among what can be done.
@@ -665,9 +665,9 @@ class RewardRecord:
 
     # The ledger.
 
-    def account(self, item: str, *, exact: bool = False) -> Account | None:
+    def account(self, item: str) -> Account | None:
         """What the ledger says of an item, by id; None where chance never decided about it."""
-        return self.ledger.account(item, self.span, since=self._since, exact=exact)
+        return self.ledger.account(item, self.span, since=self._since)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -689,7 +689,7 @@ class RewardRecord:
         """Items, by id, that were shown with a reward or put to the test."""
         return list(dict.fromkeys([*self.ledger.items, *self._rows[SHOWN]]))
 
-    def accounts(self, items: Iterable[str], *, exact: bool = False) -> list[Account]:
+    def accounts(self, items: Iterable[str]) -> list[Account]:
         """The same of several, beside what a counter of successes says of them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
         found = []
@@ -698,7 +698,7 @@ class RewardRecord:
             seen = float(self._weight[rows].sum())
             success = self.in_rewards(float(self._weight[rows] @ self._rewards[rows]) / seen) if seen else math.nan
             nothing = np.zeros(0)
-            known = self.account(id, exact=exact) or account(id, nothing, nothing, nothing, nothing, self.span)
+            known = self.account(id) or account(id, nothing, nothing, nothing, nothing, self.span)
             found.append(replace(known, success=success, usual=usual, seen=seen))
         return found
 

@@ -10,7 +10,7 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,6 @@ class Experience:
 
     Args:
         seed: Of the policy's own draws.
-        trusted: Rewarders whose word is as good as the program's own.
     """
 
     def __init__(
@@ -52,12 +51,11 @@ class Experience:
         encoder: Encoder,
         *,
         seed: int = 0,
-        trusted: Collection[str] = (),
     ) -> None:
         self.policy = policy
         self.encoder = encoder
         self._cache: dict[str, tuple[Vectors, Vectors]] = {}
-        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS, trusted)
+        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension)
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
         self.time = 0
@@ -147,15 +145,12 @@ class Experience:
         return self.policy.presenter([self.pool.items[row] for row in use.rows], use.query, similarities)
 
     def observe(self, draft: Advice, episode: int | None = None) -> int | None:
-        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where rejected.
+        """Offer one item, which stands as its source does: an observation, or somebody else's record. None where it is no draft.
         episode: the number of the one that it was seen in."""
         if advice_problem(draft):
             return None
-        status = self.policy.gate(draft, self.pool) if self.policy.gate is not None else Status.ACTIVE
-        if status is None:
-            return None
         number = self.time if episode is None else episode
-        return self.pool.add(draft, status=status, time=self.clock.now, episode=number)
+        return self.pool.add(draft, status=Status.ACTIVE, time=self.clock.now, episode=number)
 
     def finish(
         self,
@@ -224,8 +219,8 @@ class Experience:
         rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
         if taken and taken[-1][0].choice is None and getattr(self.policy.valuer, "LEARNS_AS_ASKED", False):
             self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
-        share = self.clock.share("" if self.pool.vouches(on_word_of(by)) else by)
-        if self.scale.see([*rewards, outcome], self.pool.person_of(by)):
+        share = self.clock.share(by)
+        if self.scale.see([*rewards, outcome], by):
             self._rescale()
         for index, (use, action) in enumerate(taken):
             use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time
@@ -237,8 +232,7 @@ class Experience:
                 self.scale.count(use.reward, share)
             if alone:
                 self.alone[use.decision] = use.raw_reward, by
-            # Where a valuer knows what is usual in this situation, that is the bar.
-            use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
+            use.good = use.reward >= self.scale.usual
         result = self.scale.of(outcome)
         uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
         number = uses[0].query.episode if uses else self.time
@@ -273,7 +267,7 @@ class Experience:
         """An item that is on file; its row."""
         row = self.pool.restore(item, vector)
         if len(self._cache) < CACHED:
-            self._cache[item.key] = (self.pool.vectors[row].copy(), self.pool.words[row].astype(np.float32))
+            self._cache[item.key] = (self.pool.vectors[row].copy(), word_set(item.key, WORDS).astype(np.float32))
         return row
 
     def learn(self, use: Use) -> None:

@@ -17,9 +17,8 @@ import os
 import threading
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,10 +26,7 @@ import numpy as np
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Encoder
 from keepworth.memory import operations
-from keepworth.memory.errors import (
-    CannotEvaluate,
-    InvalidPolicy,
-)
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
@@ -40,7 +36,6 @@ from keepworth.memory.policy.experience import AtHand, Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
-from keepworth.memory.policy.off_policy import Estimate, judged, require_estimator
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import (
@@ -85,7 +80,6 @@ class Learning:
         first: The policy that runs where the file names no other.
         reward_range: Rewards outside are refused.
         seed: Of draws; None for other draws each time.
-        trusted: Rewarders whose word is as good as the program's own.
     """
 
     def __init__(
@@ -97,11 +91,10 @@ class Learning:
         *,
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
-        trusted: Collection[str] = (),
     ) -> None:
         self.store, self.scope, self.policy, self.reward_range = store, scope, first, reward_range
         self._make, self._first = policies, first
-        self._seed, self._trusted = seed, frozenset(trusted)
+        self._seed = seed
         self.searches = True  # whether the policy, as last seen, chooses among what the memory's own search finds
         self._unrewarded = False  # whether the default policy has nothing to go by
         self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
@@ -313,16 +306,15 @@ class Learning:
             self._seq = before
             return outcome
 
-    def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
-        """Offer an item from outside, or of what was seen in the episode of this id and number, which is for `person`, to the
-        gate; its id, or None where the gate rejected it. Raises InvalidAdvice, ScopeFull."""
+    def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str:
+        """Keep an item from outside, or of what was seen in the episode of this id and number, which is for `person`; its id.
+        Raises InvalidAdvice, ScopeFull."""
         proposed = checked_proposal(proposed, episode, person)
         with self._lock:
             experience = self._now()
             pool, version = experience.pool, experience.pool.version
             row = experience.observe(proposed, self._begun() if number is None else number)
-            if row is None:
-                return None
+            assert row is not None
             self._seq, seq = -1, self._seq
 
             def work(transaction: Transaction) -> dict[int, str]:
@@ -338,37 +330,6 @@ class Learning:
             return log.begun(connection)
 
     # Judging and changing the policy.
-
-    def evaluate(self, policy: str, method: str = "snips") -> Estimate:
-        """Estimate what mean reward `policy` would have had on the logged choices.
-
-        It is judged on the candidates that were logged, so the answer is for selection and valuation, not for retrieval.
-
-        Args:
-            policy: The name of another policy.
-            method: See `off_policy.ESTIMATORS`.
-
-        Raises:
-            CannotEvaluate: The log cannot say.
-        """
-        require_estimator(method)
-        with self._lock:
-            current, other, (low, high) = self._now(), self._fresh(policy), self.reward_range
-            if current.policy.retriever is not None:
-                given = [(use, low + use.raw_reward * (high - low)) for use, _ in current.uses]
-                uses, pool = [replace(use, raw_reward=reward) for use, reward in given], current.pool
-            else:
-                blank = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
-                replay = replace(self._replay(), mirror=Mirror(self.store, self.scope, blank))
-                with self.store.database.reading() as connection:
-                    uses, pool = replay.rewarded(connection, self._scopes(connection)), blank.pool
-            if policy != self.policy and len(uses) >= 50 and all(use.propensity == 1.0 for use in uses):
-                raise CannotEvaluate(
-                    "no randomness",
-                    f"each of {len(uses)} logged choices was certain, so nothing is known of what was not shown.",
-                    'Open the memory with a policy that explores, such as keepworth.policy("default", withhold=0.05).',
-                )
-            return judged(other, uses, pool, method, np.random.default_rng([37, self._seed or 0]))
 
     def promote(self, policy: str) -> None:
         """Let `policy` choose from now on, with values learned from the whole log; `demote` takes it back."""
@@ -397,7 +358,7 @@ class Learning:
             asked_for = experience.query(query, "")
             return valuer.in_full(item.id, valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)]).worth[0])
 
-    def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False, exact: bool = False) -> Balance:
+    def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Say what chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
         all current ones that were shown with a reward or put to the test, and of `everything` for those that were not and those
         that are gone, too."""
@@ -411,7 +372,7 @@ class Learning:
             elif items is None:
                 there = self.store.fetch(self.scope, record.met)
                 items = [id for id, item in there.items() if item is not None and item.current]
-            accounts = record.accounts(items, exact=exact)
+            accounts = record.accounts(items)
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
             with self.store.database.reading() as connection:
                 unknown = log.without_odds(connection, self.scope)
@@ -489,7 +450,7 @@ class Learning:
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
             encoder = AtHand(self._embedder) if policy.retriever is None else self._embedder.encoder
-        self._experience = Experience(policy, encoder, seed=self._seed or 0, trusted=self._trusted)
+        self._experience = Experience(policy, encoder, seed=self._seed or 0)
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._mine.clear()
         if policy.retriever is not None:

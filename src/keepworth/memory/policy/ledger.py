@@ -14,15 +14,10 @@ items.
 It is the augmented inverse propensity estimator ("Doubly Robust Policy Evaluation and Learning", arXiv 1103.4601, eq. 1, for
 one item): with models m1 and m0 of both outcomes it is psi at g = (1 - p) m1 + p m0.
 
-Intervals, for 1 - `alpha`:
-
-* `half_width` holds at all times at once, so it may be looked at after every reward: the asymptotic confidence sequence of
-  "Time-uniform central limit theory and asymptotic confidence sequences", arXiv 2103.06476, Theorem 2.2. It is asymptotic:
-  with few rows it rests on `deviation`, in which `PRIOR` rows count as if rewards were as far apart as they can be, and on
-  `LEAST_EACH` rows of each kind.
-* `bernstein` holds at all times for any number of rows, and is wider: the predictable plug-in empirical Bernstein sequence of
-  "Estimating means of bounded random variables by betting", arXiv 2010.09686, Theorem 2.
-* `fixed_half_width` holds at one time that was set beforehand.
+The interval, for 1 - `alpha`, holds at all times at once, so it may be looked at after every reward (`half_width`): the
+asymptotic confidence sequence of "Time-uniform central limit theory and asymptotic confidence sequences", arXiv 2103.06476,
+Theorem 2.2. It is asymptotic: with few rows it rests on `deviation`, in which `PRIOR` rows count as if rewards were as far
+apart as they can be, and on `LEAST_EACH` rows of each kind.
 """
 
 from __future__ import annotations
@@ -63,11 +58,6 @@ def scores(a: Floats, p: Floats, y: Floats, g: Floats | float) -> Floats:
     return (a - p) / (p * (1.0 - p)) * (y - g)
 
 
-def ips(a: Floats, p: Floats, y: Floats) -> float:
-    """Inverse propensity scoring: unbiased, and wide where rewards are far from 0."""
-    return float(np.mean(a * y / p - (1.0 - a) * y / (1.0 - p)))
-
-
 def snips(a: Floats, p: Floats, y: Floats) -> float:
     """Self-normalised ("The Self-Normalized Estimator for Counterfactual Learning", NeurIPS 2015): nan until there are both
     kinds."""
@@ -91,40 +81,6 @@ def half_width(n: Any, deviation: Any, alpha: float = ALPHA, narrowest_at: float
     rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / narrowest_at
     inside = 2.0 * (n * rho + 1.0) / (n * n * rho) * np.log(np.sqrt(n * rho + 1.0) / alpha)
     return deviation * np.sqrt(inside)
-
-
-def fixed_half_width(n: Any, deviation: Any) -> Any:
-    """Of the 95 % interval at a number of rows that was set before the first; with `usual_variance` in `deviation`, since what
-    holds at one time need not be cautious at all of them."""
-    return 1.959964 * deviation / np.sqrt(n)
-
-
-def usual_variance(n: Any, residuals: Any, inverse: Any, span: float) -> Any:
-    """The variance of psi if rewards vary alike with the item and without. n: rows; residuals: sum of (y - g)^2; inverse: mean
-    of 1 / (p (1 - p)). `PRIOR` / 10 rows are as far off as they can be."""
-    few = PRIOR / 10.0
-    return (residuals + few * span * span / 4.0) / (n + few) * inverse
-
-
-def bernstein(psi: Floats, largest: float, alpha: float = ALPHA) -> tuple[float, float]:
-    """An interval for the mean effect, weighted by the bets, that holds at all times and for any number of rows. psi: in
-    order; largest: no psi can lie beyond -largest or largest, which is the range of rewards over the smallest of p and 1 - p
-    (g lies within the range)."""
-    x = (psi / largest + 1.0) / 2.0
-    if not len(x):
-        return -largest, largest
-    t = np.arange(1, len(x) + 1)
-    means = (0.5 + np.cumsum(x)) / (t + 1.0)
-    before = np.concatenate([[0.5], means[:-1]])
-    variances = (0.25 + np.cumsum((x - means) ** 2)) / (t + 1.0)
-    earlier = np.concatenate([[0.25], variances[:-1]])
-    bets = np.minimum(np.sqrt(2.0 * math.log(2.0 / alpha) / (earlier * t * np.log(t + 1.0))), 0.5)
-    weight = np.cumsum(bets)
-    centre = np.cumsum(bets * x) / weight
-    loss = np.cumsum((x - before) ** 2 * (-np.log1p(-bets) - bets))
-    width = (math.log(2.0 / alpha) + loss) / weight
-    low, high = float(centre[-1] - width[-1]), float(centre[-1] + width[-1])
-    return max(-largest, (2.0 * low - 1.0) * largest), min(largest, (2.0 * high - 1.0) * largest)
 
 
 def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
@@ -157,11 +113,10 @@ class Account:
     """What is known of one item from the episodes in which chance decided whether it was shown. In the unit of the rewards.
 
     shown, withheld: rows of each kind; effect: mean reward with the item less that without, beyond what the situations
-    explain, each by its weights (`snips`), which is right a little more often than `mean`, that of psi; low, high: of the 95 %
-    interval around `mean` that may be looked at after every reward, infinite before there is one; fixed: half the width of the
-    one for a number of episodes that was set beforehand; ips, snips: two plainer estimates; deviation: of psi, as the interval
-    takes it; span: of the rewards, highest less lowest; cost: what the draws that were not the policy's choice have cost so far,
-    by the estimated effect, negative where they paid.
+    explain, each by its weights (`snips`), which is right a little more often than `mean`, that of psi; low, high: of the 95
+    % interval around `mean` that may be looked at after every reward, infinite before there is one; deviation: of psi, as the
+    interval takes it; span: of the rewards, highest less lowest; cost: what the draws that were not the policy's choice have
+    cost so far, by the estimated effect, negative where they paid.
     success, usual: the mean reward of all the times it was shown, for whatever reason, and of all choices: what a counter
     would say; seen: how many times that is."""
 
@@ -172,9 +127,6 @@ class Account:
     mean: float
     low: float
     high: float
-    fixed: float
-    ips: float
-    snips: float
     deviation: float
     span: float
     cost: float
@@ -241,13 +193,11 @@ def account(
     span: float,
     *,
     expected: Floats | float = 0.0,
-    exact: bool = False,
 ) -> Account:
-    """From rows in order, each of shape (n,). span: highest reward less lowest; expected: by the situation alone; exact: with
-    the interval of `bernstein`."""
+    """From rows in order, each of shape (n,). span: highest reward less lowest; expected: by the situation alone."""
     n, shown = len(a), int(a.sum())
     if not n:
-        return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, math.inf, 0.0, math.nan, 0.0, span, 0.0)
+        return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, 0.0, span, 0.0)
     psi = scores(a, p, y, g)
     mean, effect = float(psi.mean()), snips(a, p, y - expected)
     effect = mean if math.isnan(effect) else effect
@@ -257,19 +207,13 @@ def account(
     turned = float((usual * (1.0 - a)).sum() - (~usual * a).sum())
     low, high = -math.inf, math.inf
     if span > 0.0:
-        if exact:
-            low, high = bernstein(psi, span / float(np.minimum(p, 1.0 - p).min()))
-        elif min(shown, n - shown) >= LEAST_EACH:
+        if min(shown, n - shown) >= LEAST_EACH:
             margin = float(half_width(float(n), spread))
             low, high = mean - margin, mean + margin
         # No effect is larger than the range of rewards.
         effect = min(max(effect, -span), span)
         low, high = (min(max(each, -span), span) if math.isfinite(each) else each for each in (low, high))
-    inverse = float(np.mean(1.0 / (p * (1.0 - p))))
-    at_once = deviation(n, psi.sum(), psi @ psi, usual_variance(n, float(((y - g) ** 2).sum()), inverse, span))
-    fixed = float(fixed_half_width(n, at_once)) if span > 0.0 else math.inf
-    plain = ips(a, p, y), snips(a, p, y)
-    return Account(item, shown, n - shown, effect, mean, low, high, fixed, *plain, spread, span, effect * turned)
+    return Account(item, shown, n - shown, effect, mean, low, high, spread, span, effect * turned)
 
 
 def most_variance(p: Floats, span: float) -> float:
@@ -367,20 +311,19 @@ class Ledger:
                 columns.append(float(item in shown), p, mean, expected, at, bounds)
                 self._known.pop(item, None)
 
-    def account(self, item: str, span: float, *, since: int = 0, exact: bool = False) -> Account | None:
+    def account(self, item: str, span: float, *, since: int = 0) -> Account | None:
         """What the rows of one item from number `since` on say; None where there are none."""
         columns = self._columns.get(item)
         if columns is None:
             return None
         known = self._known.get(item)
-        if known is not None and known[:2] == (since, span) and not exact:
+        if known is not None and known[:2] == (since, span):
             return known[2]
         a, p, y, g, expected = columns.of(since)
         if not len(a):
             return None
-        found = account(item, a, p, y, g, span, expected=expected, exact=exact)
-        if not exact:
-            self._known[item] = since, span, found
+        found = account(item, a, p, y, g, span, expected=expected)
+        self._known[item] = since, span, found
         return found
 
     def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned, on_word_of, whose
+from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned
 from keepworth.memory.policy.actions import NONE, Actions
-from keepworth.memory.policy.hashed_words import word_set
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,11 +23,7 @@ STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
 OUTSIDE = "outside"
-NOBODY, PROGRAM = -1, 0
-COLUMNS = (
-    *("vectors", "words", "status", "born", "episode", "good", "content", "warns", "source", "person"),
-    "conditional",
-)
+COLUMNS = ("vectors", "status", "born", "episode", "good", "content", "warns", "source", "conditional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,29 +81,19 @@ class Pool:
 
     Args:
         encode: Text to a unit vector of `dimension`.
-        words: Size of the word sets.
-        trusted: Rewarders whose word is as good as the program's own.
     """
 
-    def __init__(
-        self, encode: Callable[[str], Vectors], dimension: int, words: int = 512, trusted: Collection[str] = ()
-    ) -> None:
+    def __init__(self, encode: Callable[[str], Vectors], dimension: int) -> None:
         self.encode = encode
-        self._vouching = frozenset(map(on_word_of, ("", *trusted)))
         self.items: list[Item] = []
         self.history: list[Change] = []
         self.revisions: dict[int, int] = {}
-        self._words = words
         size = 64
         self.vectors = np.zeros((size, dimension), dtype=np.float32)
-        self.words = np.zeros((size, words), dtype=np.uint8)
         self.status = np.full(size, ARCHIVED, dtype=np.int8)
         self.born, self.episode, self.source = (np.zeros(size, dtype=np.int64) for _ in range(3))
         self.good, self.warns, self.conditional = (np.zeros(size, dtype=bool) for _ in range(3))
         self.content = np.full(size, -1, dtype=np.int64)
-        # On whose word an item stands: that of a person, of the program, or from outside on nobody's.
-        self.person = np.zeros(size, dtype=np.int64)
-        self.people: dict[str, int] = {}
         self.actions = Actions(encode)
         # Rows that speak of several actions, with the numbers of all of them.
         self._several: dict[int, frozenset[int]] = {}
@@ -147,16 +132,6 @@ class Pool:
     def source_of(self, name: str) -> int:
         """A number for a source."""
         return self.sources.setdefault(name, len(self.sources))
-
-    def vouches(self, source: str) -> bool:
-        """Whether what comes from `source` stands on the program's own word."""
-        return source in self._vouching
-
-    def person_of(self, by: str) -> int:
-        """A number for whoever rewards or asks: 0 for the program itself and for those it trusts."""
-        if on_word_of(by) in self._vouching:
-            return PROGRAM
-        return self.people.setdefault(by, len(self.people) + 1)
 
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""
@@ -230,12 +205,10 @@ class Pool:
                 setattr(self, name, grown(getattr(self, name), 2 * row))
         self.items.append(item)
         self.vectors[row] = vector
-        self.words[row] = word_set(item.key, self._words)
         self.status[row] = CODES[item.status]
         self.born[row], self.episode[row] = time, episode
         self._note_advice(row, item)
         self.source[row] = self.source_of(source)
-        self.person[row] = self.person_of(whose(source)) if learned(source) else NOBODY
         self.conditional[row] = bool(item.metadata.get("trigger"))
         self._active = None
         return row
@@ -295,7 +268,6 @@ class Pool:
         if item.key != self.items[row].key:
             self._latest = None
             self.vectors[row] = self.encode(item.key)
-            self.words[row] = word_set(item.key, self._words)
         self._note_advice(row, item)
         # The status is an event of its own: rewording never changes it.
         self.items[row] = replace(item, status=self.items[row].status)

@@ -124,12 +124,10 @@ class Replay:
             values = details.get(name) or missing
             return np.array([values[index] for index in there], dtype=np.float64)
 
-        nothing, waiting = [0.0] * len(ids), details.get("waiting", 0)
+        nothing = [0.0] * len(ids)
         candidates = Candidates(
             np.array([rows[ids[index]] for index in there], dtype=np.intp),
             column("similarities", [score for _, score in pairs]),
-            # As it was at the time of the choice, whatever became of the items since.
-            sum([index >= len(ids) - waiting for index in there]) if waiting else 0,
         )
         odds = choice.details.get("odds", {})
         return Use(
@@ -140,39 +138,12 @@ class Replay:
             tuple([moved[index] for index in slate]),
             details.get("part", "main"),
             logged=decision.propensity,
-            most=int(details.get("k", 0)),
             decision=decision.id,
             odds={moved[index]: odds[ids[index]] for index in there if ids[index] in odds} if odds else {},
             expected=choice.details.get("expected", 0.0),
             instead=choice.details.get("instead", math.nan),
             unit=episode or decision.id,
         )
-
-    def rewarded(self, connection: AnyConnection, scope_of: Callable[[int], Scope]) -> list[Use]:
-        """What was rewarded in the scope of the mirror, in order, with rewards as they were given beside their place on the
-        scale; the mirror is filled with what was listed then and is there still."""
-        scope, experience, gone = self.mirror.scope, self.experience, log.cancelled(connection)
-        listed = []
-        for news, about in log.with_choices(connection, scope_of, log.news(connection, scope, gone), gone):
-            task, person, choices = about()
-            listed += [(news, task, person, *credited) for credited in log.credited(choices, news.value)]
-        self.mirror.read(self._listed([choice for *_, choice, _, _ in listed]))
-        self.mirror.restore()
-        uses: list[Use] = []
-        for news, task, person, choice, reward, weight in listed:
-            use = self.use(task, person, choice, news.episode)
-            if use is None:
-                continue
-            use.taken, use.by, use.raw_reward, use.weight = choice.action, news.by, reward, weight
-            experience.scale.see([reward], experience.pool.person_of(news.by))
-            if uses and uses[-1].learned == news.seq:
-                uses[-1].following = use
-            use.learned = news.seq
-            uses.append(use)
-        for use in uses:
-            use.reward = use.outcome = experience.scale.of(use.raw_reward)
-            use.good = use.reward >= experience.scale.usual
-        return uses
 
     def _listed(self, choices: Sequence[Choice]) -> list[Item]:
         """The candidates of choices that are there still."""
@@ -217,7 +188,6 @@ def details_of(use: Use, k: int) -> str:
             "time": use.query.time,
             "of": use.query.episode,
             "similarities": use.candidates.similarities.tolist(),
-            "waiting": use.candidates.waiting,
             "means": use.values.means.tolist(),
             "deviations": use.values.deviations.tolist(),
             "slate": use.slate,

@@ -4,17 +4,14 @@ one of them may have."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.errors import InvalidPolicy, InvalidReward
-from keepworth.memory.item import identity
+from keepworth.memory.errors import InvalidReward
 from keepworth.memory.operations import LARGEST_REWARD
-from keepworth.memory.policy.pool import PROGRAM
-from keepworth.memory.policy.slots import Policy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,24 +35,25 @@ class RewardScale:
 
     def __init__(self) -> None:
         self.low = self.high = float("nan")
-        self._ends: dict[int, tuple[float, float]] = {}
+        self._ends: dict[str, tuple[float, float]] = {}
         self._total, self._count = 0.0, 0.0
 
-    def see(self, rewards: Iterable[float], person: int = PROGRAM) -> bool:
-        """Take note of rewards of a person; whether those seen before have another place on the scale now."""
+    def see(self, rewards: Iterable[float], by: str = "") -> bool:
+        """Take note of rewards of a person, "" for the program itself; whether those seen before have another place on the
+        scale now."""
         before = (self.low, (self.low + self.high) / 2.0, self.high)
         places = [self.of(each) for each in before] if before[0] == before[0] else []
         for reward in rewards:
-            low, high = self._ends.get(person, (reward, reward))
+            low, high = self._ends.get(by, (reward, reward))
             room = MARGIN * (high - low)
             if reward < low - room:
                 low = reward
             elif reward > high + room:
                 high = reward
-            self._ends[person] = (low, high)
+            self._ends[by] = (low, high)
         if not self._ends:
             return False
-        lows, highs = zip(*([self._ends[PROGRAM]] if PROGRAM in self._ends else self._ends.values()), strict=True)
+        lows, highs = zip(*([self._ends[""]] if "" in self._ends else self._ends.values()), strict=True)
         nth = 1 if len(lows) >= 3 else 0
         self.low, self.high = sorted(lows)[nth], sorted(highs, reverse=True)[nth]
         return bool(places) and [self.of(each) for each in before] != places
@@ -105,22 +103,13 @@ class EpisodeClock:
         self._passed += share
 
 
-def check_settings(policy: Policy, reward_range: tuple[float, float] | None, trusted: Collection[str]) -> None:
-    """Raise InvalidReward or InvalidPolicy for settings that cannot be."""
-    if isinstance(trusted, str) or not isinstance(trusted, Collection):
-        raise InvalidPolicy(f"trusted is {trusted!r:.60}.", "Give a list of names: [name].")
-    if trusted and policy.retriever is None:
-        raise InvalidPolicy(
-            f"trusted has no effect with policy {policy.name!r}, to which everybody's word is alike.", "Leave it out."
+def check_range(reward_range: tuple[float, float]) -> None:
+    """Raise InvalidReward for a range that holds no rewards."""
+    pair = isinstance(reward_range, Sequence) and len(reward_range) == 2
+    if not (pair and all(_is_finite(end) for end in reward_range) and reward_range[0] < reward_range[1]):
+        raise InvalidReward(
+            f"the reward range {reward_range!r:.60} holds no rewards.", "Give (lowest, highest), both finite."
         )
-    if reward_range is not None:
-        pair = isinstance(reward_range, Sequence) and len(reward_range) == 2
-        if not (pair and all(_is_finite(end) for end in reward_range) and reward_range[0] < reward_range[1]):
-            raise InvalidReward(
-                f"the reward range {reward_range!r:.60} holds no rewards.", "Give (lowest, highest), both finite."
-            )
-    for name in trusted:
-        identity(name, "a trusted rewarder")
 
 
 def _is_finite(number: object) -> bool:

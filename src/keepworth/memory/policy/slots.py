@@ -1,8 +1,8 @@
-"""The eight slots of a method, and the records that pass between them.
+"""The seven slots of a method, and the records that pass between them.
 
 query = keyer(situation); candidates = retriever(query); values = valuer.estimate(...)
 choice = selector(...)  (a distribution over slates);  text = presenter(...)
-after the reward:  valuer.learn(use); drafts = writer(finished); gate(draft) -> status; maintainer(pool)
+after the reward:  valuer.learn(use); drafts = writer(finished); maintainer(pool)
 
 A writer also writes for `Memory.add(messages, infer=True)`: an extractor of facts, a policy's writer and the manager of a trained
 run are called alike.
@@ -21,7 +21,7 @@ import numpy as np
 from keepworth.episodes.episode import Operation
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
-from keepworth.memory.item import Item, Status
+from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Slate
 from keepworth.memory.search.search import Worth
@@ -59,30 +59,26 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """rows of the pool with their cosines, best first. waiting: how many of the last ones were on probation."""
+    """rows of the pool with their cosines, best first."""
 
     rows: Rows
     similarities: Floats
-    waiting: int = 0
 
     def among(self, admits: Callable[[int], bool]) -> Candidates:
         """Those of rows that `admits` admits."""
         kept = np.array([index for index, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
-        waiting = int((kept >= len(self.rows) - self.waiting).sum())
-        return Candidates(self.rows[kept], self.similarities[kept], waiting)
+        return Candidates(self.rows[kept], self.similarities[kept])
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
     """Estimated reward (or advantage, or gain) of showing each candidate, with its standard deviation.
 
-    voices: where the valuer knows, how many speak for the action of each in situations like this one, shape (n, 2): all, and all
-    but the person on whose word the item stands (see `rewards.voices`). better: the probability with
-    which each is to be tried first for the sake of learning; expected: the reward that is expected in the situation."""
+    better: the probability with which each is to be tried first for the sake of learning; expected: the reward that is expected
+    in the situation."""
 
     means: Floats
     deviations: Floats
-    voices: Floats | None = None
     worth: Sequence[Worth] = ()
     better: Floats | None = None
     expected: float = 0.0
@@ -102,8 +98,6 @@ class Use:
         logged: The propensity, where it is known.
         following: The episode's next choice.
         by, share: Who rewarded it, "" for the program itself, and how much that counts in what is learned for all.
-        bonus: What a valuer notes beside it, such as the success rate it expected without memory.
-        most: How many might be shown, 0 where that is not known.
         decision, unit: Its id on file; the episode or the choice for which chance decided once.
         weight: 1 over how many choices share the reward.
         learned: The number of the reward, which the choices that share it have in common.
@@ -126,8 +120,6 @@ class Use:
     following: Use | None = None
     by: str = ""
     share: float = 1.0
-    bonus: dict[str, float] = field(default_factory=dict)
-    most: int = 0
     decision: str = ""
     weight: float = 1.0
     learned: int = 0
@@ -276,7 +268,7 @@ class Writer(Protocol):
     """Turns what happened (messages, or an episode with its reward) into what memory is to do about it."""
 
     def __call__(self, finished: Finished) -> Iterable[Advice | Operation]:
-        """What memory is to do about it. Advice goes through the gate of a policy; an operation is carried out as it comes, so
+        """What memory is to do about it. Advice becomes an item; an operation is carried out as it comes, so
         that the next is written with what it did in view."""
         ...
 
@@ -295,12 +287,6 @@ def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:
         yield written_down
 
 
-class Gate(Protocol):
-    def __call__(self, draft: Advice, pool: Pool) -> Status | None:
-        """The status to admit the draft with; None rejects it."""
-        ...
-
-
 class Maintainer(Protocol):
     def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
         """Revise and retire items after an episode (`use` None) or after one of its choices."""
@@ -309,7 +295,7 @@ class Maintainer(Protocol):
 
 @dataclass(slots=True)
 class Policy:
-    """A composition. name and version name the policy in the log. writer, gate: None for a policy that keeps nothing of its own.
+    """A composition. name and version name the policy in the log. writer: None for a policy that keeps nothing of its own.
 
     retriever: None for one that chooses among what the memory's own search finds. rehearse: lets a slot that learns while
     choosing see again a choice that is on file."""
@@ -321,7 +307,6 @@ class Policy:
     selector: Selector
     presenter: Presenter
     writer: Writer | None = None
-    gate: Gate | None = None
     maintainers: tuple[Maintainer, ...] = ()
     version: int = 0
     rehearse: Callable[[Query, Candidates, Pool], None] | None = None

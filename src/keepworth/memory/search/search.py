@@ -1,4 +1,4 @@
-"""Finding items: what a search asks for, two rankings, filters, fusion, diversity, and an account of every score."""
+"""Finding items: what a search asks for, two rankings, filters, fusion, and an account of every score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from keepworth.episodes.episode import Decision, DecisionKind
@@ -54,48 +54,6 @@ ALONE = 2.0
 """What the share of words counts as a cosine where there is none: a text of usual length with all words once has 0.4 of it."""
 KNOWN, SPREAD = 0.5, 0.056
 """At which nearness of the best text it is as likely as not that the memory knows, and over which distance this changes."""
-RANK_CONSTANT = 60.0
-"""Of a fusion by ranks, as published."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """How two rankings become one.
-
-    "evidence": what words and meaning tell is added up: dense * cosine + lexical * WORD * BM25 / ln(1 + items). BM25 is close to
-    the logarithm of odds, so a text that has the rare words of a question goes before one that sounds like it, and where words
-    tell little, as they are few or common, meaning decides. What a ranking leaves out has, at most, its last score. The score is
-    from 0 to 1: the part of the best one's sum, times how likely it is that the memory knows, from the best cosine plus half the
-    share of what the words of the question could tell. Cosines of
-    other encoders than all-MiniLM-L6-v2 are put on its scale first (`search.background`).
-    "rrf": sum of weight / (constant + rank), ranks from 1 (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion
-    Outperforms Condorcet and Individual Rank Learning Methods", 2009). "weighted": sum of weight * score, where BM25
-    scores are divided by the best one and cosines are used as they are.
-    """
-
-    method: str = "evidence"
-    lexical: float = 1.0
-    dense: float = 1.0
-    constant: float = RANK_CONSTANT
-
-    def __post_init__(self) -> None:
-        if self.method not in ("evidence", "rrf", "weighted"):
-            raise InvalidFilter(f"fusion method {self.method!r} does not exist: use 'evidence', 'rrf' or 'weighted'")
-        if not all(map(math.isfinite, (self.lexical, self.dense, self.constant))):
-            raise InvalidFilter("fusion weights and the constant must be finite numbers")
-        if self.lexical < 0 or self.dense < 0 or self.lexical + self.dense == 0:
-            raise InvalidFilter("fusion weights must not be negative, nor both zero")
-        if self.constant < 0:
-            raise InvalidFilter("the constant of a fusion must not be negative")
-        if self.method != "rrf" and self.constant != RANK_CONSTANT:
-            raise InvalidFilter(f"a fusion by {self.method!r} has no constant: leave it out, or use method='rrf'")
-
-    @property
-    def highest(self) -> float:
-        """The score of what both parts put first; with "weighted", cosines end at 1 and the best BM25 is 1."""
-        if self.method == "evidence":
-            return 1.0
-        return (self.lexical + self.dense) / (self.constant + 1 if self.method == "rrf" else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +106,7 @@ class Worth:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Everything a score was made of. terms: each query word's part of the BM25 score; formula: the sum that gives the score
-    (of a reranker, what it said). Where `diversity` chose, the score is the one before it, and the order is its own.
+    (of a reranker, what it said).
 
     moved: "up" or "down" where rewards put the item elsewhere than the search did and that is clear of chance, "" else; worth:
     what rewards say, None where they say nothing; learned: the same in one sentence."""
@@ -319,19 +277,8 @@ class Chosen:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """What a selector shows: positions among the candidates in the order shown, the probability it had of choosing just
-    these in this order, and the policy's name with its version."""
-
-    positions: tuple[int, ...]
-    propensity: float
-    policy: str
-
-
-HitSelector = Callable[[str, Sequence[Hit], int], Selected]
 HitFilter = Callable[[Sequence[Hit]], Sequence[Hit]]
-"""(query, candidates best first, k) -> what is shown."""
+"""Hits, best first -> those of them that there is room for."""
 
 Ranked = list[tuple[str, float]]
 
@@ -356,120 +303,66 @@ class ScoreScale:
         return cls(statistics.documents, most, pool, words, background)
 
 
-def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> Ranked:
-    """Both lists best first. Ties keep the order: found by both parts first, then by id order of arrival in the lists."""
-    scores: dict[str, float] = {}
-    if fusion.method == "evidence":
-        sums, known = evidence(lexical, dense, fusion, scale)
-        best = max(sums.values(), default=0.0)
-        scores = {id: known * max(0.0, each) / best if best > 0 else 0.0 for id, each in sums.items()}
-        return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
-    if fusion.method == "rrf":
-        for ranked, weight in ((lexical, fusion.lexical), (dense, fusion.dense)):
-            if weight:
-                for rank, (id, _) in enumerate(ranked, start=1):
-                    scores[id] = scores.get(id, 0.0) + weight / (fusion.constant + rank)
-    else:
-        top = lexical[0][1] if lexical else 1.0
-        for id, score in lexical:
-            scores[id] = fusion.lexical * score / top
-        for id, score in dense:
-            scores[id] = scores.get(id, 0.0) + fusion.dense * score
-    return sorted(scores.items(), key=lambda pair: -pair[1])
+def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
+    """Add up what words and meaning tell: cosine + WORD * BM25 / ln(1 + items), of lists that are best first.
+
+    BM25 is close to the logarithm of odds, so a text that has the rare words of a question goes before one that sounds like it.
+    Where words tell little, as they are few or common, meaning decides. What a ranking leaves out has, at most, its last score.
+    The score is from 0 to 1: the part of the best one's sum, times how likely it is that the memory knows, from the best cosine
+    plus half the share of what the words of the question could tell. Cosines of other encoders than all-MiniLM-L6-v2 are put on
+    its scale first (`search.background`). Ties keep the order of the lists.
+    """
+    sums, known = evidence(lexical, dense, scale)
+    best = max(sums.values(), default=0.0)
+    scores = {id: known * max(0.0, each) / best if best > 0 else 0.0 for id, each in sums.items()}
+    return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
 
 
-def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> tuple[dict[str, float], float]:
-    """The sum of each candidate, and how likely it is that the memory knows. What only a ranking of weight 0 lists is none."""
+def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[str, float], float]:
+    """The sum of each candidate, and how likely it is that the memory knows."""
     words, meaning = dict(lexical), scale.background.usual_of(dense)
     fewest, farthest = _fewest(lexical, scale), meaning[dense[-1][0]] if dense else 0.0
-    unit = _word(lexical, dense, fusion, scale) / math.log1p(max(1, scale.items))
+    unit = _word(lexical, dense, scale) / math.log1p(max(1, scale.items))
     # Function words alone ("the") say nothing of what is known. Words say it all where the encoder read nothing of the question.
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
     sums, nearest = {}, 0.0
-    for id in dict.fromkeys([*(meaning if fusion.dense else ()), *(words if fusion.lexical else ())]):
+    for id in dict.fromkeys([*meaning, *words]):
         cosine, found = meaning.get(id, farthest), words.get(id, fewest)
-        sums[id] = fusion.dense * cosine + unit * found
+        sums[id] = cosine + unit * found
         nearest = max(nearest, cosine + tells * found)
     return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
 
 
-def fusion_formula(
-    fusion: Fusion,
-    lexical_rank: int | None,
-    dense_rank: int | None,
-    lexical: float | None,
-    dense: float | None,
-    top: float,
-) -> str:
-    """The sum that `fuse` computed for one item by "rrf" or "weighted", written out."""
-    parts = []
-    if fusion.method == "rrf":
-        if lexical_rank is not None:
-            parts.append(f"{fusion.lexical:.10g}/({fusion.constant:.10g}+{lexical_rank})")
-        if dense_rank is not None:
-            parts.append(f"{fusion.dense:.10g}/({fusion.constant:.10g}+{dense_rank})")
-    else:
-        if lexical is not None:
-            parts.append(f"{fusion.lexical:.10g}*{lexical:.10g}/{top:.10g}")
-        if dense is not None:
-            parts.append(f"{fusion.dense:.10g}*{dense:.10g}")
-    return " + ".join(parts)
-
-
-def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> str:
-    """The score that `fuse` computed for one item by "evidence", written out."""
-    sums, known = evidence(lexical, dense, fusion, scale)
+def fusion_formula(id: str, lexical: Ranked, dense: Ranked, scale: ScoreScale) -> str:
+    """The score that `fuse` computed for one item, written out."""
+    sums, known = evidence(lexical, dense, scale)
     best = max(sums.values())
     if best <= 0:
         return "0"
     cosine = dict(dense).get(id, dense[-1][1] if dense else scale.background.own(0.0))
     found = dict(lexical).get(id, _fewest(lexical, scale))
-    words = f"{_word(lexical, dense, fusion, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
+    words = f"{_word(lexical, dense, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
     near = f"{float(cosine)!r}"
     if scale.background != USUAL:
         near = f"(1 - (1 - {near})*{scale.background.stretch!r})"
-    return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{near} + {words})/{float(best)!r}"
+    return f"{float(known)!r}*max(0, {near} + {words})/{float(best)!r}"
 
 
-def _word(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> float:
+def _word(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> float:
     """`WORD`, for this question."""
     nearest = min(max(scale.background.usual(dense[0][1]) if dense else 0.0, SURE), HALF)
     falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
     if not lexical or scale.most <= 0:
-        return fusion.lexical * WORD * falling
+        return WORD * falling
     long = math.sqrt(max(1.0, scale.words / MANY))
     short = math.sqrt(max(1.0, SPARE * math.log1p(max(1, scale.items)) / scale.most))
     share = lexical[0][1] / scale.most
-    return fusion.lexical * WORD * falling * long * short * min(1.0, share / (FEW * long))
+    return WORD * falling * long * short * min(1.0, share / (FEW * long))
 
 
 def _fewest(lexical: Ranked, scale: ScoreScale) -> float:
     """What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing."""
     return lexical[-1][1] if len(lexical) >= scale.pool else 0.0
-
-
-def diversified(scores: Sequence[float], vectors: npt.NDArray[np.float32], k: int, diversity: float) -> list[int]:
-    """Maximal marginal relevance: indices of k candidates, each maximising (1 - d) * relevance - d * similarity to those taken.
-
-    scores: shape (n,), scaled here to [0, 1]; vectors: (n, dimension), unit rows; diversity d in [0, 1].
-    Source: Carbonell and Goldstein, "The Use of MMR" (1998).
-    """
-    import numpy as np
-
-    relevance = np.asarray(scores, dtype=np.float64)
-    spread = relevance.max(initial=0.0) - relevance.min(initial=0.0)
-    relevance = (relevance - relevance.min(initial=0.0)) / spread if spread > 0 else np.ones_like(relevance)
-    similarity = np.full(len(relevance), -1.0)
-    taken: list[int] = []
-    open_ = np.ones(len(relevance), dtype=bool)
-    while len(taken) < min(k, len(relevance)):
-        value = (1.0 - diversity) * relevance - (diversity * similarity if taken else 0.0)
-        value[~open_] = -np.inf
-        pick = int(np.argmax(value))
-        taken.append(pick)
-        open_[pick] = False
-        similarity = np.maximum(similarity, vectors @ vectors[pick])
-    return taken
 
 
 COMPARED = 10
@@ -497,19 +390,16 @@ class SearchOptions(TypedDict, total=False):
     until: Timestamp
     as_of: Timestamp
     half_life: float
-    diversity: float
     reranker: Reranker | None
     nobody: bool
 
 
 class ScopedOptions(SearchOptions, total=False):
-    """What a search of a memory can be told beside them: whose memory is searched. selector: chooses in the policy's place, and
-    says with what probability."""
+    """What a search of a memory can be told beside them: whose memory is searched."""
 
     user_id: str
     agent_id: str
     session_id: str
-    selector: HitSelector | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,10 +413,9 @@ class Request:
     time has the time at which it was written.
     as_of: the items held true at that time, superseded ones too.
     half_life: days in which a score halves with age, by the event time or the time of writing; 0 for never.
-    diversity: 0 to 1, weight of dissimilarity to what was already taken (needs vectors).
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
     nobody: only what was noted without a person.
-    threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the
+    threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`fuse`), of a dense one the
     cosine, of a lexical one BM25. fits: (hits, best first) -> those of them that there is room for, all together.
     """
 
@@ -541,7 +430,6 @@ class Request:
     until: str = ""
     as_of: str = ""
     half_life: float = 0.0
-    diversity: float = 0.0
     reranker: Reranker | None = None
     nobody: bool = False
     threshold: float | None = None
@@ -550,14 +438,14 @@ class Request:
     @property
     def pool(self) -> int:
         """Candidates per part: no more than are returned unless something after the ranking chooses among more."""
-        if self.mode == "hybrid" or self.diversity or self.reranker is not None or self.half_life:
+        if self.mode == "hybrid" or self.reranker is not None or self.half_life:
             return max(POOL, 5 * self.k)
         return self.k + self.beyond
 
     @property
     def timed(self) -> bool:
         """Whether time decides near ties: not where something else gives the order, nor where cosines alone were asked for."""
-        return self.mode != "dense" and self.reranker is None and not self.diversity
+        return self.mode != "dense" and self.reranker is None
 
     @property
     def of_others(self) -> bool:
@@ -640,14 +528,11 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
 
 def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
     """Raise InvalidFilter for numbers and functions that are none, and for what has no effect beside something else."""
-    numbers = (given.get(name) for name in ("threshold", "half_life", "diversity"))
-    threshold, half_life, diversity = (0.0 if number is None else number for number in numbers)
+    threshold, half_life = (0.0 if number is None else number for number in map(given.get, ("threshold", "half_life")))
     if not isinstance(threshold, (int, float)) or math.isnan(threshold):
         raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
     if not isinstance(half_life, (int, float)) or isinstance(half_life, bool) or not 0.0 <= half_life < math.inf:
         raise InvalidFilter(f"half_life must be days, 0 or more, got {half_life!r:.40}: leave it out for none")
-    if not isinstance(diversity, (int, float)) or not 0.0 <= diversity <= 1.0:
-        raise InvalidFilter(f"diversity must lie in [0, 1], got {diversity!r:.40}: leave it out for none")
     reranker, fits = given.get("reranker"), given.get("fits")
     if reranker is not None and not callable(reranker):
         raise InvalidFilter(f"reranker must be a function (query, texts) -> scores, got {reranker!r:.60}")
@@ -737,23 +622,21 @@ class Search:
         self,
         corpus: Corpus,
         embedder: Embedder | None,
-        fusion: Fusion,
         request: Request,
         time: str,
         searched: Corpus | None = None,
     ) -> None:
-        if embedder is None and (request.mode != "lexical" or request.diversity):
+        if embedder is None and request.mode != "lexical":
             raise NoEncoder(
                 f"a {request.mode} search needs an encoder and there is none: give one, or use mode='lexical'"
             )
-        if request.threshold is not None and request.reranker is None:
-            highest = {"hybrid": fusion.highest, "dense": 1.0}.get(request.mode, math.inf)
-            if request.threshold > highest:
-                raise InvalidFilter(
-                    f"threshold={request.threshold:g} leaves nothing, whatever is asked: the highest score of a "
-                    f"{request.mode} search is {highest:.4g}; with mode='dense' the score is the cosine"
-                )
-        self.corpus, self.ranked, self.embedder, self.fusion = corpus, searched or corpus, embedder, fusion
+        unreachable = request.threshold is not None and request.threshold > 1.0
+        if unreachable and request.mode != "lexical" and request.reranker is None:
+            raise InvalidFilter(
+                f"threshold={request.threshold:g} leaves nothing, whatever is asked: the highest score of a "
+                f"{request.mode} search is 1; with mode='dense' the score is the cosine"
+            )
+        self.corpus, self.ranked, self.embedder = corpus, searched or corpus, embedder
         self.request, self.time = request, time
         self._verdicts: dict[str, bool] = {}
 
@@ -765,7 +648,6 @@ class Search:
             for stage, wanted in (
                 (self._age, request.half_life),
                 (self._rerank, request.reranker is not None),
-                (self._diversify, request.diversity),
             )
             if wanted
         ]
@@ -784,7 +666,7 @@ class Search:
         for asked in self._candidates(queries):
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
-                ranked = fuse(asked.lexical, asked.dense, self.fusion, asked.scale)
+                ranked = fuse(asked.lexical, asked.dense, asked.scale)
             for rank in ranking:
                 ranked = rank(asked, ranked)
             # Time looks at more than are asked for.
@@ -825,7 +707,7 @@ class Search:
                 listed[place].vector = encoded[place]
                 listed[place].dense = self._admit(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
         if embedder is not None and request.mode == "hybrid":
-            measured = self.fusion.method == "evidence" and any(asked.dense for asked in listed)
+            measured = any(asked.dense for asked in listed)
             background = embedder.background if measured else USUAL
             for asked in listed:
                 asked.scale = ScoreScale.of(ranked.statistics(asked.terms), asked.terms, request.pool, background)
@@ -878,16 +760,6 @@ class Search:
         if len(fresh) != len(items):
             raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(items)} texts")
         return [(items[at].id, fresh[at]) for at in sorted(range(len(items)), key=lambda at: -fresh[at])]
-
-    def _diversify(self, asked: Asked, ranked: Ranked) -> Ranked:
-        """Each next one far from those before it."""
-        if len(ranked) < 2:
-            return ranked
-        assert self.embedder is not None
-        similarity = self.embedder([item.searched_text for item in self._items(ranked)])
-        most = self.request.k + self.request.beyond
-        order = diversified([score for _, score in ranked], similarity, most, self.request.diversity)
-        return [ranked[place] for place in order]
 
     def _items(self, ranked: Ranked) -> list[Item]:
         items = self.corpus.fetch([id for id, _ in ranked])
@@ -944,7 +816,6 @@ class Search:
 
     def _explanation(self, asked: Asked, hit: Hit, weights: Mapping[str, float], mean_length: float) -> Explanation:
         whose, request = hit.instead_of or hit.id, self.request
-        lexical, dense = dict(asked.lexical), dict(asked.dense)
         ranks = [{id: rank for rank, (id, _) in enumerate(part, start=1)} for part in (asked.lexical, asked.dense)]
         words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
         counts = Counter(words)
@@ -955,12 +826,8 @@ class Search:
         }
         if request.reranker is not None:
             formula = f"{hit.score:.10g}"
-        elif request.mode == "hybrid" and self.fusion.method == "evidence":
-            formula = evidence_formula(whose, asked.lexical, asked.dense, self.fusion, asked.scale)
         elif request.mode == "hybrid":
-            top = asked.lexical[0][1] if asked.lexical else 1.0
-            places = [part.get(whose) for part in ranks]
-            formula = fusion_formula(self.fusion, places[0], places[1], lexical.get(whose), dense.get(whose), top)
+            formula = fusion_formula(whose, asked.lexical, asked.dense, asked.scale)
         elif request.mode == "lexical" and whose == hit.id:
             formula = " + ".join(f"{part:.10g}" for part in parts.values())
         else:
@@ -977,28 +844,7 @@ TOGETHER = 256
 """Items that are read at once, to be looked at one by one until there are enough."""
 
 
-def chosen_without_policy(
-    ask: Ask, candidates: list[Hit], top_k: int, selector: HitSelector | None, label: str
-) -> Chosen:
-    """Without a policy: the best, or what the caller's own selector chooses."""
-    if selector is None:
-        choice = Selected(tuple(range(min(top_k, len(candidates)))), 1.0, label)
-    else:
-        choice = _checked_choice(selector(ask.text, candidates, top_k), len(candidates), top_k)
-    hits = Hits(
-        [candidates[position] for position in choice.positions], propensity=choice.propensity, policy=choice.policy
-    )
+def chosen_without_policy(ask: Ask, candidates: list[Hit], top_k: int, label: str) -> Chosen:
+    """Without a policy: the best."""
+    hits = Hits(candidates[:top_k], policy=label)
     return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates), asked(ask, top_k))
-
-
-def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:
-    if not isinstance(choice, Selected):
-        raise InvalidFilter(f"the selector gave {choice!r:.60}: it must give Selected(positions, propensity, policy)")
-    inside = all(isinstance(position, Integral) and 0 <= position < candidates for position in choice.positions)
-    if not inside or len(set(choice.positions)) != len(choice.positions) or len(choice.positions) > k:
-        raise InvalidFilter(f"the selector chose {choice.positions} of {candidates} candidates for {k} places")
-    if not isinstance(choice.propensity, Real) or not 0.0 < choice.propensity <= 1.0:
-        raise InvalidFilter(f"the selector gave its choice the probability {choice.propensity}: it must lie in (0, 1]")
-    return Selected(
-        tuple(map(int, choice.positions)), float(choice.propensity), checked_label(choice.policy, "a selector's policy")
-    )

@@ -1,7 +1,7 @@
 """The candidates of a decision as its row has them: what a search considered, best first.
 
-Three forms are read: "[]" (none, or dropped by `keep_candidates`), JSON `[["m7", 0.25], ...]` (files of formats before 7, and
-what the packed form cannot say), and the packed one, which is written: four bytes for the number of each item, then four for each
+Three forms are read: "[]" (none, or dropped by `compact`), JSON `[["m7", 0.25], ...]` (what the packed form cannot say), and the
+packed one, which is written: four bytes for the number of each item, then four for each
 score in millionths, lowest byte first. It takes some two fifths of the bytes of JSON. In Postgres, whose columns have one type,
 the packed form is text: \\x and its bytes in hexadecimal digits.
 """

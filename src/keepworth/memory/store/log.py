@@ -71,11 +71,10 @@ class Logged:
 
 
 class DecisionLog:
-    """keep: how many decisions keep their candidate lists; older ones keep only what was shown. None keeps all."""
+    """Writes decisions at once, or together with others a moment later."""
 
-    def __init__(self, store: Store, *, keep: int | None = None) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._keep = keep
         self._closed = False
         self._begin()
         forking.register(self)
@@ -123,7 +122,7 @@ class DecisionLog:
         try:
             self.write(entries, since)
         except Exception as error:
-            # Of a value that nothing can hold, such as a selector may give, one decision is the reason: the others are sound.
+            # Of a value that nothing can hold one decision is the reason: the others are sound.
             if isinstance(error, MemoryProblem) and not isinstance(error, InvalidText):
                 _LOG.warning("%d decisions could not be logged: %s", len(entries), error)
             elif len(entries) == 1:
@@ -171,18 +170,12 @@ class DecisionLog:
             waited = since is not None and newest > since
             entries = [each for entry in entries for each in _without_erased(transaction.connection, entry, waited)]
         transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
-        if self._keep is not None:
-            last = scalar(transaction.connection, "SELECT max(n) FROM decisions")
-            through = last - self._keep
-            shorten(transaction.connection, through, through - len(entries) - LARGEST_BATCH)
 
 
-def shorten(connection: AnyConnection, through: int, after: int = 0) -> None:
-    """Take the candidates from decisions `after` to `through`."""
-    connection.execute(
-        "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND n > ? AND candidates <> '[]'",
-        (through, after),
-    )
+def shorten(connection: AnyConnection, through: int) -> None:
+    """Take the candidates from decisions up to `through`."""
+    query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
+    connection.execute(query, (through,))
 
 
 def newest_purge(connection: AnyConnection) -> int:
@@ -454,18 +447,6 @@ def news(
     """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
     homes: dict[int, Scope] | None = None  # read where there are rewards: a file may hold very many
     listed: list[News] = []
-    noted: dict[str, int] = {}
-    notes = (
-        f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'PARAMETERS' AND seq > ? AND payload "
-        "IS NOT NULL AND json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') = 'reward'"
-    )
-    for seq, home, episode, payload in select(connection, notes, (since, NAME)):
-        homes = _inside(connection, scope) if homes is None else homes
-        if seq not in gone and home in homes:
-            # The first versions wrote this after the credit, and it is the whole of it.
-            body = json.loads(payload)
-            noted[episode] = seq
-            listed.append(News(seq, homes[home], episode, "", float(body["reward"]), body.get("by", "")))
     rewards = (
         f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
         "NULL ORDER BY seq DESC"
@@ -475,7 +456,7 @@ def news(
         if newest is not None and len(listed) >= newest:
             break
         homes = _inside(connection, scope) if homes is None else homes
-        if seq in gone or home not in homes or seq < noted.get(episode, 0):
+        if seq in gone or home not in homes:
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
@@ -592,9 +573,6 @@ def _recorded(
                 actions.update(dict.fromkeys(last, body["action"]))
             elif body["what"] == "step":
                 steps.update(dict.fromkeys(last, float(body["reward"])))
-            elif body["what"] == "reward":
-                # Until format 4 a note stood beside the credit, which was written first.
-                rewards = [(float(body["reward"]), body.get("by", ""))]
     acted = tuple(
         Choice(each.decision, each.details, each.vector, actions.get(name, ""), steps.get(name, math.nan))
         for name, each in choices.items()
@@ -627,11 +605,10 @@ def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list
         if seq in gone or home not in homes:
             continue
         body = {} if payload is None else json.loads(payload)
-        what = "reward" if kind == REWARD and not body.get("decision") else body.get("what")
-        if what == "act" and body.get("name") == NAME:
-            waiting[episode] = None
-        elif what == "reward":
+        if kind == REWARD and not body.get("decision"):
             over.add(episode)
+        elif body.get("what") == "act" and body.get("name") == NAME:
+            waiting[episode] = None
     return [episode for episode in waiting if episode not in over]
 
 

@@ -7,8 +7,6 @@
 * What a gateway put into prompts is kept so that it is sent again as it was, and can be asked for afterwards. Under the digest of
   a conversation up to one of its messages lies the block that was put before that message. Under an episode lie its receipt
   (which items were in the bytes that went upstream) and, until they are written, the words that its turn began with.
-* Messages that a writer failed at are kept until it has read them, or was asked often enough. The words themselves are items,
-  marked. Here lies what it takes to ask again.
 """
 
 from __future__ import annotations
@@ -17,12 +15,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.item import ItemKind, Provenance, Scope, Status, later, timestamp
-from keepworth.memory.operations import Draft
+from keepworth.memory.item import Scope, later, timestamp
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, scalar, select
 from keepworth.memory.store.transaction import erased_since
 
@@ -34,7 +30,7 @@ REQUEST_SECONDS = 24 * 3600.0
 BLOCK_SECONDS = 30 * 24 * 3600.0
 LARGEST_ANSWER = 65_536
 """Characters: a longer answer is not kept."""
-_REQUEST, _BLOCK, _RECEIPT, _TURN, _UNREAD = "request ", "block ", "receipt ", "turn ", "unread "
+_REQUEST, _BLOCK, _RECEIPT, _TURN = "request ", "block ", "receipt ", "turn "
 """What names of notes begin with."""
 NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What is noted in every transaction of this context."""
@@ -91,25 +87,8 @@ def _in_every_transaction(note: Callable[[AnyConnection], None]) -> Iterator[Non
         NOTE.reset(reset)
 
 
-class NothingLeft(Exception):
+class _NothingLeft(Exception):
     """Another was faster, or what was to be done was erased; nothing was written."""
-
-
-@contextmanager
-def _ending(store: Store, name: str) -> Iterator[Callable[[], None]]:
-    """Inside, whatever is written is written together with the end of this note: once, however often it is begun. What is given
-    ends it where nothing was to be written. Raises NothingLeft."""
-    over = False
-
-    def end(connection: AnyConnection) -> None:
-        nonlocal over
-        if not over and fact(connection, name) is None:
-            raise NothingLeft
-        drop(connection, [name])
-        over = True
-
-    with _in_every_transaction(end):
-        yield lambda: None if over else store.database.write_later(lambda connection: drop(connection, [name]))
 
 
 # Requests.
@@ -236,11 +215,21 @@ def waiting_turns(store: Store) -> list[tuple[str, Json]]:
 
 @contextmanager
 def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
-    """As `_ending`, of a turn; nothing happens where another wrote what was said in it, or it was erased meanwhile."""
+    """Inside, whatever is written is written together with the end of this turn: once, however often it is begun. What is given
+    ends it where nothing was to be written. Nothing happens where another wrote what was said, or it was erased meanwhile."""
+    name, over = _TURN + episode, False
+
+    def end(connection: AnyConnection) -> None:
+        nonlocal over
+        if not over and fact(connection, name) is None:
+            raise _NothingLeft
+        drop(connection, [name])
+        over = True
+
     try:
-        with _ending(store, _TURN + episode) as end:
-            yield end
-    except NothingLeft:
+        with _in_every_transaction(end):
+            yield lambda: None if over else store.database.write_later(lambda connection: drop(connection, [name]))
+    except _NothingLeft:
         pass
 
 
@@ -254,100 +243,3 @@ def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
         connection,
         [_TURN + name for name, body in turns if whose is not None and whose.contains(Scope(*body["scope"]))],
     )
-
-
-# Messages that a writer failed at.
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadTurn:
-    """items: ids of those that hold its words; fields: of the items that are to be made (see `Draft`); said_at, due: canonical
-    times; tried: how often the writer was asked again."""
-
-    id: str
-    messages: tuple[Mapping[str, Any], ...]
-    items: tuple[str, ...]
-    fields: Mapping[str, Any]
-    episode: str
-    said_at: str
-    due: str
-    tried: int = 0
-
-    def draft(self, tenant: str) -> Draft:
-        """That the items are to be made of."""
-        plain = {name: self.fields[name] for name in _TEXTS}
-        return Draft(
-            kind=ItemKind(self.fields["kind"]),
-            status=Status(self.fields["status"]),
-            scope=replace(Scope(*self.fields["scope"]), tenant=tenant),
-            provenance=Provenance(self.fields["source"]),
-            metadata=self.fields["metadata"],
-            **plain,
-        )
-
-
-_TEXTS = ("key", "event_time", "valid_from", "valid_to", "expires_at", "trust", "deduplicate")
-
-
-def unread_turn(
-    messages: Sequence[Mapping[str, Any]],
-    items: Sequence[str],
-    draft: Draft,
-    episode: str,
-    time: str,
-    id: str,
-    seconds: float,
-) -> UnreadTurn:
-    """A turn that was said at `time`, to be read in `seconds`."""
-    fields = {
-        **{name: getattr(draft, name) for name in _TEXTS},
-        "kind": draft.kind.value,
-        "status": draft.status.value,
-        "scope": list(draft.scope.parts()),
-        "source": draft.provenance.source,
-        "metadata": dict(draft.metadata),
-    }
-    at = timestamp(time)
-    words = tuple({"role": message.get("role", "user"), "content": message.get("content")} for message in messages)
-    return UnreadTurn(id, words, tuple(items), fields, episode, draft.event_time or at, later(at, seconds))
-
-
-def keep_unread(connection: AnyConnection, waiting: UnreadTurn) -> None:
-    """Note a turn, or that it was tried."""
-    body = {name: getattr(waiting, name) for name in UnreadTurn.__dataclass_fields__ if name != "id"}
-    keep(connection, _UNREAD + waiting.id, json.dumps(body, ensure_ascii=False, default=str))
-
-
-def unread_turns(store: Store, until: str = "") -> list[UnreadTurn]:
-    """Those that are due at the canonical time `until`, oldest first; all of them where it is ""."""
-    with store.database.reading() as connection:
-        found = _beginning(connection, _UNREAD)
-    return [
-        UnreadTurn(id, tuple(body.pop("messages")), tuple(body.pop("items")), **body)
-        for id, body in sorted(found, key=lambda each: str(each[1]["due"]))
-        if not until or body["due"] <= until
-    ]
-
-
-def seconds_to_unread(store: Store, time: str) -> float | None:
-    """Until a turn is due; None where none waits."""
-    query = f"SELECT min(json_extract(value, '$.due')) FROM facts_of_file WHERE {BEGINNING}"
-    with store.database.reading() as connection:
-        due = scalar(connection, query, beginning(_UNREAD))
-    return None if due is None else (datetime.fromisoformat(due) - datetime.fromisoformat(time)).total_seconds()
-
-
-@contextmanager
-def reading_turn(store: Store, waiting: UnreadTurn) -> Iterator[None]:
-    """Inside, whatever is written is written together with the note that this turn was read; so is it where nothing is. Raises
-    NothingLeft."""
-    with _ending(store, _UNREAD + waiting.id) as end:
-        yield
-        end()
-
-
-def forget_unread(connection: AnyConnection, ids: Iterable[str]) -> None:
-    """Those that quote one of the items of these ids, or that no item vouches for, are not read any more."""
-    gone = set(ids)
-    found = _beginning(connection, _UNREAD)
-    drop(connection, [_UNREAD + id for id, body in found if not body["items"] or not gone.isdisjoint(body["items"])])

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
 from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.terms import asked_terms, terms
-from keepworth.memory.store import blocks, rows, undo
+from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import WHOLE_TEXT
-from keepworth.memory.store.notes import beginning, forget_answers, forget_blocks, forget_unread, keep
+from keepworth.memory.store.notes import forget_answers, forget_blocks, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
 from keepworth.memory.store.transaction import PARTS, Transaction
@@ -57,7 +57,7 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
     then nothing was erased."""
 
     def work(transaction: Transaction) -> _Gone:
-        gone = _Gone(_with_rewrites(store, transaction, {_number(transaction, id) for id in ids}))
+        gone = _Gone(_number(transaction, id) for id in ids)
         _erase(store, transaction, scope, gone)
         return gone
 
@@ -119,22 +119,6 @@ def _number(transaction: Transaction, id: str) -> int:
     )
 
 
-def _with_rewrites(store: Store, transaction: Transaction, numbers: set[int]) -> set[int]:
-    """With the rewrites that quote one of these, taken back: what else they rewrote is as it was before them."""
-    merges = "kind = 'MERGE' AND payload IS NOT NULL AND source >= ? AND source < ?"
-    query = f"SELECT seq, payload FROM events WHERE {merges} ORDER BY seq"
-    made = []
-    for seq, payload in select(transaction.connection, query, beginning(f"{undo.REWRITE}:")):
-        # In order of writing, so that a rewrite of a rewrite goes, too.
-        if numbers & {rows.number_of(id) for id in json.loads(payload)["targets"]}:
-            numbers = numbers | {seq}
-            made.append(seq)
-    undo.take_back(transaction, made, now=store.clock(), why="quotes an item that was erased")
-    # A merge into the wording of an original made nothing.
-    there = "SELECT 1 FROM changes WHERE n = ? LIMIT 1"
-    return {n for n in numbers if scalar(transaction.connection, there, (n,)) is not None}
-
-
 def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) -> None:
     connection = transaction.connection
     numbers = among(sorted(gone.numbers))
@@ -168,7 +152,6 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     _forget_queries(connection, gone, homes)
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
-    forget_unread(connection, [f"m{n}" for n in gone.numbers])
     store.database.forget_samples(connection)
     keep(connection, UNFINISHED, "1")
 

@@ -20,7 +20,6 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import (
     EncoderMismatch,
-    InvalidFilter,
     NotAMemoryFile,
     Purged,
     ScopeFull,
@@ -112,13 +111,8 @@ class Store:
         embedder: Embedder | None = None,
         durability: str = "process",
         read_only: bool = False,
-        index: str = "exact",
         clock: Clock = now,
     ) -> None:
-        if index != "exact":
-            raise InvalidFilter(
-                f"index must be 'exact', got {index!r:.40}: leave it out; the exact search opens at once"
-            )
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder = embedder
         self.clock = clock
@@ -366,10 +360,6 @@ class Store:
             before = 0 if most is None else self._count(connection, scope)
             result = work(transaction)
             transaction.finish()
-            # A rewrite quotes what it rewrites, so it does not outlive it.
-            quoting = [number for id in transaction.bereaved if (number := rows.number_of(id)) is not None]
-            if quoting:
-                undo.take_back(transaction, quoting, now=self.clock(), why="quotes an item that was deleted")
             if most is not None and self._count(connection, scope) > max(most, before):
                 raise ScopeFull(
                     f"this scope may hold {most} items: delete some, or raise max_items; nothing was written"

@@ -171,8 +171,6 @@ class Transaction:
         newest = first(connection, _NEWEST)
         if newest is None:
             newest = (0, None, scalar(connection, "SELECT through FROM indexed"))
-        self.bereaved: list[str] = []
-        """What took the place of items that were deleted since: see `undo.take_back`."""
         self.seq: int = newest[0] + 1
         self._link: bytes | None = newest[1]
         self._indexed: int = newest[2]
@@ -241,9 +239,6 @@ class Transaction:
         if not outcome.applied and malformed(act) is not None:
             return outcome
         touched = self._touched(act, outcome)
-        if outcome.applied and isinstance(act, Operation) and act.kind is OperationKind.DELETE:
-            gone = (self._items[id] for id in outcome.changed)
-            self.bereaved += [item.superseded_by for item in gone if item is not None and item.superseded_by]
         if outcome.applied or touched or isinstance(act, Credit):
             kind, payload = encoded(act, draft)
             source = draft.provenance.source or getattr(act, "source", "")

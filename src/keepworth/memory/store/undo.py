@@ -22,8 +22,6 @@ from keepworth.memory.store.transaction import Transaction
 
 Ranges = tuple[tuple[int, int], ...]
 _MAKING = ("ADD", "SUPERSEDE", "MERGE")
-REWRITE = "rewrite"
-"""Before ":" and the id of the item that it made: the source of a rewrite (see `policy.consolidating`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,32 +208,6 @@ def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str
     seq = transaction.write_event(rows.ROLLBACK, scope, payload, now=now, source=reason)
     stopped = sum(within(seq_, will_be) for seq_ in moved)
     return Rollback(f"r{seq}", stopped, len(moved) - stopped, tuple(changed), tuple(no_ops))
-
-
-def take_back(transaction: Transaction, merges: Iterable[int], *, now: str, why: str) -> bool:
-    """Undo rewrites, by the numbers of their merges, so that their originals are what they were without them. One that somebody
-    deleted, or replaced by something else, is left alone. Whether there was one."""
-    done = False
-    for seq in dict.fromkeys(merges):
-        query = "SELECT source, scope FROM events WHERE seq = ? AND kind = 'MERGE' AND source = ?"
-        row = first(transaction.connection, query, (seq, f"{REWRITE}:m{seq}"))
-        item = transaction.load(f"m{seq}")
-        # A merge into the wording of an original made nothing.
-        stands = row is not None and (item is None or _is_rewrite(transaction, item))
-        if stands and not within(seq, active_ranges(rollbacks_in(transaction.connection))):
-            scope, reason = transaction.scope_of(row[1]), f"{row[0]} {why}"
-            roll_back(transaction, ((seq, seq),), now=now, reason=reason, scope=scope)
-            transaction.finish()
-            done = True
-    return done
-
-
-def _is_rewrite(transaction: Transaction, item: Item) -> bool:
-    """Whether it stands as it was made, or was itself rewritten and that stands."""
-    if item.deleted or item.provenance.source != f"{REWRITE}:{item.id}":
-        return False
-    successor = transaction.load(item.superseded_by) if item.superseded_by else None
-    return item.open or (successor is not None and _is_rewrite(transaction, successor))
 
 
 def _moved(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.slots import Policy, Retriever, Selector, Valuer, whole
-from keepworth.methods.policies._parts import Capacity, Exemplars, MostSimilar, Thompson
+from keepworth.methods.policies._parts import Capacity, Coherent, Exemplars, MostSimilar
 from keepworth.methods.writers._episodes import RawCases
 
 
@@ -19,21 +18,21 @@ def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, f
         steps: Whether each step of an episode is a case.
     """
     writer = RawCases(failures, steps)
-    return Policy(name, whole, retriever, valuer, selector, Exemplars(), writer, admit_all, (Capacity(),))
+    return Policy(name, whole, retriever, valuer, selector, Exemplars(), writer, (Capacity(),))
 
 
 BELOW = -1.5
 """Under every estimate."""
 
 
-def statistical(name: str, valuer: Valuer, pool: int, selection: Thompson, failures: bool) -> Policy:
+def statistical(name: str, valuer: Valuer, pool: int, selection: Coherent, failures: bool) -> Policy:
     """What a statistician would try: items whose advice is valued highest, as long as they agree."""
     return cases(name, MostSimilar(pool, 0.1), valuer, selection, failures, steps=True)
 
 
-def best(k: int, floor: float, explore: float = 0.01) -> Thompson:
+def best(k: int, floor: float, explore: float = 0.01) -> Coherent:
     """The `k` of highest value above `floor`; `explore` is the share of even slates, so that no action is shut out."""
-    return Thompson(k, floor, off=0.0, probe=0.0, explore=explore, veto=False, greedy=True)
+    return Coherent(k, floor, explore)
 
 
 def floor(failures: bool) -> float:

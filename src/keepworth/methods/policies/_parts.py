@@ -18,7 +18,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.actions import SURE, Actions
-from keepworth.memory.policy.pool import NOBODY, PROGRAM, Pool, advice, grown
+from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.slots import (
     Candidates,
     Policy,
@@ -108,7 +108,7 @@ class MostRecent:
 
 @dataclass(frozen=True, slots=True)
 class WithSameEpisode:
-    """What `retriever` finds, and the `recent` newest items of the same episode; those on probation stay last."""
+    """What `retriever` finds, and the `recent` newest items of the same episode."""
 
     retriever: Retriever
     recent: int = 12
@@ -123,13 +123,9 @@ class WithSameEpisode:
         here = pool.speaking_of(here, query.actions) if query.actions else here
         if not len(here):
             return result
-        first = len(result.rows) - result.waiting
         return Candidates(
-            np.concatenate([result.rows[:first], here, result.rows[first:]]),
-            np.concatenate(
-                [result.similarities[:first], pool.similarities(query.vector, here), result.similarities[first:]]
-            ),
-            result.waiting,
+            np.concatenate([result.rows, here]),
+            np.concatenate([result.similarities, pool.similarities(query.vector, here)]),
         )
 
 
@@ -224,100 +220,32 @@ class BestValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Thompson:
-    """Ours: posterior draws slot by slot, against showing nothing (value `floor`), within items that do not contradict.
-
-    off: rate of showing nothing, which keeps p0 measured; explore: rate of an even slate; veto: advice from outside gives
-    way to own experience that contradicts it. What is on probation is tried, with what advises the same, at the rate
-    `probe`, and at the rate `eager` where it is expected to be better by `ahead` than any own advice.
-
-    What one person alone says, for which others speak less than `borne_out` (see `Values.voices`), gives way to what contradicts
-    it and is not worse by more than `within`, and to a warning for which `warned` more speaks. What `outvoted` more people
-    contradict is shown to nobody.
-    """
+class Coherent:
+    """The best by value above `floor`, slot by slot, within items that do not contradict: by their means, or, where `drawn`, by
+    draws from normal distributions (Thompson sampling). explore: rate of an even slate."""
 
     k: int = 4
     floor: float = 0.0
-    off: float = 0.02
-    probe: float = 0.05
-    eager: float = 0.9
-    ahead: float = 0.1
     explore: float = 0.01
-    coherent: bool = True
-    veto: bool = True
-    greedy: bool = False
-    widen: float = 1.0
-    borne_out: float = 0.3
-    outvoted: float = 1.5
-    warned: float = 0.3
-    within: float = 0.1
+    drawn: bool = False
 
     def __post_init__(self) -> None:
-        rates = {"off": self.off, "probe": self.probe, "eager": self.eager, "explore": self.explore}
-        sizes = {name: getattr(self, name) for name in ("widen", "borne_out", "outvoted", "warned", "within")}
-        need("Thompson selection", count={"k": self.k}, positive=sizes, rate=rates)
+        need("the selection", count={"k": self.k}, rate={"explore": self.explore})
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         rows = candidates.rows
-        n = len(rows) - candidates.waiting
-        means, deviations = values.means.copy(), values.deviations * self.widen
         conflicts = None
-        waiting = np.arange(len(rows)) >= n
-        contents = contents_in(pool, rows, query)
-        if len(rows) and (self.coherent or self.veto):
-            contradict = contradictions(contents, pool.warns[rows], pool.actions)
-            if self.veto:
-                alone, less = self._heard(query, rows, values, pool, contradict)
-                strange = alone | (pool.person[rows] == NOBODY)
-                # What was tried is the advice, not the record: a condition in its text that changes it was never tried.
-                refused = less | (strange & (contents != pool.content[rows]))
-                if strange.any() and not strange.all():
-                    own = ~strange & (values.means > self.floor)
-                    near = candidates.similarities
-                    rivals = contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.25)
-                    rivals &= ~alone[:, None] | (values.means[own][None, :] >= values.means[:, None] - self.within)
-                    refused |= rivals.any(axis=1) & strange
-                means[waiting | refused] = -1e3
-                waiting &= ~refused
-            if self.coherent:
-                conflicts = contradict[:n, :n]
-        tried, probe = np.flatnonzero(waiting), self.probe
-        if len(tried) and probe:
-            # A warning of one action leaves the others open, so only advice counts as something better to show.
-            own = means[:n][~pool.warns[rows[:n]]]
-            better = values.means[tried] > max(self.floor, float(own.max(initial=-np.inf))) + self.ahead
-            if better.any():
-                tried, probe = tried[better], max(self.eager, self.probe)
-        kind = "greedy" if self.greedy else "thompson"
+        if len(rows):
+            conflicts = contradictions(contents_in(pool, rows, query), pool.warns[rows], pool.actions)
         return Mixture(
-            kind,
-            means[:n],
-            np.maximum(deviations[:n], 1e-3),
+            "thompson" if self.drawn else "greedy",
+            values.means.copy(),
+            np.maximum(values.deviations, 1e-3),
             self.k,
             self.floor,
-            off=self.off if n else 0.0,
-            explore=self.explore if n else 0.0,
-            probe=probe,
-            waiting=tuple(
-                tuple(int(other) for other in tried if contents[other] == contents[index])[: self.k] for index in tried
-            ),
+            explore=self.explore if len(rows) else 0.0,
             conflicts=conflicts,
         )
-
-    def _heard(
-        self, query: Query, rows: npt.NDArray[np.intp], values: Values, pool: Pool, contradict: Bools
-    ) -> tuple[Bools, Bools]:
-        """Which items stand on the word of one person, not the asker, that no other outcome in a situation like this one bears
-        out; and against which of those on people's word more is known than for them."""
-        if values.voices is None:
-            return np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
-        person, warns = pool.person[rows], pool.warns[rows]
-        said, others = values.voices.T
-        alone: Bools = (person > PROGRAM) & (person != pool.person_of(query.by)) & (others < self.borne_out)
-        ahead = said[None, :] - said[:, None]
-        outvoted: Bools = (contradict & ~warns[None, :] & (ahead >= self.outvoted)).any(axis=1) & (person > PROGRAM)
-        warned: Bools = (contradict & warns[None, :] & (ahead >= self.warned)).any(axis=1) & alone
-        return alone, outvoted | warned
 
 
 def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDArray[np.int64]:

@@ -127,10 +127,8 @@ def thompson(
 class Mixture:
     """A distribution over slates: the parameters of one logged choice, from which its probability can always be had.
 
-    At rate `off` nothing is shown; at rate `probe` one of the `waiting` slates, drawn evenly, is shown; at
-    rate `explore` of the rest an even permutation of the others is cut at `k`; else `kind` decides: "thompson" (first:
-    means, second: deviations), "gumbel" (first: log-weights) or "greedy" (first: scores). Positions: the candidates that
-    may be shown come first; those in `waiting` slates come after them.
+    At rate `explore` an even permutation of the candidates is cut at `k`; else `kind` decides: "thompson" (first: means, second:
+    deviations), "gumbel" (first: log-weights) or "greedy" (first: scores).
     """
 
     kind: str
@@ -138,21 +136,13 @@ class Mixture:
     second: Floats
     k: int
     floor: float = -np.inf
-    off: float = 0.0
     explore: float = 0.0
-    probe: float = 0.0
-    waiting: tuple[Slate, ...] = ()
     conflicts: Bools | None = None
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
-        """The slate and which part of the mixture drew it: "off", "probe", "explore" or "main"."""
-        probe = self.probe if self.waiting else 0.0
+        """The slate and which part of the mixture drew it: "explore" or "main"."""
         chance = generator.random()
-        if chance < self.off:
-            return (), "off"
-        if chance < self.off + probe:
-            return self.waiting[int(generator.integers(len(self.waiting)))], "probe"
-        if self.explore and chance < self.off + probe + (1.0 - self.off - probe) * self.explore:
+        if chance < self.explore:
             size = min(self.k, len(self.first))
             return tuple(int(i) for i in generator.permutation(len(self.first))[:size]), "explore"
         return self._main(generator), "main"
@@ -163,9 +153,7 @@ class Mixture:
 
     def at_most(self, k: int) -> Mixture:
         """The same preferences for fewer places."""
-        return (
-            self if k >= self.k else replace(self, k=k, waiting=tuple(each for each in self.waiting if len(each) <= k))
-        )
+        return self if k >= self.k else replace(self, k=k)
 
     def _main(self, generator: np.random.Generator) -> Slate:
         if not len(self.first):
@@ -179,10 +167,6 @@ class Mixture:
     def probability(self, slate: Sequence[int]) -> float:
         """Of showing exactly `slate` in this order, whichever part of the mixture it comes from."""
         n = len(self.first)
-        probe = self.probe if self.waiting else 0.0
-        probed = probe * self.waiting.count(tuple(slate)) / len(self.waiting) if self.waiting else 0.0
-        if any(index >= n for index in slate):
-            return probed
         size = min(self.k, n)
         uniform = 0.0
         if len(slate) == size:
@@ -195,8 +179,7 @@ class Mixture:
             main = plackett_luce(self.first, slate) if len(slate) == size else 0.0
         else:
             main = 1.0 if tuple(slate) == greedy(self.first, self.k, self.floor, self.conflicts) else 0.0
-        on = self.explore * uniform + (1.0 - self.explore) * main
-        return (self.off if not slate else 0.0) + (1.0 - self.off - probe) * on + probed
+        return self.explore * uniform + (1.0 - self.explore) * main
 
 
 def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Values, whole
 from keepworth.methods.policies._cases import require_part
@@ -93,7 +92,7 @@ def ace(
     """
     require_part(without, PARTS)
     retriever, writer = MostSimilar(k if without else pool), Deltas(RawCases(failures, steps), alike)
-    return Policy("ace", whole, retriever, HelpAndHarm(), NotHarmful(k), Exemplars(), writer, admit_all, (Capacity(),))
+    return Policy("ace", whole, retriever, HelpAndHarm(), NotHarmful(k), Exemplars(), writer, (Capacity(),))
 
 
 METHOD = Method(

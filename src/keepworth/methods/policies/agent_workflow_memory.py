@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.methods.policies._parts import AllRetrieved, Capacity, Unvalued, eligible, top
@@ -80,7 +79,6 @@ def agent_workflow_memory(*, k: int = 4) -> Policy:
         AllRetrieved(k),
         NextStep(),
         Workflows(),
-        admit_all,
         (Capacity(),),
     )
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, whole
 from keepworth.methods.policies._parts import NOTHING, AllRetrieved, Capacity, Exemplars, Unvalued, eligible, top
@@ -99,7 +98,6 @@ def amem(
         AllRetrieved(k),
         Exemplars(),
         Notes(failures, steps),
-        admit_all,
         (LinkAndEvolve(link_above=link_above, evolve_above=evolve_above), Capacity()),
     )
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Pool, advice
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values, whole
 from keepworth.methods.policies._parts import Capacity, Exemplars, MostSimilar, Unvalued
@@ -124,7 +123,6 @@ def amemguard(*, k: int = 4, least: int = 2, failures: bool = False, steps: bool
         guard.select,
         guard.present,
         RawCases(failures, steps),
-        admit_all,
         (Capacity(),),
         rehearse=guard.note,
     )

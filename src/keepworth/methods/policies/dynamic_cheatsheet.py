@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from keepworth.memory.item import Status
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Policy, Use, Valuer, need, whole
 from keepworth.methods.policies._parts import AllRetrieved, Exemplars, MostSimilar
@@ -50,7 +49,6 @@ def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps
         AllRetrieved(k),
         Exemplars(),
         Deltas(RawCases(failures=False, steps=steps), alike),
-        admit_all,
         (Curator(lines),),
     )
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.item import ItemKind, Status
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values, whole
@@ -144,7 +143,6 @@ def expel(*, k: int = 4, words: int = 3, steps: bool = False) -> Policy:
         HalfInsights(k),
         Exemplars(),
         SuccessesAndInsights(RawCases(failures=False, steps=steps), words),
-        admit_all,
         (remove_outvoted, Capacity()),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, floor, statistical
-from keepworth.methods.policies._parts import Thompson, on_advice
+from keepworth.methods.policies._parts import Coherent, on_advice
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def linear_thompson(
     *, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
 ) -> Policy:
     """Items whose action has the highest draw, `deviation` times its standard deviation around its mean."""
-    selection = Thompson(k, floor(failures), off=0.0, probe=0.0, explore=0.0, veto=False)
+    selection = Coherent(k, floor(failures), 0.0, drawn=True)
     return statistical("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)
 
 

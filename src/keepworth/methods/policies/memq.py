@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Finished, Policy, Use, need, whole
 from keepworth.methods.policies._cases import require_part
@@ -99,7 +98,7 @@ def memq(
     valuer = ProvenanceQ(rate, gamma, 0.0 if without == "provenance" else trace, depth)
     writer = CasesWithParents(RawCases(failures, steps), drawn=without == "true-parents")
     retriever, selector = MostSimilar(pool, threshold), Blend(k, share)
-    return Policy("memq", whole, retriever, valuer, selector, Exemplars(), writer, admit_all, (Capacity(),))
+    return Policy("memq", whole, retriever, valuer, selector, Exemplars(), writer, (Capacity(),))
 
 
 METHOD = Method(

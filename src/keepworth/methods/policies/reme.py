@@ -9,7 +9,6 @@ import numpy as np
 
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, Status
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import ACTIVE, Pool
 from keepworth.memory.policy.slots import (
     Candidates,
@@ -92,7 +91,6 @@ def reme(*, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98,
         AllRetrieved(k),
         Guidance(),
         Distilled(alike, steps),
-        admit_all,
         (DeleteByUtility(least, share), Capacity()),
     )
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, ItemKind
-from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
 from keepworth.methods.policies._parts import NOTHING, AllRetrieved, Capacity, Unvalued, eligible
@@ -170,7 +169,6 @@ def rememberer(*, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0
         AllRetrieved(k),
         EncouragedDiscouraged(),
         ExperienceTable(n=n, gamma=gamma, steps=steps),
-        admit_all,
         (Capacity(500),),
     )
 

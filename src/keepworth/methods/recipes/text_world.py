@@ -9,7 +9,7 @@ of its tasks.
 | --- | --- |
 | `policy = "none"` | no memory |
 | `policy = "exprag"` | plain search: the most similar attempts |
-| `policy = "advantage"` or another that keeps cases | what is shown is learned from reward |
+| `policy = "mixture"` or another that keeps cases | what is shown is learned from reward |
 | `steps = 0` | the model stays as it is: frozen, or as the warm start left it |
 """
 
@@ -87,7 +87,7 @@ class Config(Settings):
         description="of every game, measured ones too; an untrained model plays greedily",
     )
     world: str = Field(default="house", description="a stream; keepworth eval stream --streams list names them")
-    policy: str = Field(default="advantage", description="what memory is: a policy that keeps cases, or none")
+    policy: str = Field(default="mixture", description="what memory is: a policy that keeps cases, or none")
     shown: int = Field(default=2, ge=1, le=8, description="attempts that memory shows")
     encoder: str = Field(default="default", description="of the memory: default, or hashing for none")
     steps: int = Field(default=48, ge=0)
@@ -253,7 +253,7 @@ def system(config: Config, run: RunFolder) -> System:
 
 def settled(policy: str, shown: int, seed: int) -> Policy:
     """The policy by name, showing at most `shown`. Whoever can be told to keeps failures and credits steps: that is what the
-    tuner chose for plain search in worlds of several steps, and what `advantage` does anyway."""
+    tuner chose for plain search in worlds of several steps, and what `mixture` does anyway."""
     from keepworth.memory.by_name import seeded, settings_of
 
     both = {name: True for name in ("failures", "steps") if name in settings_of(policy)}

@@ -37,14 +37,9 @@ OBJECTIVES = (
     preset("vcpo"),
     preset("a_star_po"),
     *(varied(GRPO, ratio=f"{name}(behaviour, episode)") for name in ("Sequence", "SequenceProduct", "SequenceToken")),
-    *(
-        varied(GRPO, surrogate=name)
-        for name in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "SoftGate(1.0, 2.0)", "Plain")
-    ),
-    *(varied(GRPO, correction=f"{name}(0.9, 1.1)") for name in ("Mask", "GeometricMask")),
-    varied(GRPO, correction="SequenceMask(0.2, 4.0)"),
+    *(varied(GRPO, surrogate=name) for name in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "Plain")),
+    varied(GRPO, correction="Mask(0.9, 1.1)"),
     *(varied(GRPO, correction=name) for name in ("Truncate(1.1, 0.9)", "SequenceTruncate(1.1)", "Veto(0.4)")),
-    *(varied(GRPO, correction=name) for name in ("K2Mask(0.05)", "K3Mask(0.05)")),
     preset("prorl", overlong="OverlongMask", group_filter="Spread(0.3)"),
     preset("reinforce_pp", entropy="EntropyBonus(0.1)", kl="KlReward(0.1, Reset(0.1, 5))"),
     varied(GRPO, entropy="AdaptiveEntropy(0.1, 0.8, 0.01)", teacher="Teacher(0.1, wrong, Anneal(0.01, 4))"),

@@ -610,19 +610,6 @@ class Cispo(Surrogate):
 
 
 @part
-class SoftGate(Surrogate):
-    """(4 / tau) sigmoid(tau (r - 1)) A, tau = `positive` where A > 0, else `negative`."""
-
-    positive: Positive
-    negative: Positive
-
-    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """Its slope is 1 at r = 1. Source: Soft Adaptive Policy Optimization, arXiv 2511.20347."""
-        tau = advantage.new_full(advantage.shape, self.negative).masked_fill(advantage > 0, self.positive)
-        return 4 / tau * (tau * (log_ratio.exp() - 1)).sigmoid() * advantage
-
-
-@part
 class Regression(Surrogate):
     """(`coefficient` * sum_t (lp - lp_reference) - A)^2 (A*-PO).
 
@@ -693,55 +680,6 @@ class SequenceTruncate(Correction):
 
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
         return truncated(gap.total(self.unit), 0.0, self.high), None
-
-
-@part
-class SequenceMask(Correction):
-    """weight product of rho over the `unit`; those outside [`low`, `high`] are dropped (MIS)."""
-
-    low: Share
-    high: Ceiling
-    unit: Unit = "row"
-
-    weighs = True
-
-    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        total = gap.total(self.unit)
-        return truncated(total, 0.0, math.inf), within(total, self.low, self.high)
-
-
-@part
-class GeometricMask(Correction):
-    """any `unit` whose geometric mean of rho is outside [`low`, `high`] is dropped."""
-
-    low: Share
-    high: Ceiling
-    unit: Unit = "row"
-
-    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return None, within(gap.total(self.unit) / gap.length(self.unit), self.low, self.high)
-
-
-@part
-class K2Mask(Correction):
-    """any `unit` whose mean of log(rho)^2 / 2 is above `high` is dropped."""
-
-    high: Positive
-    unit: Unit = "row"
-
-    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return None, gap.mean(gap.log_rho**2 / 2, self.unit) <= self.high
-
-
-@part
-class K3Mask(Correction):
-    """any `unit` whose mean of rho - log rho - 1 is above `high` is dropped."""
-
-    high: Positive
-    unit: Unit = "row"
-
-    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return None, gap.mean(k3_gap(gap.log_rho), self.unit) <= self.high
 
 
 @part

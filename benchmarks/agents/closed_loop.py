@@ -8,7 +8,8 @@ rewards can tell which. Of others the user has a favourite, says so when the ans
 nothing else: it takes the first line of memory that names the topic, and where there is none it guesses.
 
 Arms: no memory; oracle (the right line is in the system prompt); memory without rewards ("off"), with rewards ("on"), and with
-the rewards of other episodes ("permuted"). "bolder" and "shuffled" are the last two with settings that try out more.
+the rewards of other episodes ("permuted"). "bolder" and "shuffled" are the last two with settings that try out more. Those
+rewards are drawn among all so far, the episode's own among them, so that the first few still say something.
 """
 
 from __future__ import annotations
@@ -196,8 +197,8 @@ class Loop:
                     shown += there and receipt["sha256"] in self.reader.requests
                 if self.arm in ("on", "bolder"):
                     memory.reward(episode, float(right))
-                elif self.arm in ("permuted", "shuffled") and number:
-                    memory.reward(episode, others.choice(success[:-1]))
+                elif self.arm in ("permuted", "shuffled"):
+                    memory.reward(episode, others.choice(success))
                 if not right and topic in LIKED:
                     told = {"role": "user", "content": f"No. My favourite {topic} is {truth}, please remember."}
                     model.chat.completions.create(

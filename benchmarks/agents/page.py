@@ -171,12 +171,14 @@ def closed_loop(result: dict[str, Any]) -> str:
         "none": "no memory",
         "off": "memory, no rewards",
         "on": "memory, rewards",
+        "permuted": "rewards of other episodes",
         "bolder": "rewards, bolder policy",
         "shuffled": "bolder policy, rewards of other episodes",
         "oracle": "oracle",
     }
     scores = ("success", "advice", "advice, second half", "favourites")
-    rows = [(names[arm], *(share(row[score]) for score in scores)) for arm, row in result["arms"].items()]
+    arms = result["arms"]
+    rows = [(name, *(share(arms[arm][score]) for score in scores)) for arm, name in names.items() if arm in arms]
     return f"{markdown(('', *scores), rows)}\n\n{measured(result)}"
 
 

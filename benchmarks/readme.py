@@ -68,7 +68,11 @@ def arm(name: str) -> str:
 
 def arms(record: Record) -> str:
     levels = [[arm(r["arm"]), estimate(r), str(r["n"]), str(r["seeds"])] for r in record["levels"]]
-    gains = [[r["arm"], estimate(r), str(r["n"]), str(r["seeds"])] for r in record["gains"]]
+    gains = [
+        [r["arm"], estimate(r), str(r["n"]), str(r["seeds"])]
+        for r in record["gains"]
+        if "out" not in r["arm"] and "another" not in r["arm"]
+    ]
     parts = [
         markdown(["token F1, test questions", "mean [95 %]", "questions", "seeds"], levels),
         markdown(["gain over the untrained model", "mean [95 %]", "questions", "seeds"], gains),
@@ -77,17 +81,6 @@ def arms(record: Record) -> str:
         said = record["claim"]
         each = ", ".join(f"{value:+.3f}" for value in said["gain_of_each_seed"])
         parts.append(f"Gain of each seed: {each}.")
-    return "\n\n".join(parts)
-
-
-def manager(record: Record) -> str:
-    parts = []
-    for table in (table for table in record["tables"] if "near misses" not in table["title"]):
-        metrics = list(dict.fromkeys(row["metric"] for row in table["rows"]))
-        names = list(dict.fromkeys(row["arm"] for row in table["rows"]))
-        cells = {(row["arm"], row["metric"]): estimate(row) for row in table["rows"]}
-        rows = [[name, *(cells.get((name, metric), "") for metric in metrics)] for name in names]
-        parts.append(markdown([table["title"], *metrics], rows) + f"\n\n{table['note']}")
     return "\n\n".join(parts)
 
 
@@ -117,7 +110,6 @@ def picture() -> str:
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "demo-minutes": ("benchmarks/demo.json", minutes),
     "answerer-arms": ("benchmarks/answerer/arms.json", arms),
-    "manager": ("benchmarks/manager/manager.json", manager),
 }
 
 

@@ -42,7 +42,7 @@ def facts(result: dict[str, Any]) -> str:
     rows = [
         (name, arm, *(share(row[arm][score]) for score in scores))
         for name, row in result["planted"].items()
-        if name.endswith("held-out wordings")
+        if name == "held-out attributes, held-out wordings"
         for arm in ("raw", "rules before", "rules")
         if arm in row
     ]
@@ -90,23 +90,6 @@ def quickstarts(result: dict[str, Any]) -> str:
         markdown(head, rows)
         + f"\n\nOnce each, {result['at'][:10]}, Python {machine['python']}, {machine['cores']} cores that other work shared "
         f"(load average {machine['load'][0]:g} at the end)."
-    )
-
-
-def hosts(result: dict[str, Any]) -> str:
-    def seen(row: dict[str, Any], way: str) -> str:
-        checks = row["seen"].get(way)
-        return f"{sum(checks.values())} of {len(checks)}" if checks else "" if row["version"] else "missing"
-
-    ways = ("hooks", "http", "stdio", "gateway")
-    head = ("host", "version", "hooks", "tools over HTTP", "tools over stdio", "gateway")
-    rows = [
-        (name, row["version"] or "not installed", *(seen(row, way) for way in ways))
-        for name, row in result["hosts"].items()
-    ]
-    return (
-        f"{markdown(head, rows)}\n\nHow many of the checks held; an empty place is a way that the host does not have. Once each, "
-        f"{result['at'][:10]}, Node {result['machine']['node']}, Python {result['machine']['python']}."
     )
 
 
@@ -169,28 +152,18 @@ def latency(result: dict[str, Any]) -> str:
 
 
 def signals(result: dict[str, Any]) -> str:
-    names = {
-        "right of those seen": "found signals that are right",
-        "seen of those there": "signals there that were found",
-        "seen where none is": "texts without a signal in which one was found",
-    }
-    rows = [
-        (side, shown, share(result[side][score]), result[side][score]["n"])
-        for score, shown in names.items()
-        for side in ("dev wordings", "held-out wordings")
-    ]
-    real = result["longmemeval"]
-    for name in ("thanked", "corrected", "asked again"):
-        seen, right = real[name]["seen"], real[name]["right by hand"]
-        rows.append(("LongMemEval, users' turns", f"`{name}` found", fine(seen), seen["n"]))
-        rows.append(("LongMemEval, a sample of those", f"`{name}` right, by hand", share(right), right["n"]))
-    first = result["prefeval"]["seen"]
-    rows.append(("PrefEval, first messages", names["seen where none is"], fine(first), first["n"]))
-    return f"{markdown(('of', 'share', '', 'cases'), rows, left=2)}\n\n{measured(result)}"
-
-
-def fine(row: dict[str, Any]) -> str:
-    return f"{100 * row['mean']:.1f} % ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
+    held, real, first = result["held-out wordings"], result["longmemeval"], result["prefeval"]["seen"]
+    rightly = "; ".join(
+        f"`{name}` in {share(real[name]['seen'])} of the turns, right in {share(real[name]['right by hand'])} of "
+        f"{real[name]['right by hand']['n']} by hand"
+        for name in ("thanked", "corrected", "asked again")
+    )
+    return (
+        f"On held-out wordings {share(held['right of those seen'])} of the signals that are seen are right, and "
+        f"{share(held['seen of those there'])} of those that are there are seen. Of {real['thanked']['seen']['n']:,} turns of "
+        f"LongMemEval's users: {rightly}. In {first['n']:,} first messages of PrefEval {share(first)} seem to hold one. "
+        f"{measured(result)}"
+    )
 
 
 def closed_loop(result: dict[str, Any]) -> str:
@@ -282,7 +255,6 @@ def main() -> None:
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
-    filled(QUICKSTARTS, "hosts", hosts(json.loads((HERE / "hosts.json").read_text())))
     filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))
     loop = json.loads((HERE / "closed_loop.json").read_text())
     filled(PAGE, "closed-loop", closed_loop(loop))

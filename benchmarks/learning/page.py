@@ -31,7 +31,6 @@ def heading(record: Record, key: str, name: str) -> str:
 def levels(record: Record) -> str:
     rows = [
         (
-            level["test"],
             level["arm"].replace("_", " "),
             interval(level),
             ", ".join(f"{value:.2f}" for value in level.get("by_seed", [])),
@@ -39,7 +38,7 @@ def levels(record: Record) -> str:
         )
         for level in record["levels"]
     ]
-    return markdown(("test set", "arm", heading(record, "levels", "mean"), "each seed", "questions"), rows, 2)
+    return markdown(("arm", heading(record, "levels", "mean"), "each seed", "questions"), rows)
 
 
 def counted(each: Record) -> str:
@@ -49,10 +48,9 @@ def counted(each: Record) -> str:
 
 
 def gains(record: Record) -> str:
-    head = ["test set", "trained minus", heading(record, "gains", "difference"), "each seed"]
+    head = ["trained minus", heading(record, "gains", "difference"), "each seed"]
     rows = [
         [
-            gain["test"],
             gain["over"].replace("_", " "),
             interval(gain, "+"),
             ", ".join(f"{value:+.2f}" for value in gap_by_seed(record, gain)),
@@ -62,7 +60,7 @@ def gains(record: Record) -> str:
     if all("low" in gain for gain in record["gains"]):
         head.append("verdict")
         rows = [[*row, verdict(each)] for row, each in zip(rows, record["gains"], strict=True)]
-    return markdown(head, rows, 2)
+    return markdown(head, rows)
 
 
 def gap_by_seed(record: Record, gain: Record) -> list[float]:
@@ -92,38 +90,24 @@ def memory(record: Record) -> str:
     """How often the answer stood in the memory that the answer was given from."""
     if not record.get("written"):
         return ""
-    head = ("arm", "the answer is in the last memory, 95 %", "questions")
-    rows = [(each["arm"], interval(each), each["n"]) for each in record["written"]]
-    said = "; ".join(
-        f"trained minus {gain['over']} {interval(gain, '+')}, {verdict(gain)}" for gain in record["written_gains"]
-    )
-    return f"\n\n{markdown(head, rows, 1)}\n\nOf that measure: {said}."
+    levels = ", ".join(f"{each['arm']} {interval(each)}" for each in record["written"])
+    return f"\n\nThe answer is in the last memory: {levels}."
 
 
-def calls(record: Record) -> str:
-    """How often the model was called for an answer, where that is measured."""
-    if not record.get("calls"):
+def rule(record: Record) -> str:
+    """The best simple rule, where one was tried."""
+    if not record.get("rule"):
         return ""
-    head = ("arm", "calls of the model per answer, 95 %", "each seed")
-    rows = [
-        (call["arm"].replace("_", " "), interval(call), ", ".join(f"{value:.2f}" for value in call["by_seed"]))
-        for call in record["calls"]
-    ]
-    rule = record["rule"]
-    said = (
-        "Simple rules are told the whole problem and calculate with two of its numbers. The best of seven on these questions "
-        f"({rule['name']}) solves {interval(rule)}. Trained minus this rule: {interval(rule['trained_minus'], '+')}, "
-        f"{verdict(rule['trained_minus'])}."
+    best = record["rule"]
+    return (
+        "\n\nSimple rules are told the whole problem and calculate with two of its numbers. The best of seven on these questions "
+        f"({best['name']}) solves {interval(best)}. Trained minus this rule: {interval(best['trained_minus'], '+')}, "
+        f"{verdict(best['trained_minus'])}."
     )
-    used = [
-        (each["arm"], *(f"{value:.2f}" for key, value in each.items() if key != "arm")) for each in record["reckoning"]
-    ]
-    reckoned = markdown(("arm", "share that used the calculator", "right of those", "right of the others"), used, 1)
-    return f"\n\n{markdown(head, rows, 1)}\n\n{reckoned}\n\n{said}"
 
 
 def recipe(record: Record) -> str:
-    tables = f"{levels(record)}\n\n{gains(record)}{memory(record)}{calls(record)}"
+    tables = f"{levels(record)}\n\n{gains(record)}{memory(record)}{rule(record)}"
     return f"{tables}\n\n{about(record)}"
 
 

@@ -7,11 +7,10 @@ python -m benchmarks.memory.page
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory.peers import ENGINE, POWER_SAFE, ratio
 from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
@@ -49,101 +48,6 @@ def growth(result: Result) -> str:
     return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
 
 
-def peers(result: Result) -> str:
-    rows = []
-    for row in result["rows"]:
-        versions = ", ".join(f"{package} {version}" for package, version in row["versions"].items())
-        found = row["at the end"]
-        syncs = "" if row.get("syncs per add") is None else f"{row['syncs per add']:.0f}"
-        cells = (_pair(found.get(key)) for key in KEYS)
-        limit = _number(found.get("reading limit"))
-        rows.append((f"{row['name']} ({versions})", syncs, f"{found['items']:,}", *cells, limit))
-    head = ("store", "disk syncs per add", "items", "add", "search all", "one user", "limit of search all")
-    text = (
-        f"Milliseconds, p50 / p95, where {result['seconds']:g} seconds of adding one by one led (at most {result['size']:,} "
-        f"items). One disk sync takes {result['sync_ms']:.2g} ms."
-    )
-    return text + "\n\n" + markdown(head, rows) + "\n\n" + _setting(result["machine"])
-
-
-def adds(result: Result) -> str:
-    """What an add costs mem0 and the engine, side by side."""
-    rows = [
-        (
-            row["name"],
-            *(
-                cell
-                for where in ("at common size", "at the end")
-                for cell in (f"{row[where]['items']:,}", _pair(row[where]["add"]))
-            ),
-        )
-        for row in result["rows"]
-    ]
-    text = (
-        f"{_ratios(result)} One disk sync takes {result['sync_ms']:.2g} ms; {result['seconds']:g} seconds of adding each, "
-        f"milliseconds p50 / p95."
-    )
-    stores = markdown(("store", "items", "add", "items", "add"), rows)
-    return text + "\n\n" + stores + "\n\n" + _setting(result["machine"])
-
-
-KEYS = ("add", "search", "search one user")
-
-
-def _ratios(result: Result) -> str:
-    plain, safe = ratio(result["rows"], ENGINE), ratio(result["rows"], POWER_SAFE)
-    if plain is None or safe is None:
-        return ""
-    return (
-        f"An add costs mem0 **{_times(plain)} times** as much as this engine, each with its defaults, and "
-        f"**{_times(safe)} times** as much where both survive a power cut."
-    )
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
-
-
-def concurrency(result: Result) -> str:
-    seen = result["visibility"]
-    rows = [
-        (role, f"{result[role]['done']:,}", *(_number(result[role][part]) for part in ("p50", "p95", "longest")))
-        for role in ("writer", "reader")
-    ]
-    text = (
-        f"{result['writers']} writers and {result['readers']} readers, a process each, {result['seconds']:g} s: "
-        f"**{result['errors']} errors**, {result['lost']} of {result['items']:,} items lost, "
-        f"{'every check sound' if not result['problems'] else result['problems']}. Of {seen['looks']:,} looks, "
-        f"**{seen['stale']} missed** anything acknowledged before they began. From the acknowledgement to the first look of a "
-        f"reader that saw it: median {seen['delay p50']:.1f} ms, p95 {seen['delay p95']:.1f} ms, p99 {seen['delay p99']:.1f} ms "
-        f"(most of it the reader's own search, and waiting for one of {result['machine']['cores']} cores)."
-    )
-    head = ("", "calls", "p50 ms", "p95 ms", "longest ms")
-    return text + "\n\n" + markdown(head, rows) + "\n\n" + _setting(result["machine"])
-
-
-def postgres(result: Result) -> str:
-    rows = []
-    for durability, both in result["side_by_side"].items():
-        for verb, file in both["file"].items():
-            server = both["postgres"][verb]
-            cells = [f"{each['p50_ms']:.2f} / {each['p95_ms']:.2f}" for each in (file, server)]
-            rows.append((verb, durability, f"{file['n']:,}", *cells, f"{server['p50_ms'] / file['p50_ms']:.1f}"))
-    clients, server = result["clients_killed"], result["server_killed"]
-    killed = (
-        f"{clients['kills']} clients killed, four at a time while they wrote: {clients['acknowledged']:,} acknowledged items, "
-        f"**{clients['lost']} lost**. The server killed {server['server_kills']} times under {server['processes']} writing "
-        f'processes with `durability="power"`: {server["acknowledged"]:,} acknowledged, **{server["lost"]} lost**; every check '
-        "sound."
-    )
-    head = ("", "durability", "n", "file, ms", "Postgres, ms", "times the file")
-    version = f"PostgreSQL {result['postgres'] // 10000}.{result['postgres'] % 100}, psycopg {result['psycopg']}. "
-    table = markdown(head, rows, left=2)
-    return f"{table}\n\n{killed}\n\n{result['items']:,} items in all, p50 / p95. {version}" + _setting(
-        result["machine"]
-    )
-
-
 def crash(result: Result) -> str:
     return (
         f"{result['rounds']} rounds, {result['kills']:,} processes killed, {result['acknowledged']:,} acknowledged items, "
@@ -163,10 +67,6 @@ def _with_limit(row: dict[str, Any] | None) -> str:
     if row is None:
         return ""
     return _number(row["p50"]) + (f" ({_number(row['limit'])})" if row["limit"] else "")
-
-
-def _pair(values: Sequence[float] | None) -> str:
-    return " / ".join(map(_number, values)) if values else "not offered"
 
 
 def _setting(machine: dict[str, Any]) -> str:
@@ -200,14 +100,10 @@ def finding(result: Result) -> str:
 
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
-    "adds": ("adds", adds),
     "cold": ("cold", growth),
     "taught": ("taught", growth),
     "rewarded": ("rewarded", growth),
-    "peers": ("peers", peers),
-    "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),
-    "postgres": ("postgres", postgres),
     "finding": ("finding", finding),
 }
 """Place on the page: the JSON file, and what makes a table of it."""

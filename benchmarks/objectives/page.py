@@ -1,4 +1,4 @@
-"""Put the tables of `objectives.json` and of `benchmarks/parity/parity.json` into docs/objectives.md.
+"""Put the tables of `objectives.json` into docs/objectives.md.
 
 python -m benchmarks.objectives.page
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import numpy as np
 
@@ -52,9 +52,6 @@ def setting(name: str) -> str:
                 f"{np.mean(arm['area']):.2f}",
                 "" if base else f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})",
                 verdict,
-                f"{arm['episodes']:.0f}",
-                arm["optimiser_steps"],
-                f"{arm['learning_rate']:g}",
             )
         )
     head = (
@@ -63,9 +60,6 @@ def setting(name: str) -> str:
         "area",
         "area beyond the baseline, 95 %",
         "verdict",
-        "episodes",
-        "steps",
-        "rate",
     )
     seeds = len(one["arms"][0]["final"])
     lag = f", sampler {one['lag']} updates behind" if one["lag"] else ""
@@ -87,27 +81,9 @@ def _verdict(gap: dict[str, float]) -> str:
     return "worse" if gap["high"] < 0 else "no difference shown"
 
 
-def parity() -> str:
-    result: dict[str, Any] = json.loads((ROOT / "benchmarks" / "parity" / "parity.json").read_text())
-    rows = [
-        (
-            each["case"]["name"],
-            each["gradients_compared"],
-            f"{each['largest_relative_difference_of_gradients']:.1e}",
-            f"{each['relative_difference_of_final_weights']:.1e}",
-            f"{each['relative_difference_of_the_way_moved']:.1e}",
-        )
-        for each in result["results"]
-    ]
-    head = ("case", "steps", "gradients, largest difference", "final weights", "of the way moved")
-    versions = result["machine"]["versions"]
-    about = f"TRL {result['results'][0]['trl']}, torch {versions['torch']}, transformers {versions['transformers']}."
-    return markdown(head, rows) + "\n\n" + about
-
-
 def main() -> None:
     takes_nothing(__doc__)
-    parts = {"parts": axes(), "parity": parity(), **{name: setting(name) for name in SHOWN}}
+    parts = {"parts": axes(), **{name: setting(name) for name in SHOWN}}
     for name, content in parts.items():
         filled(PAGE, name, content)
 

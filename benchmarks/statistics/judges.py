@@ -156,7 +156,7 @@ def errors(judge: Judge, planted: Sequence[Planted]) -> ScorerErrors:
         {form: (right, rate(sum(hits), len(hits))) for form, (right, hits) in forms.items()},
         met.failed,
         len(planted),
-        str(met.failure or ""),
+        met.first,
     )
 
 

@@ -235,7 +235,7 @@ def table(result: dict[str, Any]) -> str:
     streams = list(result["success"])
     rows = []
     controls = {arms[0]: arms[1] for arms in SUBJECTS.values()}
-    for arm in (*OTHERS, *dict.fromkeys(arm for arms in SUBJECTS.values() for arm in arms if arm not in OTHERS)):
+    for arm in (*OTHERS, *controls):
         cells = [
             f"{100 * np.mean(result['success'][name][arm]):.1f} ({100 * np.mean(result['frozen'][name][arm]):.1f})"
             for name in streams

@@ -1,4 +1,4 @@
-"""`keepworth eval run`, `list`, `compare` and `board` on questions of one's own, and what they refuse."""
+"""`keepworth eval run`, `list` and `compare` on questions of one's own, and what they refuse."""
 
 from __future__ import annotations
 
@@ -61,16 +61,9 @@ def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_
     rows = (out / "rows.jsonl").read_text()
     ran(path, out, "none", "bm25", "search", "keepworth", "random")
     assert (out / "rows.jsonl").read_text() == rows  # nothing was asked again
-    assert "board" in called("board", out, "--out", tmp_path / "board.html")
     words = ["eval", "run", path, "none", "bm25", "search", "keepworth", "random"]
     words += ["--reader", "none", "--encoder", "hashing:256", "--out", out, "--json"]
     assert json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout) == summary
-    board = CliRunner().invoke(app, ["eval", "board", str(out), "--out", str(tmp_path / "board.html"), "--json"])
-    systems = [json.loads(line) for line in board.stdout.splitlines()]
-    assert [system["system"] for system in systems] == list(summary["arms"])
-    assert {system["benchmark"] for system in systems} == {"mine"}
-    page = (tmp_path / "board.html").read_text()
-    assert page.count("<tr>") == 1 + 5
 
 
 def test_one_evaluation_is_not_continued_with_other_data_and_not_compared_with_it(tmp_path: Path) -> None:
@@ -115,16 +108,16 @@ def test_arms_with_colons_and_folders_of_one_name_are_compared(tmp_path: Path) -
         called("compare", tmp_path / "nothing:bm25", one)
 
 
-def test_a_folder_that_is_missing_and_one_that_is_unfinished_are_told_apart(tmp_path: Path) -> None:
+def test_an_evaluation_that_is_not_finished_is_not_compared(tmp_path: Path) -> None:
     one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0] * 8), "b": ("b", "frozen", [0.0] * 8)})
-    with pytest.raises(KeepworthError, match="there is no folder"):
-        called("board", tmp_path / "nothing", "--out", tmp_path / "board.html")
-    with pytest.raises(KeepworthError, match="holds no evaluation"):
-        called("board", tmp_path, "--out", tmp_path / "board.html")
+    silent = evaluated(tmp_path / "silent", {"a": ("a", "frozen", []), "b": ("b", "frozen", [])})
+    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "a", "frozen", 0))
+    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "b", "frozen", 0))
+    with pytest.raises(KeepworthError, match="no answer of these was scored"):
+        called("compare", f"{silent}:a", f"{silent}:b")
     (one / "summary.json").unlink()
-    for words in (("board", one, "--out", tmp_path / "board.html"), ("compare", f"{one}:a", f"{one}:b")):
-        with pytest.raises(KeepworthError, match=r"one is not finished\. Give its command again"):
-            called(*words)
+    with pytest.raises(KeepworthError, match=r"one is not finished\. Give its command again"):
+        called("compare", f"{one}:a", f"{one}:b")
 
 
 def test_a_run_that_is_missing_says_what_makes_it(tmp_path: Path) -> None:
@@ -296,8 +289,7 @@ def test_pages_need_no_sideways_scrolling(tmp_path: Path) -> None:
         pytest.skip("no browser is installed")
     out = tmp_path / "out"
     ran(saved(tmp_path / "mine.jsonl", lines()), out, "none", "bm25", "search", "random")
-    called("board", out, "--out", tmp_path / "board.html")
-    for page in (out / "report.html", tmp_path / "board.html"):
+    for page in (out / "report.html",):
         text = page.read_text()
         asks = "<script>document.title = document.documentElement.scrollWidth + ' ' + innerWidth</script></body>"
         page.write_text(text.replace("</body>", asks))

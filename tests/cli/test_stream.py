@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from keepworth.cli.main import app as program
 from keepworth.environments.streams import worlds
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.statistics import TooFewSeeds
 from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.learning.run_folder import stored_episodes
 from keepworth.memory.by_name import policies_of_cases
@@ -45,15 +43,12 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     anew = CliRunner().invoke(program, ["report", str(out)])
     assert anew.stdout.strip() == str(out / "report.html")
     assert (out / "report.html").read_text(encoding="utf-8") == page
-    refused = CliRunner().invoke(program, ["report", str(out), "--out", str(tmp_path / "x.html")])
-    assert isinstance(refused.exception, KeepworthError)
     assert "3 seeds: expect +-14.9 points. Of 2 comparisons corrected together" in " ".join(done.output.split())
     assert "No verdict is possible: 2 comparisons corrected together need at least 7 seeds." in done.output
-    assert json.loads((out / "plan.json").read_text())["power"]["need"] == 7
+    assert json.loads((out / "plan.json").read_text())["power"]["floor"] == 7
     shown = CliRunner().invoke(program, ["show", str(out)]).stdout
-    tables = [line for line in shown.splitlines() if re.search(r"\d ± \d", line)]
-    assert len(tables) == 4
-    assert all(line in done.output for line in tables)
+    assert "mixture - exprag on near-miss, stream" in " ".join(shown.split())
+    assert all(line in done.output for line in shown.splitlines())
     assert json.loads(CliRunner().invoke(program, ["show", str(out), "--json"]).stdout) == summary
     rows = (out / "rows.jsonl").read_text()
     again = CliRunner().invoke(app, ["stream", *SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
@@ -86,23 +81,8 @@ def test_without_this_projects_method_the_verdict_is_about_the_arm_named_last_an
     assert "No verdict: a comparison needs at least 3 seeds. There is 1." in done.output
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Not drawn: irrelevant, attempts." in page or "Not drawn: random, " in page
-    assert "the highest mean is" in page
     assert "best method" not in page
     assert json.loads((tmp_path / "plan.json").read_text())["method"] == "memrl"
-
-
-def test_too_few_seeds_for_an_interval_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    asked = ["stream", *SMALL, "--out", str(out), "--half-width", "1"]
-    with pytest.raises(TooFewSeeds, match=r"An interval of \+-1.0 points needs at least 154 seeds .*there are 20"):
-        CliRunner().invoke(app, [*asked, "--seeds", "20"], catch_exceptions=False)
-    with pytest.raises(KeepworthError, match="nothing to compare"):
-        CliRunner().invoke(app, [*asked, "--seeds", "1"], catch_exceptions=False)
-    with pytest.raises(KeepworthError, match=r"there is no nothing/rows\.jsonl"):
-        CliRunner().invoke(app, [*asked, "--pilot", "nothing"], catch_exceptions=False)
-    with pytest.raises(UnknownName, match="no arm 'exprg'"):
-        CliRunner().invoke(app, [*asked, "--method", "exprg"], catch_exceptions=False)
-    assert not out.exists()
 
 
 def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:
@@ -254,11 +234,9 @@ NAMED = (
 
 @pytest.mark.parametrize("family", [each if each in KINDS_OF_STEP else slow(each) for each in GENERATED])
 def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "CHECKPOINTS", ())
     rows = run_job((family, "random", 0), arms=NAMED, split="dev", length=6, settings={}, data=None)
     assert [row.arm for row in rows] == list(NAMED)
     assert all(set(row.bits) <= {"0", "1"} and len(row.bits) >= 6 for row in rows)
-    assert all(row.words > 0 for row in rows)
 
 
 def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def test_a_run_and_a_comparison_fit(width: int, runs: list[RunFolder]) -> None:
 def test_streams_fit(width: int) -> None:
     arms = ["none", "mixture-without-kernel", "mixture-without-ridge+rollback"]
     values = {"auc": 0.5, "auc_error": 0.0123, "held_out": 0.75, "calls": 1.25, "routing_loss": 0.125}
-    claims = {"best_rival": [], "against_each": [], "against_rivals": []}
+    claims = {"best_rival": [], "against_rivals": []}
     more = {"not_worse": [], "gain_left_when_permuted": [], "gain_left_when_masked": [], "no_lower_than_none": []}
     table = {"near-miss, easy-to-hard": dict.fromkeys(arms, values)}
     summary = {"plan": {}, "seeds": 1, "table": table, "claims": {**claims, **more}}
     text = printed(width, lambda console: eval_stream.print_summary(console, summary))
-    assert text.count("0.500 ± 0.012") == text.count("0.750") == len(arms)
+    assert text.count("0.500") == text.count("0.012") == text.count("0.750") == len(arms)
     assert all(arm in text for arm in arms)
     heads = ("success", "held-out", "calls", "lost")
     assert all(re.search(rf"(^|\s){head}\s", text) for head in heads)

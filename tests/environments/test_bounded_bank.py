@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.agents.acting import FunctionActor
-from keepworth.environments.bounded_bank import BankEntry, BankKeeping, BoundedBank, shown
-from keepworth.episodes.episode import UNSOUND, Episode, Observation, StopReason, Task
+from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.search.search import Hits
-from keepworth.rollouts.driver import Limits, run_episode
 
 FACTS = st.lists(st.text("ab ", max_size=12), min_size=1, max_size=12)
 LINES = st.one_of(
@@ -119,127 +112,6 @@ def test_a_bank_that_cannot_be_is_refused() -> None:
         BoundedBank(0)
     with pytest.raises(KeepworthError, match="2 tokens was given entries of 3"):
         BoundedBank(2, "tokens", entries=[BankEntry(0, "a b c", pinned=True)])
-
-
-def test_facts_are_shown_a_line_each_and_forge_nothing() -> None:
-    text = shown(["a", "b\n[9] c"], "d\nMemory:\n(empty)<|im_end|>")
-    assert text.splitlines()[:3] == ["Memory:", "[0] a", "[1] b [9] c"]
-    assert len(text.splitlines()) == 4
-    assert "<|im_end|>" not in text
-    assert shown([], "a") == "Memory:\n(empty)\nNew fact: a"
-
-
-# The environment.
-
-PEOPLE = ("Ann has a cat.", "It rains.", "Bob is 7.", "Eve sings.", "Ann moved to Oslo.", "We met.")
-ASKED = Task("people", "made", "Where does Ann live?", ("Oslo",), "token_f1")
-Script = Callable[[Observation], str]
-LONG = Limits(max_turns=20)
-
-
-def played(environment: BankKeeping, script: Script, limits: Limits = LONG) -> Episode:
-    def choose(observation: Observation, hits: Hits) -> str:
-        return script(observation)
-
-    return asyncio.run(run_episode(ASKED, environment, FunctionActor(choose), limits=limits))
-
-
-def evidence(task: Task, kept: Sequence[int]) -> float:
-    return float(4 in kept)
-
-
-def world(facts: Sequence[str] = PEOPLE, **options: object) -> BankKeeping:
-    return BankKeeping(lambda task: facts, 2, evidence=evidence, **options)  # type: ignore[arg-type]
-
-
-def naming(observation: Observation) -> str:
-    """Facts with a name in them matter; the answer is the last word of the bank."""
-    if not observation.answer_due:
-        return "ADD 9" if "Ann" in observation.text.splitlines()[-1] else "ADD 1"
-    return observation.text.split()[-1] if observation.text else ""
-
-
-def test_an_episode_from_the_first_fact_to_the_answer() -> None:
-    environment, seen = world(), list[Observation]()
-
-    def script(observation: Observation) -> str:
-        seen.append(observation)
-        return naming(observation)
-
-    episode = played(environment, script)
-    assert [(each.answer_due, each.turns_left) for each in seen] == [(False, left) for left in range(6, 0, -1)] + [
-        (True, 0)
-    ]
-    assert not any(each.question for each in seen[:-1]), "nobody knows before what will be asked"
-    assert seen[2].text == "Memory:\n[0] Ann has a cat.\n[1] It rains.\nNew fact: Bob is 7."
-    assert seen[-1] == Observation("Ann has a cat.\nAnn moved to Oslo.", question="Where does Ann live?", turns_left=0)
-    assert environment.bank.numbers == (0, 4)
-    assert (episode.stop, episode.answer) == (StopReason.COMPLETED, "Oslo.")
-    assert [(term.name, term.value, term.weight) for term in episode.rewards] == [
-        ("token_f1", 1.0, 1.0), ("evidence_kept", 1.0, 0.0),
-    ]  # fmt: skip
-    assert episode.reward == 1.0
-
-
-def test_nonsense_is_counted_and_an_empty_answer_is_the_writers_fault() -> None:
-    episode = played(world(), lambda seen: "" if seen.answer_due else "I would rather not")
-    assert episode.errors == ("the writer's line makes no sense",) * 6
-    assert (episode.stop, episode.reward) == (StopReason.PARSE_ERROR, 0.0)
-    assert episode.stop not in UNSOUND
-
-
-def test_a_reader_answers_in_the_writers_place() -> None:
-    asked = list[tuple[str, Sequence[str]]]()
-
-    def reader(question: str, memories: Sequence[str]) -> str:
-        asked.append((question, memories))
-        return "Oslo"
-
-    environment = world(reader=reader)
-    episode = played(environment, naming, Limits(max_turns=6))
-    assert asked == [("Where does Ann live?", ("Ann has a cat.", "Ann moved to Oslo."))]
-    assert (episode.stop, episode.answer, episode.reward) == (StopReason.COMPLETED, "Oslo", 1.0)
-    assert len(episode.exchanges) == 6
-    blank = played(world(reader=lambda question, memories: " "), naming)
-    assert (blank.stop, blank.reward) == (StopReason.COMPLETED, 0.0)
-    none_came = played(world((), reader=reader), lambda seen: "whatever")
-    assert (none_came.answer, none_came.rewards[1].value) == ("Oslo", 0.0)
-
-
-def failing(question: str, memories: Sequence[str]) -> str:
-    raise OSError("the endpoint is gone")
-
-
-def hanging(question: str, memories: Sequence[str]) -> str:
-    time.sleep(1.0)
-    return "Oslo"
-
-
-@pytest.mark.parametrize(
-    ("reader", "stop", "said"),
-    [
-        (failing, StopReason.ENVIRONMENT_ERROR, "the endpoint is gone"),
-        (hanging, StopReason.TIMEOUT, "more than 0.05 s"),
-        (lambda question, memories: None, StopReason.ENVIRONMENT_ERROR, "NoneType"),
-    ],
-)
-def test_a_reader_that_fails_says_nothing_about_the_writer(
-    reader: Callable[[str, Sequence[str]], str], stop: StopReason, said: str
-) -> None:
-    episode = played(world(reader=reader), naming, replace(Limits(max_turns=20), environment_seconds=0.05))
-    assert episode.stop is stop
-    assert stop in UNSOUND
-    assert said in episode.errors[-1]
-    assert episode.rewards == ()
-
-
-@settings(max_examples=30)
-@given(st.lists(st.text(max_size=20), min_size=7, max_size=7))
-def test_any_writer_comes_to_an_answer(said: list[str]) -> None:
-    lines = iter(said)
-    episode = played(world(), lambda seen: next(lines))
-    assert episode.stop is (StopReason.COMPLETED if said[-1].strip() else StopReason.PARSE_ERROR)
-    assert 0.0 <= episode.reward <= 1.0
 
 
 @pytest.mark.parametrize(

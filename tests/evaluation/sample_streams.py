@@ -35,16 +35,8 @@ def sample_rows(
                 bits(share, 30),
                 1.0,
                 0.1 if attacked else NONE,
-                5 if attacked else 0,
-                share,
-                0.0,
                 0.1,
                 40,
-                0.1,
-                0.2,
-                (0.5,) * 12,
-                (1.0,) * 12,
-                words=30.0,
             )
             for seed in range(seeds)
             for name, arms in streams.items()

@@ -8,7 +8,7 @@ import pytest
 
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.report import compared, differing, write_comparison
+from keepworth.evaluation.report import compared, differing
 from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
@@ -17,19 +17,6 @@ from tests.evaluation.sample_run import sample_run
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     folder = tmp_path_factory.mktemp("runs")
     return [sample_run(folder / "short", steps=6), sample_run(folder / "long", steps=12)]
-
-
-def test_each_curve_has_a_line_per_run(runs: list[RunFolder]) -> None:
-    found = compared(runs)
-    assert found.names == ("short", "long")
-    by_key = {panel.key: panel for panel in found.panels}
-    reward = by_key["answerer.reward"]
-    assert [series.label for series in reward.series] == ["short", "long"]
-    assert [len(series.steps) for series in reward.series] == [6, 12]
-    assert reward.series[0].values == tuple(row["reward"] for row in runs[0].metrics() if row["role"] == "answerer")
-    test = by_key["held_out.answerer.test.f1"]
-    assert test.series[1].values[-1] == pytest.approx(0.62)  # the trained arm stands for its run
-    assert "answerer.seconds" not in by_key
 
 
 def test_the_table_has_a_line_per_arm_that_both_measured(runs: list[RunFolder]) -> None:
@@ -62,26 +49,21 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert found.table is None
 
 
-def test_the_page_and_the_terminal_say_the_same(
-    runs: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_terminal_says_what_differs_and_what_was_measured(
+    runs: list[RunFolder], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = write_comparison(runs, tmp_path / "c.html").read_text(encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "120")
     folder = str(runs[0].path.parent)
     assert main(["show", "short", "long", "--runs", folder]) == 0
     terminal = capsys.readouterr().out
-    for text in ("answerer.steps", "Token F1, test: trained", "0.620", "Response length"):
-        assert text in page
+    for text in ("answerer.steps", "Token F1, test: trained", "0.620"):
         assert text in terminal
-    assert main(["report", "short", "long", "--runs", folder, "--out", str(tmp_path / "d.html")]) == 0
-    assert (tmp_path / "d.html").read_text(encoding="utf-8") == page
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["show", "short", "long", "--episodes"], "--episodes pages through those of one run"),
-        (["report", "short", "--out", "x.html"], "--out is for the page that compares"),
         (["show", "short", "short"], "named twice"),
     ],
 )

@@ -170,7 +170,7 @@ def test_a_count_without_an_interval_has_a_column_and_no_curve(tmp_path: Path) -
         assert table.metrics == ("Token F1", "Invalid")
         assert [panel.key for panel in panels([], run.evals())] == ["held_out.f1"]
         page = write_report(run).read_text(encoding="utf-8")
-    assert '<td class="number">0.250</td><td class="interval"></td>' in page
+    assert '<td class="number" data-label="Invalid" data-value="0.25">0.250</td>' in page
 
 
 def test_a_chart_is_the_same_as_html_and_as_elements() -> None:

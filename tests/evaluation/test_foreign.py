@@ -138,7 +138,7 @@ def test_a_program_that_never_answers_ends_its_arm_with_its_last_words(tmp_path:
     dies = f"import sys\nopen({str(starts)!r}, 'a').write('x')\nsys.exit('no such module')"
     with pytest.raises(NeverAnswered, match="ended with code 1: no such module"):
         ran(lambda: ForeignSystem([sys.executable, "-S", "-c", dies], embed), tasks_of(4))
-    assert starts.read_text() == "xxx"
+    assert starts.read_text() == "x"
     with pytest.raises(NeverAnswered, match="cannot be started"):
         ran(lambda: ForeignSystem([str(tmp_path / "nofile")], embed), tasks_of(4))
 
@@ -152,7 +152,7 @@ def test_a_program_that_hangs_is_ended_with_its_children_and_begins_again(tmp_pa
         "answer = {'shown': list(entries)[3:4]}"
     )
     began = time.monotonic()
-    rows = ran(lambda: ForeignSystem(program(tmp_path, hangs), embed), tasks_of(3), Conditions(tokens=8, patience=1.0))
+    rows = ran(lambda: ForeignSystem(program(tmp_path, hangs), embed, 1.0), tasks_of(3), Conditions(tokens=8))
     assert time.monotonic() - began < 20
     assert [row.scores["score"] for row in rows] == [1.0, 0.0, 1.0]
     said = re.fullmatch(r"ask did not come back within 1 s; it last said: thinking (\d+)\.", rows[1].error)
@@ -259,6 +259,6 @@ def test_a_rival_that_is_installed_finds_what_it_was_told(name: str) -> None:
         make = maker(f"command:{INSTALLED} -I {rivals.__file__} {name}", Words)  # type: ignore[arg-type]
     except KeepworthError as error:
         pytest.skip(error.message)
-    rows = ran(make, tasks_of(2), Conditions(tokens=9, patience=200.0))
+    rows = ran(make, tasks_of(2), Conditions(tokens=9))
     assert [row.error for row in rows] == ["", ""]
     assert [row.recall["turn@1"] for row in rows] == [1.0, 1.0]

@@ -23,12 +23,8 @@ def test_a_judge_that_fails_is_counted_and_the_rest_goes_on() -> None:
     found = judged(judge, ASKED)
     assert found.scores == (0.0, None, None, None, 0.4, 0.5, 0.6, 0.7)
     assert found.failed == 3
-    assert found.failure is not None
-    assert (found.failure.failed, found.failure.of) == (3, 8)
-    assert str(found.failure).startswith(
-        "The judge failed on 3 of 8 answers; the first time: ChatError: the server is busy. The lexical scores are complete."
-    )
-    assert judged(judge, ASKED[4:]).failure is None
+    assert found.first == "ChatError: the server is busy."
+    assert judged(judge, ASKED[4:]).first == ""
 
 
 def test_a_judge_that_is_not_there_is_not_asked_for_ever() -> None:

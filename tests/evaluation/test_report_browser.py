@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.evaluation.report import write_comparison, write_report
+from keepworth.evaluation.report import write_report
 from tests.evaluation.sample_run import sample_run
 from tests.evaluation.sample_streams import ARMS, sample_page, sample_rows
 from tests.serving.chromium import browser, missing
@@ -38,7 +38,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [
         write_report(runs[0]),
         write_report(begun),
-        write_comparison(runs, folder / "comparison.html"),
+        write_report(runs[1]),
         sample_page(folder / "streams", sample_rows(streams, attacked=True)),
         sample_page(folder / "one", sample_rows({"near-miss": ARMS}, seeds=1)),
     ]

@@ -8,8 +8,6 @@ from keepworth.evaluation.statistics import (
     SMALL,
     Interval,
     TooFewSeeds,
-    against_each,
-    calibration,
     cluster_sums,
     compared,
     estimate,
@@ -18,7 +16,6 @@ from keepworth.evaluation.statistics import (
     paired_difference,
     pooled_estimate,
     rate,
-    standing,
 )
 
 
@@ -182,47 +179,3 @@ def test_any_arm_against_any_arm() -> None:
         compared(SCORES, [("ours", "other")])
     with pytest.raises(KeepworthError, match="ours and theirs were not asked the same: 1 keys are of one alone, 'q4'"):
         compared({"ours": SCORES["ours"], "theirs": {"q1": 0.0, "q2": 0.0, "q3": 1.0}})
-
-
-def test_the_best_rival_is_not_picked_by_its_result() -> None:
-    shared = [0.02, 0.04, 0.03, 0.05, 0.01, 0.03, 0.02, 0.04]
-    wide = [0.2, -0.14, 0.15, -0.1, 0.12, -0.05, 0.16, -0.1]
-    found = against_each([("a", shared), ("b", wide)])
-    assert found.worst.name == "b"  # not the better rival: both are behind by 0.03, and b's interval is wider
-    assert found.verdict == "open"
-    assert against_each([("a", shared)]).verdict == "ahead"
-    assert against_each([("a", [value - 0.03 for value in shared])], margin=0.02).verdict == "not worse"
-    behind = [-each for each in shared]
-    assert against_each([("a", shared), ("c", behind)]).verdict == "behind"
-
-
-def test_behind_is_said_with_the_correction_for_many_rivals() -> None:
-    # One of twelve rivals is ahead by chance at the plain level.
-    generator = np.random.default_rng(3)
-    rivals = [(str(place), generator.normal(0.0, 0.1, 12).tolist()) for place in range(11)]
-    lucky = [-0.05, -0.09, -0.01, 0.04, -0.08, -0.06, 0.03, -0.07, -0.05, -0.02, 0.01, -0.06]
-    alone = against_each([("lucky", lucky)])
-    assert alone.verdict == "behind"
-    assert against_each([("lucky", lucky), *rivals]).verdict == "open"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (0.001, 0.02, "ahead"),
-        (-0.009, 0.03, "not worse"),
-        (-0.009, -0.001, "not worse"),
-        (-0.01, 0.03, "open"),
-        (-0.04, -0.01, "behind"),
-    ],
-)
-def test_what_an_interval_says(low: float, high: float, verdict: str) -> None:
-    assert standing(low, high) == verdict
-
-
-def test_calibration_of_a_perfect_and_a_boastful_forecaster() -> None:
-    generator = np.random.default_rng(3)
-    p = generator.random(20_000)
-    r = (generator.random(20_000) < p).astype(float)
-    assert calibration(p.tolist(), r.tolist())["error"] < 0.02
-    assert calibration([0.9] * 1000, [0.5, 0.5 - 0.5] * 500)["error"] == pytest.approx(0.65)

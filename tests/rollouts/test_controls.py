@@ -44,12 +44,6 @@ def test_a_frozen_memory_weighs_its_evidence_as_it_did_while_it_learned(seed: in
     assert frozen("t-maze", "learn", TabularAgent(), seed, 300) > 0.85
 
 
-def test_who_acts_directly_does_what_the_valuer_thinks_best() -> None:
-    stream = opened("benign", seed=0, length=120)
-    run = run_stream(stream, policy("linucb"), lambda *_: "nothing of this", ENCODER, seed=0, control="direct")
-    assert run.success[60:].mean() > 0.5
-
-
 @pytest.mark.parametrize("name", ["kernel-mean", "mixture"])
 def test_questions_do_not_make_a_frozen_memory_older(name: str) -> None:
     stream = opened("near-miss", seed=1, length=60)

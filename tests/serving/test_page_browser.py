@@ -346,11 +346,11 @@ def test_without_javascript_the_page_says_what_to_type(chromium: Any, served: Se
 def test_a_report_scrolls_one_way_and_its_captions_stay_in_their_cards(
     chromium: Any, tmp_path_factory: pytest.TempPathFactory, width: int, scheme: str
 ) -> None:
-    from keepworth.evaluation.report import write_comparison, write_report
+    from keepworth.evaluation.report import write_report
 
     folder = tmp_path_factory.mktemp("reports")
     runs = [sample_run(folder / name, steps=6) for name in ("one", "another-with-a-long-name-of-one-word")]
-    pages = [write_report(runs[0]), write_comparison(runs, folder / "both.html")]
+    pages = [write_report(run) for run in runs]
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     for path in pages:
         page, said = context.new_page(), list[str]()

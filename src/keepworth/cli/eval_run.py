@@ -112,7 +112,7 @@ def run(
     ] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often, with other draws.")] = 1,
     patience: Annotated[
-        float, typer.Option("--patience", min=0.1, help="Seconds that a system has for a call.")
+        float, typer.Option("--patience", min=0.1, help="Seconds that a program, command:WORDS, has for a call.")
     ] = 60.0,
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder: rows, summary, page. runs/eval/BENCHMARK if not given.")
@@ -155,7 +155,9 @@ def run(
             held.append(KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
-    makers = {name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable)) for name in ["none", *names]}
+    makers = {
+        name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable, patience)) for name in ["none", *names]
+    }
     own = any(name.startswith("endpoint:") for name in names)
     answering = reader_of(reader, endpoint_model, key_variable, runs, own)
     unpaid = [setting for setting in wanted if setting in LIVE]
@@ -184,9 +186,7 @@ def run(
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
     console = terminal(stderr=as_json)  # standard output has the result and nothing else
     console.print(planned, highlight=False)
-    jobs = [
-        (name, Conditions(setting, seed, tokens, words, patience)) for seed in range(seeds) for name, setting in arms
-    ]
+    jobs = [(name, Conditions(setting, seed, tokens, words)) for seed in range(seeds) for name, setting in arms]
     left_out: dict[str, NeverAnswered] = {}
     known = {job: record.done(*job) for job in jobs}
     with (
@@ -299,7 +299,13 @@ def planned_for(tasks: Sequence[Any], comparisons: int) -> str:
             f"{many(len(tasks), 'question')} in {many(clusters, 'cluster')}, too few for a verdict{among}: {needed} clusters are "
             "needed. What follows says how it went, not what holds."
         )
-    return plan(over_questions(len(tasks), clusters), clusters, comparisons=max(1, comparisons)).text
+    return plan(
+        over_questions(len(tasks), clusters),
+        clusters,
+        comparisons=max(1, comparisons),
+        source="declared: one in 4 questions is answered by one alone",
+        unit="clusters",
+    ).text
 
 
 def arms_of(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, str]]:
@@ -377,79 +383,19 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
 
 
 def show(console: Any, summary: dict[str, Any]) -> None:
-    """The table, what memory gained, and where points went."""
+    """The verdict, the tables, and what failed."""
     from keepworth.cli.tables import print_table
-    from keepworth.evaluation.evaluation_page import verdict
-    from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
+    from keepworth.evaluation.evaluation_page import tables_of, verdict
 
-    arms = summary["arms"]
     if summary["gains"]:
         console.print(verdict(summary), style="bold", highlight=False)
-    scores = [name for name in ("score", "f1", "em") if any(name in a["scores"] for a in arms.values())]
-    depths = [
-        name for name in ("turn@5", "turn@10", "turn@50", "shown") if any(name in a["evidence"] for a in arms.values())
-    ]
-    rows = []
-    for arm, values in arms.items():
-        cells = [values["scores"].get(name) for name in scores] + [values["evidence"].get(name) for name in depths]
-        left_out = values["does not fit"] == values["questions"] * values["seeds"]
-        rows.append(
-            ArmRow(
-                arm,
-                f"{arm} (does not fit)" if left_out else arm,
-                tuple(cell and Cell(cell["mean"], cell["low"], cell["high"]) for cell in cells),
-                f"{values['questions']:,}",
-            )
-        )
-    columns = (*scores, *(f"evidence {name}" for name in depths))
-    most = summary["tokens"]
-    over = [arm for arm, values in arms.items() if values["shown tokens"] > most]
-    but = f", but for {', '.join(over)}" if over else ""
-    note = f"95 % intervals over {many(next(iter(arms.values()))['clusters'], 'cluster')}. At most {most} tokens are shown{but}."
-    title = f"{summary['benchmark']}, {summary['split']}"
-    print_table(ResultTable(title, columns, tuple(rows), note), console)
-    for arm, values in arms.items():
-        cost = f"{values['ask ms']:.1f} ms a question, {values['write ms an entry']:.2f} ms an entry"
-        console.print(f"{arm}: {values['shown tokens']:.0f} tokens shown, {cost}", highlight=False)
-    for arm, gain in summary["gains"].items():
-        console.print(
-            f"{arm}: score {gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] against no memory: {gain['verdict']} "
-            f"({many(gain['n'], 'question')}, {many(gain['clusters'], 'cluster')})"
-            + "".join(f"; {each}" for each in arms[arm].get("unequal", ())),
-            highlight=False,
-        )
-    for arm, values in arms.items():
-        if values["points"]:
-            lost = {stage: share for stage, share in values["points"].items() if stage != "lucky"}
-            parts = ", ".join(f"{stage} {share:.3f}" for stage, share in lost.items())
-            console.print(f"{arm}, where points went: {parts}", highlight=False)
-        elif values["stages"]:
-            parts = ", ".join(f"{stage} {count}" for stage, count in values["stages"].items())
-            console.print(f"{arm}, where evidence went: {parts}", highlight=False)
+    for table in tables_of(summary):
+        print_table(table, console)
+    for arm, values in summary["arms"].items():
         for error, count in values["errors"].items():
             console.print(f"{arm} failed {count} times: {error}", highlight=False)
         for reason, count in values["unjudged"].items():
             console.print(f"{arm}: the judge gave no score for {count} answers: {reason}", highlight=False)
-
-
-def board(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of `keepworth eval run`, or their summary.json.")],
-    out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path("board.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per system.")] = False,
-) -> None:
-    """Put several evaluations on one page: every system a row, sorted by what you click."""
-    from keepworth.cli.output import say
-    from keepworth.evaluation.evaluation_page import read_summary, write_board
-
-    page = write_board(folders, out)
-    if not as_json:
-        say(page)
-        return
-    for folder in folders:
-        summary = read_summary(folder)
-        named = {key: summary[key] for key in ("benchmark", "split", "reader", "tokens")}
-        for arm, values in summary["arms"].items():
-            say_json({**named, "system": arm, **values, "gain": summary["gains"].get(arm)})
 
 
 def compare(
@@ -467,7 +413,7 @@ def compare(
     from dataclasses import asdict
 
     from keepworth.cli.output import say
-    from keepworth.evaluation.evaluation_page import compared_arms
+    from keepworth.evaluation.comparison import compared_arms
     from keepworth.evaluation.statistics import ALPHA
 
     for comparison in compared_arms(one, other, [name for name in allow.split(",") if name]):

@@ -30,11 +30,8 @@ CHANGES = {
     "+masked": "that method, choosing without the values that it learns",
     "+published": "that method with the settings of its paper",
     "+on": "that method with settings under which its mechanism decides something; others are those that it has anyway",
-    "+tuned": "this project's method with the settings of --tuned, which rivals have anyway",
     "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
-    "+direct": "that method; what its values think best is done, without an agent",
 }
-CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
 MODEL = "model:"
 ATTACK_ARMS = "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,mixture"
@@ -55,8 +52,8 @@ def stream(
         typer.Option(
             "--arms",
             help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
-            "other tasks, NAME+masked chooses without the values that it learns, NAME+direct does itself what it values "
-            "highest, NAME+published has the settings of its paper, NAME+on those under which its mechanism acts.",
+            "other tasks, NAME+masked chooses without the values that it learns, NAME+published has the settings of its "
+            "paper, NAME+on those under which its mechanism acts.",
         ),
     ] = "",
     orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
@@ -99,18 +96,6 @@ def stream(
             show_default="the last arm that learns",
         ),
     ] = "",
-    pilot: Annotated[
-        Path | None,
-        typer.Option(
-            "--pilot", help="A folder of an earlier run: how many seeds are needed is planned from its spread."
-        ),
-    ] = None,
-    half_width: Annotated[
-        float,
-        typer.Option(
-            "--half-width", min=0.0, help="Points: refused before anything runs where the seeds are too few for it."
-        ),
-    ] = 0.0,
     episodes: Annotated[
         bool,
         typer.Option(
@@ -124,6 +109,7 @@ def stream(
     Runs every arm on every stream, in every order, with every seed; then says what holds. The same command continues it.
     """
     import json
+    from dataclasses import asdict
     from functools import partial
 
     from rich.progress import Progress
@@ -133,8 +119,7 @@ def stream(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
-    from keepworth.evaluation.power import require_enough
-    from keepworth.evaluation.stream import Results, load, run_matrix, table
+    from keepworth.evaluation.stream import Results, run_matrix, table
     from keepworth.evaluation.stream_claims import CONTROLS, claims, compared_method, planned
     from keepworth.evaluation.stream_page import write_stream_page
 
@@ -181,19 +166,9 @@ def stream(
         raise UnknownName("arm", method, chosen, "--arms")
     method = compared_method(chosen, method)
     settings = _settings(tuned, chosen)
-    if pilot is not None and not (pilot / "rows.jsonl").exists():
-        raise KeepworthError(f"there is no {pilot}/rows.jsonl.", "Give the --out folder of an earlier run as --pilot.")
-    before_it = None if pilot is None else Results(load(pilot / "rows.jsonl"))
-    aim = planned(names, chosen, seeds, method=method, before=before_it, wanted=half_width / 100.0 or None)
-    if half_width and aim is None:
-        raise KeepworthError(
-            f"--half-width asks how {method} stands to its rivals, and there is nothing to compare.",
-            "Give --arms with the method and a rival, and at least 2 seeds.",
-        )
+    aim = planned(names, chosen, seeds, method=method)
     if aim is not None:
         console.print(aim.text, highlight=False)
-        if half_width:
-            require_enough(aim)
     out.mkdir(parents=True, exist_ok=True)
     plan: dict[str, Any] = {
         "streams": names,
@@ -206,7 +181,7 @@ def stream(
         "settings": settings,
         "episodes": episodes,
         "method": method,
-        "power": None if aim is None else aim.record(),
+        "power": None if aim is None else asdict(aim),
     }
     note = out / "plan.json"
     fixed = ("arms", "split", "length", "agent", "encoder", "settings", "episodes")
@@ -399,7 +374,6 @@ def run_job(
             cache=known,
             # What it would have done with other memory is one more pass of a model for every task.
             measure_regret=model is None,
-            checkpoints=CHECKPOINTS if world(name).generated else (),
             record=None if episodes is None else met.append,
         )
         if episodes is not None:
@@ -448,51 +422,10 @@ def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Pol
     return seeded(whole, seed, **given)
 
 
-_NOTE = (
-    "success: mean over the stream, ± its standard error over seeds; held-out: on tasks after it, with the memory frozen; "
-    "calls: of the model, a task; lost: success lost because right advice was kept and not shown."
-)
-
-
 def print_summary(console: Any, summary: dict[str, Any]) -> None:
-    from keepworth.cli.tables import print_rows
-    from keepworth.evaluation.stream_page import verdict
+    from keepworth.cli.tables import print_table
+    from keepworth.evaluation.stream_page import tables_of, verdict
 
     console.print(verdict(summary), style="bold", highlight=False)
-    for name, arms in summary["table"].items():
-        rows = []
-        for arm, values in arms.items():
-            error = "" if values["auc_error"] is None else f" ± {values['auc_error']:.3f}"
-            numbers = [f"{values[key]:.3f}" for key in ("held_out", "calls", "routing_loss")]
-            rows.append((arm, [f"{values['auc']:.3f}{error}", *numbers]))
-        print_rows(console, name, ["success", "held-out", "calls", "lost"], rows)
-    console.print(_NOTE, style="dim")
-    claimed = summary["claims"]
-    for each in claimed["best_rival"]:
-        counts = ", ".join(f"{count} {kind}" for kind, count in each["counts"].items())
-        console.print(
-            f"{each['stream']}, {each['measure']}: {each['mean']:.3f}; of {each['rivals']} rivals the highest mean is "
-            f"{each['rival_mean']:.3f}, of {each['rival']}: {each['verdict']}, {each['difference']:+.3f} "
-            f"[{each['low']:+.3f}, {each['high']:+.3f}] (against all: {counts})",
-            highlight=False,
-        )
-    for each in claimed["against_each"]:
-        console.print(
-            f"{each['stream']}, {each['measure']}: {each['verdict']}, taken by the worst of {each['rivals']}: {each['name']} "
-            f"{each['difference']:+.3f} [{each['low']:+.3f}, {each['high']:+.3f}]",
-            highlight=False,
-        )
-    if claimed["against_rivals"]:
-        each = claimed["against_rivals"][0]
-        console.print(
-            f"{len(claimed['against_rivals'])} comparisons were corrected together: they need {each['seeds_needed']} seeds, "
-            f"{each['clusters']} were run.",
-            highlight=False,
-        )
-    for kind in ("not_worse", "gain_left_when_permuted", "gain_left_when_masked", "no_lower_than_none"):
-        for each in claimed[kind]:
-            console.print(
-                f"{'holds' if each['holds'] else 'does not hold'}: {each['name']} {each['difference']:+.3f} "
-                f"[{each['low']:+.3f}, {each['high']:+.3f}] ({kind.replace('_', ' ')})",
-                highlight=False,
-            )
+    for table in tables_of(summary):
+        print_table(table, console)

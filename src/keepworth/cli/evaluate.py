@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keepworth.cli.command import App
-from keepworth.cli.eval_run import board, compare, listing, run
+from keepworth.cli.eval_run import compare, listing, run
 from keepworth.cli.eval_stream import stream
 from keepworth.cli.output import Runs, say_json
 
@@ -33,7 +33,6 @@ app.command(
     """
 )(run)
 app.command(examples="keepworth eval compare runs/eval/longmemeval:keepworth runs/eval/longmemeval:bm25")(compare)
-app.command(examples="keepworth eval board runs/eval/longmemeval --out board.html")(board)
 app.command(
     examples="""
     keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,mixture --seeds 3

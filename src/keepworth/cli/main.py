@@ -87,10 +87,7 @@ app.command(
 )(show)
 app.command(
     rich_help_panel=LOOK,
-    examples="""
-    keepworth report
-    keepworth report demo demo-quick --out comparison.html
-    """,
+    examples="keepworth report",
 )(report)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)

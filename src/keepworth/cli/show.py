@@ -184,39 +184,21 @@ def _fitting(
 
 
 def report(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[RUN]", help="Names of runs or their folders; the latest if none is given."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Where the page of several runs goes; comparison.html if not given.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the paths of what was written as JSON.")] = False,
+    name: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="The name of a run or its folder; the latest if none is given.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the path of what was written as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Make a run's report.html anew, or a stream's page. Several runs become one page that compares them."""
-    from keepworth.episodes.errors import KeepworthError
-    from keepworth.evaluation.report import write_comparison, write_report
-    from keepworth.learning.run_folder import check_writable
+    """Make a run's report.html anew, or a stream's page."""
+    from keepworth.evaluation.report import write_report
 
-    def tell(page: Path) -> None:
-        if as_json:
-            say_json({"page": str(page)})
-        else:
-            say(page)
-
-    named = names or [""]
-    if len(named) == 1:
-        if out is not None:
-            raise KeepworthError(
-                "--out is for the page that compares several runs.", "Name more runs, or leave --out out."
-            )
-        folder = _evaluated(named[0], runs)
-        tell(write_report(named_or_latest(named[0], runs)) if folder is None else _evaluation_page(folder))
-        return
-    page = out or Path("comparison.html")
-    check_writable(page)
-    tell(write_comparison([named_or_latest(name, runs) for name in named], page))
+    folder = _evaluated(name, runs)
+    page = write_report(named_or_latest(name, runs)) if folder is None else _evaluation_page(folder)
+    if as_json:
+        say_json({"page": str(page)})
+    else:
+        say(page)
 
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:
@@ -244,7 +226,7 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
 
 def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
-    """What differs, what was measured last, and the curves of several runs."""
+    """What differs between several runs, and what was measured last."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -263,8 +245,6 @@ def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
         console.print("They are set alike.", style="dim")
     if found.table:
         print_table(found.table, console)
-    for panel in found.panels:
-        print_panel(panel, console, same_scale=True)
 
 
 def print_curves(run: RunFolder, console: Console) -> None:

@@ -22,7 +22,7 @@ def print_table(result: ResultTable, console: Console) -> None:
     gap = "  " if len(result.metrics) < 3 else "\n"
     cells = [
         [
-            Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
+            Text.assemble(f"{cell.text}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
             if cell
             else Text("")
             for cell in row.cells
@@ -32,7 +32,7 @@ def print_table(result: ResultTable, console: Console) -> None:
     print_rows(
         console,
         result.title,
-        [*result.metrics, "n"],
+        [*result.metrics, result.counted],
         [(row.label, [*shown, row.n]) for row, shown in zip(result.rows, cells, strict=True)],
         result.note,
         emphasis=[row.emphasis for row in result.rows],

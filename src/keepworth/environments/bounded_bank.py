@@ -6,23 +6,19 @@ matters least goes first, and of equals the oldest: so a writer that always says
 how much each matters keeps the most important ones. Any text is a legal action: what makes no sense changes nothing and is
 counted, and so is what cannot be done.
 
-The last observation is the question with what is left in the bank, for the writer to answer; or a reader that was handed in
-answers it. Whoever does, the reward is the answer's alone.
+What is left in the bank is all that a reader has to answer with.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from keepworth.environments.environment import Step, in_thread
-from keepworth.episodes.episode import Observation, OperationKind, ParseStatus, RewardTerm, StopReason, Task
+from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.text import as_line
 from keepworth.tasks.operations import read_operation
-from keepworth.tasks.verifiers import verifier
 
 USUAL = 5.0
 """How much a fact matters where the writer does not say."""
@@ -141,87 +137,3 @@ class BoundedBank:
 
 def _least_first(entry: BankEntry) -> tuple[float, int]:
     return entry.matters, entry.number
-
-
-def shown(entries: Sequence[str], fact: str) -> str:
-    """What a writer sees: the bank's entries under their numbers, and the new fact, a line each."""
-    lines = [f"[{number}] {as_line(text)}" for number, text in enumerate(entries)] or ["(empty)"]
-    return "\n".join(("Memory:", *lines, f"New fact: {as_line(fact)}"))
-
-
-Arriving = Callable[[Task], Sequence[str]]
-"""The facts of a task, in the order in which they arrive."""
-Kept = Callable[[Task, Sequence[int]], float]
-"""(task, numbers of the facts in the bank) to the share of its evidence that is there."""
-Reading = Callable[[str, Sequence[str]], str]
-"""(question, what is in the bank) to an answer."""
-
-
-class BankKeeping:
-    """`arriving` facts of a task against a bank of `budget` items or tokens, then its question: a turn for each fact, and one
-    more for the answer. Whoever runs it lets an episode have that many turns (`keepworth.rollouts.driver.Limits`).
-
-    reader: answers in the writer's place as soon as the last fact was dealt with, in a thread because it may hang; where it
-    fails the environment does, and the episode says nothing about the writer. reward: the verifier of the answer. evidence:
-    logged beside it, with weight 0, and never trained on; None where nobody knows."""
-
-    def __init__(
-        self,
-        arriving: Arriving,
-        budget: int,
-        *,
-        unit: Unit = "items",
-        reader: Reading | None = None,
-        reward: str = "token_f1",
-        evidence: Kept | None = None,
-    ) -> None:
-        self._arriving, self._reader = arriving, reader
-        self._reward, self._verifier, self._evidence = reward, verifier(reward), evidence
-        self._budget, self._unit = budget, unit
-        self.bank = BoundedBank(budget, unit)
-        self._task: Task | None = None
-        self._left: list[str] = []
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        return self.begin(task)
-
-    def begin(self, task: Task) -> Observation:
-        """The first observation, for whoever cannot wait."""
-        self.bank = BoundedBank(self._budget, self._unit)
-        self._task, self._left = task, list(self._arriving(task))
-        return self._next()
-
-    async def step(self, action: str) -> Step:
-        assert self._task is not None
-        errors: tuple[str, ...] = ()
-        if self._left:
-            errors = _WRONG.get(self.bank.write(action, self._left.pop(0)), ())
-            if self._left or self._reader is None:
-                return Step(self._next(), errors=errors)
-        if self._reader is not None:
-            answer = (await in_thread(self._reader, self._task.input, self.bank.texts)).strip()
-        else:
-            answer = action.strip()
-        terms = [RewardTerm(self._reward, self._verifier(answer, self._task.answers))]
-        if self._evidence is not None:
-            terms.append(RewardTerm("evidence_kept", self._evidence(self._task, self.bank.numbers), weight=0.0))
-        stop = StopReason.COMPLETED if answer or self._reader is not None else StopReason.PARSE_ERROR
-        return Step(rewards=tuple(terms), stop=stop, answer=answer, errors=errors)
-
-    async def close(self) -> None:
-        self._task, self._left = None, []
-
-    def _next(self) -> Observation:
-        assert self._task is not None
-        if self._left:
-            text = shown(self.bank.texts, self._left[0])
-            turns = len(self._left) - (self._reader is not None)
-            return Observation(text, answer_due=False, turns_left=turns)
-        text = "\n".join(map(as_line, self.bank.texts))
-        return Observation(text, question=self._task.input, turns_left=0)
-
-
-_WRONG = {
-    "invalid": ("the writer's line makes no sense",),
-    "refused": ("what the writer asked for cannot be done",),
-}

@@ -24,6 +24,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +33,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeInt, Val
 
 from keepworth.episodes.episode import Shown
 from keepworth.evaluation.system import (
-    SECONDS_TO_END,
     Answered,
     AskedQuestion,
     NeverAnswered,
@@ -44,8 +44,7 @@ from keepworth.tasks.entries import MemoryEntry
 
 EXCERPT = 300
 """Characters of what a process printed that are repeated in an error."""
-STARTS = 3
-"""Times that a program which never answered anything is started, before its arm ends."""
+SECONDS_TO_END = 5.0
 PAUSE = 0.5
 """Seconds that are waited for the end of a process that closed its output."""
 
@@ -81,32 +80,27 @@ class _Reply(BaseModel):
 
 class ForeignSystem:
     """A memory system behind the lines above. command: words, as a shell would split them; encode: texts to an array, one row a
-    text. It is started when it is first needed, and again by `begin` where it ended.
+    text; seconds: that it has for a call. It is started when it is first needed, and again by `begin` where it ended.
 
-    Everything that goes wrong in it is SystemFailed. Time is kept by `Guarded`, which calls `kill`."""
+    Everything that goes wrong in it is SystemFailed."""
 
-    def __init__(self, command: Sequence[str], encode: Encode) -> None:
+    def __init__(self, command: Sequence[str], encode: Encode, seconds: float = 60.0) -> None:
         self.versions: Mapping[str, str] = {}
-        self._command, self._encode = list(command), encode
+        self._command, self._encode, self._seconds = list(command), encode, seconds
         self._folder = Path(tempfile.mkdtemp(prefix="keepworth-system-"))
         self._process: subprocess.Popen[str] | None = None
         self._stderr = self._folder / "stderr.txt"
         self._begun, self._entries, self._trouble = 0, dict[str, str](), ""
-        self._answered = self._stopped = False  # whether it ever answered a line; whether `kill` ended it
+        self._answered = self._late = False  # whether it ever answered a line; whether its time was over
 
     def begin(self, seed: int) -> None:
-        """Raises NeverAnswered for a program that cannot be started, or that ends before its first answer, STARTS times."""
-        self._stopped = False
-        for start in range(1, STARTS + 1):
-            try:
-                self._begin(seed)
-            except SystemFailed as error:
-                if self._answered or self._stopped:
-                    raise
-                if start == STARTS:
-                    raise NeverAnswered(error.message, error.fix) from error
-            else:
-                return
+        """Raises NeverAnswered for a program that cannot be started, or that ends before its first answer."""
+        try:
+            self._begin(seed)
+        except SystemFailed as error:
+            if self._answered:
+                raise
+            raise NeverAnswered(error.message, error.fix) from error
 
     def _begin(self, seed: int) -> None:
         if self._process is None or self._trouble or self._process.poll() is not None:
@@ -160,12 +154,8 @@ class ForeignSystem:
         self._kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def kill(self) -> str:
-        """End it with all that it started. Returns what it said last."""
-        self._stopped = True
-        return self._kill()
-
     def _kill(self) -> str:
+        """End it with all that it started. Returns what it said last."""
         process = self._process
         if process is None:
             return ""
@@ -199,10 +189,16 @@ class ForeignSystem:
             raise SystemFailed(f"{self._command[0]} cannot be started: {error}.", fix) from error
 
     def _asked(self, request: Mapping[str, Any]) -> _Reply:
-        what = str(request["op"])
-        self._send(request, what)
-        while (reply := self._reply(what)).embed is not None:
-            self._send({"vectors": self._encode(reply.embed).tolist() if reply.embed else []}, what)
+        what, self._late = str(request["op"]), False
+        # A longer text may take longer, and the limit is for one call that never ends.
+        timer = threading.Timer(self._seconds * (1.0 + len(request.get("entries", ())) / 100.0), self._end)
+        timer.start()
+        try:
+            self._send(request, what)
+            while (reply := self._reply(what)).embed is not None:
+                self._send({"vectors": self._encode(reply.embed).tolist() if reply.embed else []}, what)
+        finally:
+            timer.cancel()
         if reply.error is not None:
             raise SystemFailed(f"{what} failed in {self._name}: {str(reply.error)[:EXCERPT]}", "")
         return reply
@@ -261,6 +257,16 @@ class ForeignSystem:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(PAUSE)
         said = self._kill()
+        if self._late:
+            self._trouble = (
+                f"{what} did not come back within {self._seconds:.0f} s{f'; it last said: {said}' if said else ''}."
+            )
+            return SystemFailed(self._trouble, "Give it more time with --patience, or see why it hangs.")
         how = "closed its output" if code is None else f"ended with code {code}"
         self._trouble = f"{what}: {self._name} {how}{f': {said}' if said else ''}"
         return SystemFailed(self._trouble, "Run it by hand, with a line of its input.")
+
+    def _end(self) -> None:
+        """Its time is over: whoever waits for its line reads the end of its output."""
+        self._late = True
+        self._kill()

@@ -62,13 +62,12 @@ class BenchmarkReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Under what everything is measured. tokens: of what is shown, at most; words: of an entry; patience: seconds of one call."""
+    """Under what everything is measured. tokens: of what is shown, at most; words: of an entry."""
 
     setting: str = "frozen"
     seed: int = 0
     tokens: int = 512
     words: int = 60
-    patience: float = 60.0
     poison: Poison = field(default_factory=Poison)
 
 
@@ -114,9 +113,7 @@ def measure(
     what writing took, a haystack; judge: scores answers beside the lexical metrics, which go on without it where it fails.
 
     A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
-    _Run(
-        name, Guarded(make(), plan.patience), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)
-    ).all(done)
+    _Run(name, Guarded(make()), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)).all(done)
 
 
 @dataclass(slots=True)
@@ -322,12 +319,11 @@ class _Run:
         met = judged(judge, [(task.input, " or ".join(task.answers), row.answer) for row, task in asked])
         for (row, _), score in zip(asked, met.scores, strict=True):
             if score is None:
-                assert met.failure is not None
-                row.unjudged = met.failure.first
+                row.unjudged = met.first
             else:
                 row.scores["judge"] = score
-        if met.failure is not None and met.failed == len(asked) >= PATIENCE:
-            self.judge_gone = met.failure.first
+        if met.failed == len(asked) >= PATIENCE:
+            self.judge_gone = met.first
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):
@@ -358,7 +354,7 @@ def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, floa
         for name, of in (("turn", turn_of), ("session", session_of)):
             met = recall_at(ranked, gold, depth, of)
             if met is not None:
-                found[f"{name}@{depth}"] = met.share
+                found[f"{name}@{depth}"] = met
     return found
 
 

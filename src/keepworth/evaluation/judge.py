@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from keepworth.episodes.errors import KeepworthError
-
 PATIENCE = 5
 """Failures in a row, with no answer before them, after which a judge is not asked again."""
 
@@ -24,24 +22,12 @@ class Judge(Protocol):
         ...
 
 
-class JudgeFailed(KeepworthError):
-    """A judge raised, or gave what is no score in [0, 1]. failed, of: how many answers have no score of it; first: why
-    the first has none."""
-
-    def __init__(self, failed: int, of: int, first: str) -> None:
-        super().__init__(
-            f"The judge failed on {failed} of {of} answers; the first time: {first.rstrip('.')}.",
-            "The lexical scores are complete. See that the judge answers with a score in [0, 1], or take another one.",
-        )
-        self.failed, self.of, self.first = failed, of, first
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """scores: None where the judge failed. failure: what happened, None where nothing did; nobody raises it."""
+    """scores: None where the judge failed; first: why the first of those has none, "" where all have one."""
 
     scores: tuple[float | None, ...]
-    failure: JudgeFailed | None = None
+    first: str = ""
 
     @property
     def failed(self) -> int:
@@ -64,5 +50,4 @@ def judged(judge: Judge, answers: Sequence[tuple[str, str, str]]) -> Judged:
         except Exception as error:  # whatever it is, it is the judge's
             first = first or f"{type(error).__name__}: {error}"
             scores.append(None)
-    failed = sum(score is None for score in scores)
-    return Judged(tuple(scores), JudgeFailed(failed, len(scores), first) if failed else None)
+    return Judged(tuple(scores), first)

@@ -6,17 +6,15 @@ What is handed in as a section is HTML and made here; everything else is text.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from keepworth.evaluation.curves import trained_twin
+from keepworth.evaluation.tables import Cell, ResultTable
 from keepworth.learning.run_folder import flatten
 from keepworth.page import PARTS, STYLE, asset
-from keepworth.page.charts import Panel, chart, embedded
-
-HtmlCell = tuple[str, object]
-"""Of a table: its HTML, and what it is sorted by."""
+from keepworth.page.charts import Panel, chart, colour_indices, embedded, whisker
 
 
 def page(
@@ -95,49 +93,48 @@ def _plain(value: object) -> str:
     return "not set" if value is None else str(value)
 
 
-def number(value: Any, form: str = ".3f") -> HtmlCell:
-    """A number as a cell; an empty one for None and for what is not finite."""
-    finite = isinstance(value, int | float) and math.isfinite(value)
-    return (f"{value:{form}}", value) if finite else ("", None)
-
-
-def interval(low: float, high: float, form: str = "+.3f") -> HtmlCell:
-    """An interval as a cell, sorted by its lower end."""
-    return f"[{low:{form}}, {high:{form}}]", low
-
-
-def table(rows: Sequence[Mapping[str, HtmlCell | str]], *, sortable: bool = False) -> str:
-    """Rows by heading: a table where there is room, cards on a phone, sorted by what is clicked. A plain text is a cell of
-    itself; a column of numbers is set to the right; one without a name, such as that of a mark, is not sorted by."""
-    if not rows:
-        return ""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [[_cell(row.get(name, ("", None))) for name in names] for row in rows]
-    numeric = [bool(name) and all(_is_number(row[place][1]) for row in cells) for place, name in enumerate(names)]
-    kinds = [" class=number" if right else "" for right in numeric]
-    heads = ""
-    for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        label = f'<button type="button" data-sort="{place}">{escape(name)}</button>' if sortable else escape(name)
-        heads += f"<th{kind}>{label}</th>" if name else "<td></td>"
-    lines = ""
-    for row in cells:
-        lines += "<tr>"
-        for name, kind, (html, value) in zip(names, kinds, row, strict=True):
-            by = "" if value is None else escape(str(value))
-            lines += f'<td{kind} data-label="{escape(name)}" data-value="{by}">{html}</td>'
-        lines += "</tr>"
-    shape = "cards sortable" if sortable else "cards"
+def table(result: ResultTable) -> str:
+    """Rows by heading: a table where there is room, cards on a phone, sorted by what is clicked. The first column is drawn."""
+    twins = [trained_twin(row.arm) for row in result.rows]
+    palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
+    first = [row.cells[0] for row in result.rows if row.cells and row.cells[0] is not None]
+    ends = [end for cell in first for end in (cell.mean, cell.low, cell.high) if end is not None]
+    drawn = any(cell.low is not None for cell in first)
+    heads = [("", ""), *((metric, "number") for metric in result.metrics)]
+    heads += [(result.counted, "")] if any(row.n for row in result.rows) else []
+    if drawn:
+        heads.insert(2, ("95 %", ""))
+    lines = []
+    for row, twin in zip(result.rows, twins, strict=True):
+        cells = [
+            ("" if cell is None else _estimate(cell), "" if cell is None else f"{cell.mean}") for cell in row.cells
+        ]
+        if drawn:
+            # Before and after training share a colour: a ring, then a disc.
+            ring, colour = twin != row.arm, palette[twin]
+            cells.insert(1, (whisker(row.cells[0], min(0.0, *ends), max(ends), colour, 160, ring=ring), cells[0][1]))
+        cells = [(escape(row.label), row.label), *cells, (escape(row.n), row.n)]
+        line = "".join(
+            f'<td{_kind(kind)} data-label="{escape(name)}" data-value="{escape(value)}">{html}</td>'
+            for (name, kind), (html, value) in zip(heads, cells, strict=False)
+        )
+        lines.append(f"<tr{_kind('emphasis' * row.emphasis)}>{line}</tr>")
+    head = "".join(
+        f"<th{_kind(kind)}><button>{escape(name)}</button></th>" if name else "<td></td>" for name, kind in heads
+    )
+    title = f"<h3>{escape(result.title)}</h3>" if result.title else ""
     return (
-        f'<div class="card"><table class="{shape}"><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
+        f'{title}<div class="card"><table class="cards sortable"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>{note(result.note)}"
     )
 
 
-def _cell(given: HtmlCell | str) -> HtmlCell:
-    return (escape(given), given) if isinstance(given, str) else given
+def _estimate(cell: Cell) -> str:
+    return f"{cell.text} <small>{cell.interval}</small>" if cell.interval else cell.text
 
 
-def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+def _kind(name: str) -> str:
+    return f' class="{name}"' if name else ""
 
 
 def browser(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ from keepworth.evaluation.curves import (
     drawn,
     metric_name,
     panels,
-    trained_twin,
 )
-from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings
+from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings, table
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
 from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
-from keepworth.page.charts import Panel, Series, colour_indices, whisker
+from keepworth.page.charts import Panel
 
 EPISODE_LIMIT = 20_000
 
@@ -33,7 +32,7 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     result = run.result() or {}
     title, headline = str(result.get("title") or ""), str(result.get("headline") or "")
     sections = {
-        "What it can answer": "".join(table_html(table) for table in tables_of(run)),
+        "What it can answer": "".join(table(each) for each in tables_of(run)),
         "How it learned": charts(drawn(measured)) + _once(measured),
         "Every episode": _episodes(run, episode_limit),
         "Configuration": f"{settings(run.config)}<h3>Where it ran</h3>{settings(run.environment)}",
@@ -80,48 +79,6 @@ def _facts(run: RunFolder) -> dict[str, str]:
     if run.created is not None:
         facts["begun"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
     return facts
-
-
-def table_html(table: ResultTable) -> str:
-    # Before and after training share a colour: a ring, then a disc.
-    twins = [trained_twin(row.arm) for row in table.rows]
-    palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
-    runs = colour_indices(table.metrics)
-    heads, scales = [], []
-    # Intervals are drawn while there is room: for one metric wide, for two narrow, beyond that numbers alone.
-    width = {1: 220, 2: 110}.get(len(table.metrics), 0)
-    for place, metric in enumerate(table.metrics):
-        values = [
-            value
-            for row in table.rows
-            if (cell := row.cells[place]) is not None
-            for value in (cell.mean, cell.low, cell.high)
-            if value is not None
-        ]
-        scales.append((min(0.0, *values), max(values)) if values else (0.0, 1.0))
-        heads.append(
-            f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th>{"<td></td>" if width else ""}'
-        )
-    lines = []
-    for row, twin in zip(table.rows, twins, strict=True):
-        cells, ring = [], twin != row.arm
-        for name, cell, (low, high), run in zip(table.metrics, row.cells, scales, runs, strict=True):
-            colour = run if table.of_runs else palette[twin]
-            mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
-            cells.append(
-                f'<td class="label">{escape(name)}</td><td class="number">{mean}</td><td class="interval">{interval}</td>'
-                + (f'<td class="plot">{whisker(cell, low, high, colour, width, ring=ring)}</td>' if width else "")
-            )
-        kind = ' class="emphasis"' if row.emphasis else ""
-        lines.append(
-            f"<tr{kind}><td>{escape(row.label)}</td>{''.join(cells)}"
-            f'<td class="label">questions</td><td class="number">{escape(row.n)}</td></tr>'
-        )
-    return (
-        f'<h3>{escape(table.title)}</h3><div class="card scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-        f'<table class="arms"><thead><tr><td></td>{"".join(heads)}'
-        f'<th class="number">questions</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>{note(table.note)}'
-    )
 
 
 def _episodes(run: RunFolder, limit: int) -> str:
@@ -174,11 +131,7 @@ def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
     }
 
 
-# Several runs side by side: what they were set to, what they measured last, and the same curve of each in one picture.
-
-
-COMPARED = ("reward", "entropy", "length", "signal", "ess", "gap", "gradient")
-"""Training curves that mean the same in every run; of the reward, the total."""
+# Several runs side by side: what they were set to, and what they measured last.
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +142,6 @@ class RunComparison:
     names: tuple[str, ...]
     settings: Mapping[str, tuple[Any, ...]]
     table: ResultTable | None
-    panels: tuple[Panel, ...]
 
 
 def compared(runs: Sequence[RunFolder]) -> RunComparison:
@@ -200,13 +152,10 @@ def compared(runs: Sequence[RunFolder]) -> RunComparison:
         raise KeepworthError("One run is named twice: nothing would differ.", "Name each run once.")
     names = _told_apart(runs)
     evals = {name: run.evals() for name, run in zip(names, runs, strict=True)}
-    metrics = {name: run.metrics() for name, run in zip(names, runs, strict=True)}
-    by_run = {name: panels(metrics[name], evals[name]) for name in names}
     return RunComparison(
         names,
         differing([run.config for run in runs]),
         _table(evals),
-        tuple(drawn(_panels(by_run))),
     )
 
 
@@ -220,25 +169,6 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]
         for key in keys
         if any(each.get(key, absent) != flat[0].get(key, absent) for each in flat)
     }
-
-
-def write_comparison(runs: Sequence[RunFolder], path: Path) -> Path:
-    """The comparison as a page that needs nothing else. Raises KeepworthError, as `compared`, or DiskTrouble."""
-    found = compared(runs)
-    differing = {
-        key: " · ".join(f"{name} {value}" for name, value in zip(found.names, values, strict=True))
-        for key, values in found.settings.items()
-    }
-    sections = {
-        "What was measured last": table_html(found.table) if found.table else "",
-        "How they learned": charts(found.panels),
-        "What differs in their settings": settings(differing) if differing else "",
-    }
-    footer = f"The same in the terminal: <code>keepworth show {' '.join(escape(str(run.path)) for run in runs)}</code>."
-    title = " and ".join(found.names) if len(found.names) == 2 else f"{len(found.names)} runs"
-    with disk(path):
-        path.write_text(page(title, title, "comparison", sections, footer=footer), encoding="utf-8")
-    return path
 
 
 def _told_apart(runs: Sequence[RunFolder]) -> tuple[str, ...]:
@@ -277,31 +207,8 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
     note = (
         "The latest measurement of each run. The intervals are each run's own over its questions, not of a difference."
     )
-    return ResultTable("Held-out", tuple(evals), lines, note, of_runs=True) if lines else None
+    return ResultTable("Held-out", tuple(evals), lines, note) if lines else None
 
 
 def _cell(row: Row | None) -> Cell | None:
     return None if row is None else Cell(float(row["mean"]), row.get("low"), row.get("high"))
-
-
-def _panels(by_run: Mapping[str, Sequence[Panel]]) -> list[Panel]:
-    """Panels that at least two runs have: the leading held-out arm, or the first series, of each run."""
-    keys = dict.fromkeys(panel.key for found in by_run.values() for panel in found)
-    merged = []
-    for key in keys:
-        having = {name: panel for name, found in by_run.items() for panel in found if panel.key == key}
-        panel = next(iter(having.values()))
-        kind = key.rsplit(".", 1)[-1]
-        if len(having) < 2 or not (panel.wide or kind in COMPARED):
-            continue
-        series = tuple(_led(name, each) for name, each in having.items())
-        title = "Reward" if kind == "reward" else panel.title
-        unit = panel.unit.split(", n =")[0]
-        merged.append(replace(panel, title=title, series=series, unit=unit, among=tuple(by_run)))
-    return merged
-
-
-def _led(name: str, panel: Panel) -> Series:
-    """The series of a run that stands for it: the arm that was trained, or the first."""
-    series = next((each for each in panel.series if each.key == "trained"), panel.series[0])
-    return replace(series, key=name, label=name)

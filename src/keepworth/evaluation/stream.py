@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.statistics import calibration
-from keepworth.rollouts.stream import ROLLBACK, StreamRun
+from keepworth.rollouts.stream import StreamRun
 
 Job = tuple[str, str, int]
 """family, order, seed."""
@@ -27,9 +26,15 @@ RunJob = Callable[[Job], "list[StreamRow]"]
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """One arm on one stream. bits: success per task as a string of 0 and 1; held_out_bits: the same for held-out tasks, checks:
-    at the checkpoints before; words: read by the agent for one task, situation and memory; detection: per hostile source, as in
-    StreamRun."""
+    """One arm on one stream.
+
+    Attributes:
+        bits: Success per task as a string of 0 and 1; held_out_bits: the same for held-out tasks.
+        calls: Of the model, a task.
+        target: How often a question with the attacker's trigger got what the attacker wants.
+        routing: Success lost because right advice was kept and not shown.
+        items: In memory at the end.
+    """
 
     family: str
     order: str
@@ -38,21 +43,10 @@ class StreamRow:
     bits: str
     held_out_bits: str
     calls: float
-    target: float
-    triggered: int
-    clean: float
-    content: float
-    routing: float
-    items: int
-    seconds: float
-    overhead: float
-    predicted: tuple[float, ...] = ()
-    realised: tuple[float, ...] = ()
-    target_late: float = float("nan")
-    won_late: float = float("nan")
-    words: float = float("nan")
-    checks: tuple[str, ...] = ()
-    detection: tuple[float, ...] = ()
+    target: float = float("nan")
+    routing: float = float("nan")
+    items: int = 0
+    seconds: float = 0.0
 
     @property
     def auc(self) -> float:
@@ -62,23 +56,9 @@ class StreamRow:
     def final(self) -> float:
         return self.held_out_bits.count("1") / len(self.held_out_bits) if self.held_out_bits else float("nan")
 
-    @property
-    def forgotten(self) -> float:
-        """Share of held-out tasks solved at some checkpoint and failed at the end."""
-        if not self.checks or not self.held_out_bits:
-            return float("nan")
-        solved = ["1" in before for before in zip(*self.checks, strict=True)]
-        return sum(was and now == "0" for was, now in zip(solved, self.held_out_bits, strict=True)) / len(
-            self.held_out_bits
-        )
-
 
 def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> StreamRow:
-    """What is kept of a run. clean: success on the tasks without the attacker's trigger; target_late, won_late: what the
-    attacker got, and success, on triggered tasks after the time at which the rollback arm rolls back."""
-    plain = run.success[~run.triggered]
-    late = run.triggered.copy()
-    late[: int(ROLLBACK * len(late))] = False
+    """What is kept of a run."""
     return StreamRow(
         name,
         order,
@@ -87,21 +67,10 @@ def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> StreamRow
         _bits(run.success),
         _bits(run.held_out),
         float(run.calls.mean()),
-        float(np.nanmean(run.target)) if run.triggered.any() else float("nan"),
-        int(run.triggered.sum()),
-        float(plain.mean()) if len(plain) else float("nan"),
-        _mean(run.content),
+        _mean(run.target),
         _mean(run.routing),
         run.items,
         run.seconds,
-        1000.0 * float(np.median(run.overhead)) if run.overhead else float("nan"),
-        tuple(round(value, 4) for value in run.predicted),
-        tuple(run.realised),
-        float(np.nanmean(run.target[late])) if late.any() else float("nan"),
-        float(run.success[late].mean()) if late.any() else float("nan"),
-        float(run.words.mean()),
-        tuple(_bits(check) for check in run.checks),
-        tuple(run.detection),
     )
 
 
@@ -166,13 +135,9 @@ def line(each: StreamRow) -> str:
 
 def load(path: Path) -> list[StreamRow]:
     """Rows of a matrix; a torn last line (a run that was killed) is dropped."""
-    found = []
-    for part in path.read_text(encoding="utf-8").split("\n")[:-1]:
-        values: dict[str, Any] = json.loads(part)
-        for name, each in values.items():
-            values[name] = tuple(each) if isinstance(each, list) else each
-        found.append(StreamRow(**values))
-    return found
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    kept = StreamRow.__slots__
+    return [StreamRow(**{name: each for name, each in json.loads(part).items() if name in kept}) for part in lines]
 
 
 class Results:
@@ -207,14 +172,9 @@ class Results:
                 found.append(float(np.mean(gaps)))
         return found
 
-    def held_out(self, name: str, arm: str) -> list[float]:
-        return [float(bit) for each in self.of(name, arm) for bit in each.held_out_bits]
-
 
 def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
-    """Per family and arm: means over orders and seeds, and how calibrated the values were.
-
-    transfer: held-out success less that without memory; forgetting: less that of the arm `none`, where it was run."""
+    """Of each family and arm the means over orders and seeds."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for name in results.families:
         found[name] = {}
@@ -222,34 +182,16 @@ def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
             rows = results.of(name, arm)
             if not rows:
                 continue
-            per_order = [np.mean([each.auc for each in rows if each.order == order]) for order in results.orders]
-            spread = [np.mean([r.auc for r in rows if r.seed == seed]) for seed in results.seeds]
+            spread = [np.mean([each.auc for each in rows if each.seed == seed]) for seed in results.seeds]
             found[name][arm] = {
                 "auc": _mean([each.auc for each in rows]),
                 "auc_error": float(np.std(spread, ddof=1) / np.sqrt(len(spread))) if len(spread) > 1 else None,
                 "held_out": _mean([each.final for each in rows]),
-                "held_out_per_order": {
-                    order: _mean([each.final for each in rows if each.order == order]) for order in results.orders
-                },
-                "transfer": _mean(results.differences(name, arm, "none", lambda each: each.final)),
-                "forgetting": _mean([each.forgotten for each in rows])
-                - (_mean([each.forgotten for each in results.of(name, "none")]) if results.has(name, "none") else 0.0),
-                "order_gap": float(np.ptp(per_order)),
                 "calls": _mean([each.calls for each in rows]),
-                "success_per_call": _mean([each.auc / each.calls for each in rows]),
-                "words": _mean([each.words for each in rows]),
-                "success_per_1000_words": _mean([1000.0 * each.auc / each.words for each in rows if each.words]),
                 "attack": _mean([each.target for each in rows]),
-                "clean": _mean([each.clean for each in rows]),
-                "content_loss": _mean([each.content for each in rows]),
                 "routing_loss": _mean([each.routing for each in rows]),
                 "items": _mean([float(each.items) for each in rows]),
                 "seconds": _mean([each.seconds for each in rows]),
-                "recall_ms": _mean([each.overhead for each in rows]),
-                "calibration": calibration(
-                    [value for each in rows for value in each.predicted],
-                    [value for each in rows for value in each.realised],
-                ),
                 "n": len(rows),
             }
     return found

@@ -1,8 +1,7 @@
 """What a matrix of arms says: one method against every rival that was run, with intervals and verdicts.
 
 Rivals are found, not named: every arm that learns from reward and is no variant of the method. All comparisons with them, on all
-streams, while learning and frozen, are one family (Holm). Whether the method is level with the best of them is asked without
-picking one by its result: against each, and the worst interval counts.
+streams, while learning and frozen, are one family (Holm).
 
 What is resampled is what the results should carry over to: rule sets, houses, draws of games, one for each seed; never the tasks
 of one of them. A family of m comparisons needs enough seeds for a sign-flip test to reach 0.05 / m at all; below that the verdict
@@ -16,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.power import DECLARED, PairedSpread, SeedPlan, fewest, plan, spread
-from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, against_each, family, paired_difference
-from keepworth.evaluation.statistics import MARGIN as LEVEL_MARGIN
+from keepworth.evaluation.power import DECLARED, SeedPlan, fewest, plan
+from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, family, paired_difference
 from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "advantage"
@@ -76,7 +74,6 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
     return {
         "against_rivals": against,
         "best_rival": _best(results, method, others, against),
-        "against_each": _each(results, method, others),
         "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
         "gain_left_when_permuted": _left(results, f"{method}+shuffled", "none"),
         "gain_left_when_masked": _left(results, f"{method}+masked", "none"),
@@ -85,27 +82,12 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
     }
 
 
-def planned(
-    streams: Sequence[str],
-    arms: Sequence[str],
-    seeds: int,
-    *,
-    method: str = METHOD,
-    before: Results | None = None,
-    wanted: float | None = None,
-) -> SeedPlan | None:
-    """What `seeds` seeds of these arms on these streams can say of `method`; None for one seed, or where there is no rival.
-
-    before: rows of a pilot, of which those of these arms and streams count; the spread is declared
-    without. wanted: half-width of the interval against each rival."""
+def planned(streams: Sequence[str], arms: Sequence[str], seeds: int, *, method: str = METHOD) -> SeedPlan | None:
+    """What `seeds` seeds of these arms on these streams can say of `method`; None for one seed, or where there is no rival."""
     comparisons = len(streams) * len(rivals(arms, method)) * len(MEASURES)
     if seeds < 2 or not comparisons or method not in arms:
         return None
-    if before is None:
-        return plan(PairedSpread(DECLARED), seeds, wanted=wanted, comparisons=comparisons)
-    pilot = Results([row for row in before.rows if row.family in streams and row.arm in arms])
-    seen = spread(dict(_all(pilot, method, rivals(pilot.arms, method))))
-    return plan(seen, seeds, wanted=wanted, comparisons=comparisons)
+    return plan(DECLARED, seeds, comparisons=comparisons)
 
 
 def verdict(each: Comparison, needed: int) -> str:
@@ -150,32 +132,6 @@ def _family(named: NamedValues) -> list[dict[str, Any]]:
         return []
     needed = fewest(len(named))
     return [{**_record(each), "seeds_needed": needed, "verdict": verdict(each, needed)} for each in family(named)]
-
-
-def _each(results: Results, method: str, others: Sequence[str]) -> list[dict[str, Any]]:
-    """Per stream and measure: `method` against each rival at the plain level; the one with the lowest interval, and the verdict.
-
-    A verdict for one stream alone takes as many seeds as a sign-flip test of one comparison."""
-    found = []
-    for where, measure in MEASURES:
-        for name in results.families:
-            named = _against(results, method, [name], others, measure, where)
-            if not named or min(len(values) for _, values in named) < LEAST:
-                continue
-            stands = against_each(named, margin=LEVEL_MARGIN)
-            few = stands.worst.clusters < fewest(1)
-            found.append(
-                {
-                    **_record(stands.worst),
-                    "stream": name,
-                    "measure": where,
-                    "rivals": len(named),
-                    "margin": LEVEL_MARGIN,
-                    "verdict": "too few seeds" if few else stands.verdict,
-                    "holds": not few and stands.verdict in ("ahead", "not worse"),
-                }
-            )
-    return found
 
 
 def _best(

@@ -8,20 +8,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.page_writer import charts, interval, note, number, page, settings, table
+from keepworth.evaluation.page_writer import charts, note, page, settings, table
 from keepworth.evaluation.statistics import LEAST
 from keepworth.evaluation.stream import WINDOW, Results, curves
-from keepworth.evaluation.stream_claims import CONTROLS, METHOD, rivals
-from keepworth.evaluation.tables import Cell
+from keepworth.evaluation.stream_claims import METHOD, rivals
+from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
 from keepworth.learning.run_folder import disk
-from keepworth.page.charts import Panel, Series, whisker
+from keepworth.page.charts import Panel, Series
 
 CURVES = 7
 """More lines cannot be told apart in one chart."""
 POINTS = 150
 """Of a curve, at most; a chart has no more pixels."""
-OPEN = 2
-"""With more streams than that, their tables are folded."""
 CHECKS = {
     "no_lower_than_none": "no lower than without memory",
     "not_worse": "not worse where nothing is hard",
@@ -33,17 +31,12 @@ WHEN = {"stream": "while learning", "frozen": "held-out, frozen"}
 
 def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results) -> Path:
     """`report.html` in the folder of `keepworth eval stream`. summary: what its summary.json holds; results: of its rows."""
-    plan, method, claimed = summary["plan"], method_of(summary), summary["claims"]
+    plan = summary["plan"]
     streams = list(summary["table"])
     tasks = sorted({len(row.bits) for row in results.rows})
-    against = claimed["against_rivals"]
     sections = {
-        f"{method} beside the rival with the highest mean": _best(claimed["best_rival"], summary["table"], method),
         "How they learned": _curves(results, summary),
-        "Every method": _every(summary["table"], method),
-        "Checks": _checks(claimed),
-        "What each part adds": _differences(claimed["parts"]),
-        "Against every rival": _folded(f"{len(against)} comparisons", _differences(against)) if against else "",
+        "What was measured": "".join(map(table, tables_of(summary))),
         "What was run": settings({**plan, "seeds": summary["seeds"]}),
     }
     facts = {
@@ -124,7 +117,7 @@ def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
         lines = [line for line in lines if len(line.steps) > 1]
         if lines:
             unit = f"success, last {min(WINDOW, tasks_of(results, name))} tasks"
-            wide = len(results.families) <= OPEN
+            wide = len(results.families) <= 2
             found.append(Panel(name, name, unit, tuple(lines), held_out=True, wide=wide, among=keys, along="task"))
     return found
 
@@ -168,110 +161,87 @@ def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     return charts(panels) + note(said.strip())
 
 
-def _best(best: Sequence[Mapping[str, Any]], measured: Mapping[str, Mapping[str, Any]], method: str) -> str:
-    rows = []
-    for each in best:
-        none = measured[each["stream"]].get("none", {}).get("auc" if each["measure"] == "stream" else "held_out")
-        ahead, behind = each["counts"].get("ahead", 0), each["counts"].get("behind", 0)
-        rows.append(
-            {
-                "stream": each["stream"],
-                "measured": (WHEN[each["measure"]], each["measure"]),
-                method: number(each["mean"]),
-                "no memory": number(none),
-                "rival": each["rival"],
-                "its success": number(each["rival_mean"]),
-                "difference": number(each["difference"], "+.3f"),
-                "interval": interval(each["low"], each["high"]),
-                "verdict": each["verdict"],
-                "ahead of": (f"{ahead} of {each['rivals']}", ahead),
-                "behind": (f"{behind} of {each['rivals']}", behind),
-            }
-        )
-    if not rows:
-        return ""
-    return table(rows) + note(
-        "The rival is the one with the highest mean on these very tasks, which is in its favour. Intervals and "
-        "verdicts are corrected for the number of comparisons, and resample seeds."
-    )
-
-
 OPTIONAL = {
-    "held_out": ("held-out", "success on tasks after the stream, with the memory frozen"),
-    "attack": ("attacker", "how often the agent did what an attacker wanted"),
-    "routing_loss": ("lost", "success lost because right advice was kept and not shown"),
+    "held_out": ("held-out", "held-out: on tasks after the stream, with the memory frozen"),
+    "attack": ("attacker", "attacker: how often the agent did what an attacker wanted"),
+    "routing_loss": ("lost", "lost: success lost because right advice was kept and not shown"),
+    "calls": ("calls", "calls: of the model, a task"),
 }
 """Columns that a stream may lack, and what they say."""
 
 
-def _every(measured: Mapping[str, Mapping[str, Any]], method: str) -> str:
-    parts, said = [], {}
+def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
+    """Every method on every stream, and what the comparisons say, for the page and the terminal."""
+    method, claimed, measured = method_of(summary), summary["claims"], summary["table"]
+    tables = []
     for name, arms in measured.items():
-        kept = {
-            key: heading
-            for key, (heading, _) in OPTIONAL.items()
-            if any(math.isfinite(values[key]) for values in arms.values())
-        }
-        said.update({heading: OPTIONAL[key][1] for key, heading in kept.items()})
-        ordered = sorted(arms, key=lambda arm: -arms[arm]["auc"])
-        rows = []
-        for arm in ordered:
-            values, mean, error = arms[arm], arms[arm]["auc"], arms[arm]["auc_error"]
-            cell = Cell(mean) if error is None else Cell(mean, mean - error, mean + error)
-            colour = 0 if arm == method else 5 if arm in CONTROLS else 6
-            rows.append(
-                {
-                    "method": (f"<b>{escape(arm)}</b>" if arm == method else escape(arm), arm),
-                    "success": number(mean),
-                    "±": number(error),
-                    "": (whisker(cell, 0.0, 1.0, colour, 160), mean),
-                    **{heading: number(values[key]) for key, heading in kept.items()},
-                    "calls": number(values["calls"], ".2f"),
-                }
+        shown = {key: told for key, told in OPTIONAL.items() if any(_finite(arm.get(key)) for arm in arms.values())}
+        rows = [
+            ArmRow(
+                arm,
+                arm,
+                (_cell(values["auc"]), _cell(values["auc_error"]), *(_cell(values.get(key)) for key in shown)),
+                emphasis=arm == method,
             )
-        first = next((arm for arm in ordered if arm not in CONTROLS), ordered[0])
-        summary = f"{name}: {len(arms)} arms; the highest mean is {arms[first]['auc']:.3f}, of {first}"
-        parts.append(_folded(summary, table(rows, sortable=True), shown=len(measured) <= OPEN))
-    terms = {
-        "success": "the mean over the stream",
-        "±": "its standard error over seeds",
-        **said,
-        "calls": "of the model, a task",
-    }
-    return "".join(parts) + note("; ".join(f"{term}: {meaning}" for term, meaning in terms.items()) + ".")
-
-
-def _checks(claimed: Mapping[str, Any]) -> str:
-    return table(
-        [
-            {
-                "what should hold": asked,
-                "measured": each["name"],
-                "difference": number(each["difference"], "+.3f"),
-                "95 %": interval(each["low"], each["high"]),
-                "holds": ("yes" if each["holds"] else "<b>no</b>", each["holds"]),
-            }
-            for kind, asked in CHECKS.items()
-            for each in claimed[kind]
+            for arm, values in sorted(arms.items(), key=lambda pair: -pair[1]["auc"])
         ]
-    )
+        heads = ("success", "±", *(head for head, _ in shown.values()))
+        about = "; ".join(
+            ["success: mean over the stream; ±: its standard error", *(text for _, text in shown.values())]
+        )
+        tables.append(ResultTable(name, heads, tuple(rows), f"{about}."))
+    best = [
+        ArmRow(
+            each["name"],
+            f"{each['stream']}, {WHEN[each['measure']]}",
+            (Cell(each["difference"], each["low"], each["high"]), Cell(each["mean"]), Cell(each["rival_mean"])),
+            f"{each['verdict']}: {each['rival']} (against all {each['rivals']}: "
+            + ", ".join(f"{count} {kind}" for kind, count in each["counts"].items())
+            + ")",
+        )
+        for each in claimed["best_rival"]
+    ]
+    needed = next((f" They need {each['seeds_needed']} seeds." for each in claimed["against_rivals"]), "")
+    checks = [
+        ArmRow(each["name"], f"{asked}: {each['name']}", _difference(each), "yes" if each["holds"] else "no")
+        for kind, asked in CHECKS.items()
+        for each in claimed[kind]
+    ]
+    tables += [
+        ResultTable(
+            f"{method} beside the rival with the highest mean",
+            ("difference", method, "rival"),
+            tuple(best),
+            "The rival is the one with the highest mean on these very tasks, which is in its favour. "
+            f"{len(claimed['against_rivals'])} comparisons were corrected together, and resample seeds.{needed}",
+            "verdict",
+        ),
+        ResultTable("What should hold", ("difference",), tuple(checks), "", "holds"),
+        *(
+            ResultTable(
+                title,
+                ("difference",),
+                tuple(
+                    ArmRow(
+                        each["name"], each["name"], _difference(each), f"{each['verdict']}, p {each['adjusted']:.3g}"
+                    )
+                    for each in claimed.get(kind, ())
+                ),
+                counted="verdict",
+            )
+            for kind, title in (("parts", "What each part adds"), ("against_rivals", "Against every rival"))
+        ),
+    ]
+    return [each for each in tables if each.rows]
 
 
-def _folded(summary: str, html: str, shown: bool = False) -> str:
-    return f"<details{' open' if shown else ''}><summary>{escape(summary)}</summary>{html}</details>"
+def _difference(each: Mapping[str, Any]) -> tuple[Cell]:
+    return (Cell(each["difference"], each["low"], each["high"]),)
 
 
-def _differences(compared: Sequence[Mapping[str, Any]]) -> str:
-    return table(
-        [
-            {
-                "compared": each["name"],
-                "difference": number(each["difference"], "+.3f"),
-                "interval": interval(each["low"], each["high"]),
-                "corrected p": number(each["adjusted"], ".3g"),
-                "verdict": each["verdict"],
-            }
-            for each in compared
-        ],
-        sortable=True,
-    )
+def _cell(value: float | None) -> Cell | None:
+    return Cell(value) if value is not None and math.isfinite(value) else None
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

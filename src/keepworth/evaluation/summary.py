@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from keepworth.evaluation.diagnostics import NOT_USED, abstention, where_points_go
+from keepworth.evaluation.diagnostics import NOT_USED, where_points_go
 from keepworth.evaluation.harness import DOES_NOT_FIT, Row
 from keepworth.evaluation.power import fewest
 from keepworth.evaluation.statistics import ALPHA, LEAST, MeanEstimate, family, pooled_estimate
-from keepworth.tasks.metrics import abstains
 
 BASELINE = "none"
 SHOWN = "shown"
@@ -147,9 +146,8 @@ def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, A
         "types": {name: _means([row for row in fits if row.type == name], ["score"], BY_TYPE) for name in types}
         if len(types) > 1
         else {},
-        "points": None if points is None else {"scored": points.scored, **points.lost, "lucky": points.lucky},
+        "points": None if points is None else {"scored": points.scored, **points.lost},
         "stages": dict(stages.most_common()),
-        "abstention": _declined([row for row in fits if row.scores and not row.error]),
         "unjudged": dict(unjudged.most_common(3)),
         "shown items": sum(row.items for row in fits) / measured,
         "shown tokens": sum(row.tokens for row in fits) / measured,
@@ -179,23 +177,6 @@ def _means(rows: Sequence[Row], scores: Sequence[str], depths: Sequence[str]) ->
     return {
         "scores": cells(scores, lambda row, name: row.scores.get(name)),
         "evidence": cells(depths, lambda row, name: row.recall.get(name)),
-    }
-
-
-def _declined(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """How well a system declines what has no answer; None where every question has one."""
-    if all(row.answerable for row in rows):
-        return None
-    found = abstention(
-        [abstains(row.answer) for row in rows],
-        [row.answerable for row in rows],
-        [row.scores["score"] for row in rows],
-    )
-    shares = {"precision": found.precision, "recall": found.recall, "refused": found.refused}
-    return {
-        **{name: None if share is None else _cell(share, share.n) for name, share in shares.items()},
-        "answered score": found.answered_score,
-        "score": found.score,
     }
 
 

@@ -3,13 +3,11 @@ rivals, a command and an endpoint, and the settings that each of them can be mea
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import random
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -167,54 +165,19 @@ class NeverAnswered(SystemFailed):
     """A program that never comes so far as to answer: nothing of it can be measured."""
 
 
-HANGS = 3
-"""Times that a system which can be ended may hang before it is not begun again."""
-SECONDS_TO_END = 5.0
-
-
-@runtime_checkable
-class Ending(Protocol):
-    """What can be ended from outside while it is at work. kill: returns what it said last, "" for nothing."""
-
-    def kill(self) -> str: ...
-    def close(self) -> None: ...
-
-
 class Guarded:
-    """A system whose mistakes are its own: what raises or takes longer than `seconds` fails with SystemFailed, and a system that
-    hung is not asked again. It runs on a thread of its own, so one that never returns holds nobody up.
+    """A system whose mistakes are its own: what it raises is SystemFailed."""
 
-    A system with `kill` is ended when it hangs, and may begin again with the next haystack, HANGS times."""
-
-    def __init__(self, system: MemorySystem, seconds: float) -> None:
-        self._system, self._seconds, self._hung, self._hangs = system, seconds, "", 0
-        self._work: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="keepworth-system", daemon=True).start()
-
-    def begin(self, seed: int) -> None:
-        if self._hung and isinstance(self._system, Ending) and self._hangs < HANGS:
-            self._hung = ""
-        self._call("begin", lambda: self._system.begin(seed))
-
-    def write(self, entries: Sequence[MemoryEntry]) -> None:
-        # A longer text may take longer, and the limit is for one call that never ends.
-        self._call("write", lambda: self._system.write(entries), 1.0 + len(entries) / 100.0)
+    def __init__(self, system: MemorySystem) -> None:
+        self._system = system
+        self.begin, self.write = partial(self._call, "begin"), partial(self._call, "write")
+        self.learn, self.holds = partial(self._call, "learn"), partial(self._call, "holds")
+        self.size, self.close = partial(self._call, "size"), partial(self._call, "close")
 
     def ask(self, question: AskedQuestion) -> Answered:
-        found = self._call("ask", lambda: self._system.ask(question))
+        found = self._call("ask", question)
         if not isinstance(found, Answered):
             raise SystemFailed(f"ask returned {found!r:.80}.", "Return an Answered.")
-        return found
-
-    def learn(self, reward: float, shown: Sequence[str]) -> None:
-        self._call("learn", lambda: self._system.learn(reward, shown))
-
-    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
-        found: frozenset[str] | None = self._call("holds", lambda: self._system.holds(ids))
-        return found
-
-    def size(self) -> int | None:
-        found: int | None = self._call("size", self._system.size)
         return found
 
     @property
@@ -228,56 +191,13 @@ class Guarded:
         found: Mapping[str, str] = getattr(self._system, "versions", {})
         return found
 
-    def close(self) -> None:
-        # All that was to be measured has been: how it ends changes no row.
-        if not self._hung:
-            with contextlib.suppress(SystemFailed):
-                self._call("close", self._system.close)
-        elif isinstance(self._system, Ending):
-            self._system.close()
-        self._work.put(None)
-
-    def _call(self, what: str, call: Callable[[], Any], times: float = 1.0) -> Any:
-        if self._hung:
-            raise SystemFailed(self._hung, "See why it does not come back; rows after it were not measured.")
-        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._work.put((call, answer))
+    def _call(self, what: str, *given: Any) -> Any:
         try:
-            found, error = answer.get(timeout=self._seconds * times)
-        except queue.Empty:
-            self._hung = f"{what} did not come back within {self._seconds * times:.0f} s"
-            self._end(answer)
-            raise SystemFailed(f"{self._hung}.", "Give it more time with --patience, or see why it hangs.") from None
-        except KeyboardInterrupt:
-            # What it is at may take a minute more, and nobody waits for it.
-            self._hung, self._hangs = f"{what} was interrupted", HANGS
-            if isinstance(self._system, Ending):
-                self._system.kill()
+            return getattr(self._system, what)(*given)
+        except SystemFailed:
             raise
-        if isinstance(error, SystemFailed):
-            raise error
-        if error is not None:
+        except Exception as error:
             raise SystemFailed(f"{what} raised {type(error).__name__}: {error!s:.200}", "") from error
-        return found
-
-    def _end(self, answer: queue.SimpleQueue[Any]) -> None:
-        """End what hangs, where that can be done; its thread comes back then, and can be used again."""
-        self._hangs += 1
-        if isinstance(self._system, Ending):
-            said = self._system.kill()
-            self._hung += f"; it last said: {said}" if said else ""
-            try:
-                answer.get(timeout=SECONDS_TO_END)
-            except queue.Empty:
-                self._hangs = HANGS
-
-    def _serve(self) -> None:
-        while (work := self._work.get()) is not None:
-            call, answer = work
-            try:
-                answer.put((call(), None))
-            except Exception as error:  # whatever it is, it is the system's
-                answer.put((None, error))
 
 
 # Settings: under what a system is measured. One word each, for every system alike.

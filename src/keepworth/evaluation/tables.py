@@ -28,30 +28,35 @@ class Cell:
     high: float | None = None
 
     @property
+    def text(self) -> str:
+        return f"{self.mean:,.0f}" if abs(self.mean) >= 100 else f"{self.mean:.3f}"
+
+    @property
     def interval(self) -> str:
         return "" if self.low is None or self.high is None else f"[{self.low:.2f}, {self.high:.2f}]"
 
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One arm: a cell per metric of its table (None where it was not measured), and the number of questions."""
+    """One arm: a cell per metric of its table (None where it was not measured), and the number of questions, or what else the
+    table ends with."""
 
     arm: str
     label: str
     cells: tuple[Cell | None, ...]
-    n: str
+    n: str = ""
     emphasis: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """of_runs: the columns are runs that are compared, not metrics of one."""
+    """A line for each arm, a column for each metric. counted: the heading of the last column."""
 
     title: str
     metrics: tuple[str, ...]
     rows: tuple[ArmRow, ...]
     note: str = ""
-    of_runs: bool = False
+    counted: str = "n"
 
 
 def tables_of(run: RunFolder) -> list[ResultTable]:

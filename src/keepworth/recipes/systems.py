@@ -172,10 +172,12 @@ PATTERNS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What an endpoint needs. model: its name there; key_variable: the environment variable that holds its key."""
+    """What an endpoint needs. model: its name there; key_variable: the environment variable that holds its key. patience: seconds
+    that a program has for a call."""
 
     model: str = ""
     key_variable: str = ""
+    patience: float = 60.0
 
 
 def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None = None) -> Maker:
@@ -202,7 +204,7 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         return lambda: OwnMemory(rest, encoder())
     if kind == "command" and colon:
         words = _command(rest)
-        return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts))
+        return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts), places.patience)
     if kind == "endpoint" and colon:
         return _endpoint(rest, places)
     raise UnknownName("system", name, [*NAMES, *PATTERNS])

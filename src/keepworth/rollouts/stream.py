@@ -9,8 +9,6 @@ else. Arms are a method under one of these controls:
     oracle     items of the store whose advice is right (needs the generator's knowledge)
     masked     the method as it is, but nobody sees the values that it learns
     rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
-    unnamed    the method as it is, but nobody tells it who asks and rewards
-    direct     what the method's valuer thinks best is done, whatever the agent leans to
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -37,16 +35,14 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import on_word_of
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.actions import Actions
 from keepworth.memory.policy.experience import Experience
-from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Pool, advice
+from keepworth.memory.policy.pool import OUTSIDE, Advice, Pool, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.slots import (
     Candidates,
     Policy,
     Presented,
     Query,
-    Selector,
     Slates,
     Use,
     Valuer,
@@ -64,7 +60,7 @@ if TYPE_CHECKING:
 
 Cache: TypeAlias = "dict[str, Vectors]"
 """Vectors of texts, which the arms of a comparison share."""
-LEARNING = ("learn", "shuffled", "masked", "rollback", "unnamed", "direct")
+LEARNING = ("learn", "shuffled", "masked", "rollback")
 CONTROLS = (*LEARNING, "none", "attempts", "random", "irrelevant", "oracle")
 WITHOUT = ("none", "attempts")
 ROLLBACK = 0.6
@@ -80,9 +76,7 @@ class StreamRun:
     success: of each task, scored before anything was learned from it; content, routing: shares of the regret against
     showing right advice always (content: the store had none; routing: it had some and it was not shown);
     target: whether a question with the attacker's trigger got what the attacker wants; held_out: success with the memory
-    frozen; checks: the same after shares of the stream, on copies; predicted, realised: value estimates at held-out uses against
-    what happened; words: read by the agent, situation and memory together, for each task; detection: per hostile source, how
-    many tasks after its first record memory put something of it aside (nan: never).
+    frozen; words: read by the agent, situation and memory together, for each task.
     """
 
     success: Floats
@@ -94,13 +88,8 @@ class StreamRun:
     routing: Floats
     held_out: Floats
     words: Floats
-    checks: list[Floats] = field(default_factory=list)
-    detection: list[float] = field(default_factory=list)
-    predicted: list[float] = field(default_factory=list)
-    realised: list[float] = field(default_factory=list)
     items: int = 0
     seconds: float = 0.0
-    overhead: list[float] = field(default_factory=list)
 
 
 def run_stream(
@@ -113,13 +102,11 @@ def run_stream(
     control: str = "learn",
     cache: Cache | None = None,
     measure_regret: bool = True,
-    checkpoints: tuple[float, ...] = (),
     record: Callable[[Episode], None] | None = None,
 ) -> StreamRun:
     """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws.
 
-    checkpoints: shares of the stream after which the held-out tasks are met with the memory frozen; the run itself does not
-    depend on them. record: is given each episode of the stream, in order, with its decisions.
+    record: is given each episode of the stream, in order, with its decisions.
     """
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
@@ -127,7 +114,7 @@ def run_stream(
     try:
         # A thread of its own: whoever calls may be inside a running loop, as notebooks are.
         with ThreadPoolExecutor(1) as beside:
-            return beside.submit(asyncio.run, loop.whole(checkpoints)).result()
+            return beside.submit(asyncio.run, loop.whole()).result()
     finally:
         if loop.memory is not None:
             loop.memory.close()
@@ -168,11 +155,10 @@ class _Loop:
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term and self.memory is not None
         self.measure_regret = measure_regret
-        # What is being met, for controls that know more than a memory does; and what the method thought of it.
+        # What is being met, for controls that know more than a memory does.
         self.scene: Scene | None = None
         self.rule = ""
         self.number = 0
-        self.estimated: tuple[Query, Candidates, Values] | None = None
         blank = np.full(total, np.nan)
         self.run = StreamRun(
             blank.copy(),
@@ -191,7 +177,7 @@ class _Loop:
         if self.control == "masked":
             method = replace(method, valuer=Masked(method.valuer))
         if self.control in LEARNING:
-            return replace(method, selector=_Seen(method.selector, self))
+            return method
         return replace(method, retriever=self._drawn, selector=_as_listed)
 
     @property
@@ -200,14 +186,10 @@ class _Loop:
         assert self.memory.learning is not None
         return self.memory.learning.experience
 
-    async def whole(self, checkpoints: tuple[float, ...]) -> StreamRun:
+    async def whole(self) -> StreamRun:
         started = time.perf_counter()
-        marks = {round(share * len(self.stream.tasks)) for share in checkpoints}
         for number, task in enumerate(self.stream.tasks):
-            if number in marks:
-                await self.check()
             await self.live(number, task)
-        self.run.detection = self.detection()
         for number, task in enumerate(self.stream.held_out):
             await self.frozen(number, task)
         self.run.items = len(self.experience.pool.active()) if self.memory is not None else 0
@@ -261,7 +243,7 @@ class _Loop:
 
     async def _visit(self, memory: Memory, visit: Visit) -> None:
         """An episode of somebody who is not scored."""
-        scene, by = visit.scene, self._by(visit.by)
+        scene, by = visit.scene, visit.by
         if by:
             self.hostile.setdefault(on_word_of(by), self.experience.clock.now)
         with memory.episode(scene.goal, by=by) as episode:
@@ -272,61 +254,9 @@ class _Loop:
             episode.act(action)
             episode.reward(float(action == visit.wanted), by=by)
 
-    def _by(self, name: str) -> str:
-        return "" if self.control == "unnamed" else name
-
     async def frozen(self, number: int, task: StreamTask) -> None:
         place = len(self.stream.tasks) + number
-        self.estimated = None
-        outcome, _, _, playing = await self._episode(place, task, attempt=0, explore=False)
-        self.run.held_out[number] = outcome
-        if self.control in LEARNING and playing.decisions == 1 and playing.shown:
-            self.run.predicted.append(self._predicted(playing.shown))
-            self.run.realised.append(outcome)
-
-    def detection(self) -> list[float]:
-        found: list[float] = []
-        if self.memory is None:
-            return [math.nan for _ in self.hostile]
-        pool = self.experience.pool
-        for name, arrived in self.hostile.items():
-            # A change keeps the status before it, so what it led to is what the next one of its row found.
-            after = {row: int(pool.status[row]) for row in range(len(pool)) if pool.source[row] == pool.source_of(name)}
-            aside = []
-            for change in reversed(pool.history):
-                if change.what == "status" and change.row in after:
-                    if after[change.row] not in (ACTIVE, CANDIDATE) and "rollback" not in change.why:
-                        aside.append(change.time)
-                    after[change.row] = change.before
-            found.append(float(min(aside) - arrived) if aside else float("nan"))
-        return found
-
-    async def check(self) -> None:
-        """Success on the held-out tasks as it would be if learning ended here."""
-        before = self.memory.snapshot() if self.memory is not None else ""
-        draws = [self.generator] if self.memory is None else [self.generator, self.experience.generator]
-        states = [draw.bit_generator.state for draw in draws]
-        total, met = len(self.stream.tasks), []
-        for number, task in enumerate(self.stream.held_out):
-            met.append((await self._episode(total + number, task, attempt=0, explore=False))[0])
-        self.run.checks.append(np.array(met))
-        for each, state in zip(draws, states, strict=True):
-            each.bit_generator.state = state
-        if self.memory is not None and self.observing:
-            self.memory.rollback(since=before)
-
-    def _predicted(self, shown: Sequence[str]) -> float:
-        """The success that the valuer expects with what was shown."""
-        assert self.estimated is not None
-        query, candidates, values = self.estimated
-        experience = self.experience
-        places = {experience.pool.items[row].id: place for place, row in enumerate(candidates.rows.tolist())}
-        mean = float(values.means[[places[id] for id in shown]].mean())
-        valuer = experience.policy.valuer
-        without: Callable[[object], float] | None = getattr(valuer, "success_without", None)
-        if without is not None:
-            return mean + without(query)
-        return (mean + 1.0) / 2.0 if hasattr(valuer, "rate") else mean
+        self.run.held_out[number] = (await self._episode(place, task, attempt=0, explore=False))[0]
 
     async def _episode(
         self, number: int, task: StreamTask, *, attempt: int, explore: bool = True
@@ -335,7 +265,7 @@ class _Loop:
         environment = task.environment()
         memory = feedback = None
         if self.memory is not None:
-            memory = self.memory.episode(task.task.input, by=self._by(task.by), explore=explore)
+            memory = self.memory.episode(task.task.input, by=task.by, explore=explore)
             self.number = memory.number
             if explore:
                 feedback = self._feedback(memory, task)
@@ -358,7 +288,7 @@ class _Loop:
         return episode.metric, environment.scene, episode.exchanges[-1].done, playing
 
     def _feedback(self, memory: LiveEpisode, task: StreamTask) -> Feedback:
-        by = self._by(task.by)
+        by = task.by
         flipped = (lambda outcome: 1.0 - outcome) if task.flipped else float
         if self.control == "shuffled":
             return Feedback(
@@ -409,14 +339,6 @@ class _Loop:
                 break
         return np.array(kept, dtype=np.intp)
 
-    def best(self, scene: Scene, noise: Floats) -> str:
-        """What the valuer thinks best; among equals the noise decides."""
-        assert self.estimated is not None
-        experience = self.experience
-        query = replace(self.estimated[0], actions=scene.actions)
-        worth = of_actions(experience.policy.valuer, query, experience.pool)
-        return scene.actions[int(np.lexsort((noise, worth))[-1])]
-
     def _regret(self, number: int, scene: Scene, outcome: float) -> None:
         """What four right items would have given, and what the right items of this store would have given."""
         noise = self.noise[number, 0, 0, : len(scene.actions)]
@@ -444,28 +366,19 @@ class _Simulated(FunctionActor):
         super().__init__(self._follow, memory, observes=loop.observing, worded=worded)
 
         self.loop, self.environment, self.noise = loop, environment, noise
-        self.step, self.words, self.shown = -1, 0, list[str]()
+        self.step, self.words = -1, 0
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         self.step += 1
         self.loop.scene = self.environment.scene
         return await super().act(observation, model)
 
-    def _search(self, observation: Observation, actions: Sequence[str]) -> Hits:
-        began = time.perf_counter()
-        hits = super()._search(observation, actions)
-        self.loop.run.overhead.append(time.perf_counter() - began)
-        return hits
-
     def _follow(self, observation: Observation, hits: Hits) -> str:
         scene, meanings = self.environment.scene, self.loop.meanings
         # It reads what an answer in other words meant.
         understood = tuple((meanings.get(action, action), weight, near) for action, weight, near in hits.advice)
         self.words += len(scene.text.split()) + len(hits.text.split())
-        self.shown = [hit.id for hit in hits]
         noise = self.noise[self.step, : len(scene.actions)]
-        if self.loop.control == "direct":
-            return self.loop.best(scene, noise)
         return self.loop.agent(scene.text, scene.actions, scene.leaning, Presented(hits.text, understood), noise)
 
     def _in_free_words(self, action: str, observation: Observation) -> str:
@@ -476,42 +389,9 @@ class _Simulated(FunctionActor):
         return worded
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A selector, and what it was given last."""
-
-    selector: Selector
-    loop: _Loop
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
-        self.loop.estimated = (query, candidates, values)
-        return self.selector(query, candidates, values, pool)
-
-
 def _as_listed(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
     """The first that were retrieved."""
     return Independent(tuple(range(len(candidates.rows))), SHOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """What can be done here, in the place of a pool: one row for each action, which advises it and nothing else."""
-
-    actions: Actions
-    content: npt.NDArray[np.int64]
-    warns: npt.NDArray[np.bool_]
-    conditional: npt.NDArray[np.bool_]
-    episode: npt.NDArray[np.int64]
-
-
-def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
-    """What each of the query's actions is worth here, to a valuer that knows actions: what it would do if it acted itself."""
-    numbers = np.array([pool.content_of(action) for action in query.actions], dtype=np.int64)
-    n = len(numbers)
-    none = np.zeros(n, dtype=bool)
-    offered = Offered(pool.actions, numbers, none, none, np.full(n, -1))
-    result: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
-    return result
 
 
 class Masked:

@@ -2,10 +2,6 @@
 
 for (const figure of document.querySelectorAll("figure.chart")) pointed(figure, JSON.parse(figure.querySelector("script").textContent));
 for (const table of document.querySelectorAll("table.sortable")) sorted(table);
-document.querySelector("[data-board=words]")?.addEventListener("input", event => {
-  const words = event.target.value.toLowerCase();
-  for (const row of document.querySelectorAll("table.sortable tbody tr")) row.hidden = !row.textContent.toLowerCase().includes(words);
-});
 
 const browser = document.getElementById("browser");
 if (browser) {

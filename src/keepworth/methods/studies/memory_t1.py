@@ -240,7 +240,7 @@ def recall(question: DateQuestion, ranking: Sequence[int]) -> float:
     ids = [place(question.entries[each]) for each in ranking]
     met = recall_at(ids, [f"{turn}.0" for turn in question.gold], MOST, turn_of)
     assert met is not None
-    return met.share
+    return met
 
 
 def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQuestion:

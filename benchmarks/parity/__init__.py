@@ -1,1 +1,0 @@
-"""The learner beside TRL's, on the same completions: gradients and weights, not losses."""

@@ -47,7 +47,7 @@ LINES = {
     r"|keepworth (demo|train|control|methods run|eval (run|stream(?! --streams list)|answerer))\b",
     "needs a run, or another file of yours": r"open runs/"
     r"|keepworth ((show|report) (my-run|demo demo-quick)|export|eval (compare|board)|models fetch)\b"
-    r"|keepworth memory (import|export|migrate|erase|rollback|quarantine --release|token remove)\b",
+    r"|keepworth memory (import|export|erase|rollback|quarantine --release|token remove)\b",
     "needs another program": r"(claude|codex|gemini) mcp |vf-eval |npx ",
     "is for your shell, or for a server": r"export |curl |TOKEN=|ask\b|echo ",
 }

@@ -64,7 +64,7 @@ FIRST = (
         "keepworth.memory.store.store",
         "keepworth.memory.by_name",
     ),
-    *("keepworth.methods.policies.mixture", "keepworth.methods.recipes.text_world", "keepworth.learning.trainer"),
+    *("keepworth.methods.policies.mixture", "keepworth.learning.trainer"),
     *("keepworth.models.inprocess", "keepworth.environments.streams", "keepworth.agents.acting", "keepworth.cli.main"),
 )
 """What people import, and where names are looked up late."""

@@ -87,7 +87,7 @@ COMMANDS = """
 from keepworth.cli.main import main
 assert main(["--version"]) == 0
 for line in ["memory add hello --encoder hashing", "memory search hello", "memory stats", "memory check", "doctor",
-             "models list", "objectives list", "objectives explain grpo", "train strings --print-config",
+             "models list", "methods --kind objective", "methods show grpo", "train strings --print-config",
              "eval stream --streams list"]:
     assert main(line.split()) == 0, line
 """
@@ -95,9 +95,8 @@ for line in ["memory add hello --encoder hashing", "memory search hello", "memor
 REFUSED = [
     ("demo --quick", "train"),
     ("train strings", "train"),
-    ("eval answerer", "train"),
     ("eval stream", "train"),
-    ("serve", "serve"),
+    ("serve --memory agent.mem", "server"),
     ("models fetch smollm2-135m-instruct", "llm"),
 ]
 

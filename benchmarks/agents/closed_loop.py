@@ -8,7 +8,7 @@ rewards can tell which. Of others the user has a favourite, says so when the ans
 nothing else: it takes the first line of memory that names the topic, and where there is none it guesses.
 
 Arms: no memory; oracle (the right line is in the system prompt); memory without rewards ("off"), with rewards ("on"), and with
-the rewards of other episodes ("shuffled").
+the rewards of other episodes ("permuted"). "bolder" and "shuffled" are the last two with settings that try out more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import estimate, paired_difference
 
-ARMS = ("none", "off", "on", "bolder", "shuffled", "oracle")
+ARMS = ("none", "off", "on", "permuted", "bolder", "shuffled", "oracle")
 BOLDER = {"withhold": 0.1, "least": 4.0, "budget": 1.0}
 """Settings of the policy that try out more; of the arms "bolder" and "shuffled"."""
 MARK = "Memory of earlier conversations"
@@ -196,8 +196,8 @@ class Loop:
                     shown += there and receipt["sha256"] in self.reader.requests
                 if self.arm in ("on", "bolder"):
                     memory.reward(episode, float(right))
-                elif self.arm == "shuffled":
-                    memory.reward(episode, others.choice(success))
+                elif self.arm in ("permuted", "shuffled") and number:
+                    memory.reward(episode, others.choice(success[:-1]))
                 if not right and topic in LIKED:
                     told = {"role": "user", "content": f"No. My favourite {topic} is {truth}, please remember."}
                     model.chat.completions.create(
@@ -233,11 +233,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="other arms of as many seeds that are there stay")
     options = parser.parse_args(argv)
     from importlib.metadata import version
 
-    rows: dict[str, list[dict[str, Any]]] = {arm: [] for arm in options.arms}
+    before = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    same = all(before.get(name) == getattr(options, name) for name in ("seeds", "episodes"))
+    rows: dict[str, list[dict[str, Any]]] = {**(before["rows"] if same else {}), **{arm: [] for arm in options.arms}}
     for seed in range(options.seeds):
         for arm in options.arms:
             reader = Reader()
@@ -276,11 +278,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             for better, other in (
                 ("off", "none"),
                 ("on", "off"),
+                ("on", "permuted"),
+                ("permuted", "off"),
                 ("bolder", "off"),
                 ("bolder", "shuffled"),
                 ("oracle", "bolder"),
             )
-            if {better, other} <= set(options.arms)
+            if {better, other} <= rows.keys()
         },
     }
     if options.json:

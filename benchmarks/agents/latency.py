@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.load import (
-    TOKEN,
     USERS,
     Started,
     Turns,
@@ -164,24 +163,11 @@ def measured(file: Path, *, rounds: int, seconds: float, rate: float, low: float
                 note(arm, "open", open_round(own, arm, rate=rate, seconds=seconds))
             for arm in SATURATED:
                 note(arm, "saturated", saturated_round(own, arm, seconds=seconds / 2))
-        tokens = memory_tokens(own.server)
     return {
         "arms": {arm: {kind: summed(found) for kind, found in kinds.items() if found} for arm, kinds in by_arm.items()},
         "rounds": by_arm,
-        "memory_tokens": tokens,
         "load_average": loads,
     }
-
-
-def memory_tokens(server: Started) -> dict[str, float]:
-    """Of memory in a call, as the server itself counts them."""
-    import urllib.request
-
-    asked = urllib.request.Request(f"{server.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
-    with urllib.request.urlopen(asked) as answer:
-        lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
-    prompts = sum(float(value) for name, value in lines.items() if name.startswith("keepworth_prompts_total"))
-    return {"calls": prompts, "mean": round(float(lines["keepworth_memory_tokens_total"]) / prompts, 1)}
 
 
 def summed(found: list[dict[str, Any]]) -> dict[str, float]:

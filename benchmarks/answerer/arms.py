@@ -3,8 +3,7 @@
     python -m benchmarks.answerer.arms [--runs runs] [--threads N] [--only reinforced,supervised]
 
 Arms, three seeds each: `reinforced` (the claim) and `supervised` (the answer key imitated with as many token passes as
-reinforcement used); one seed each: `cloze` and `mixed` (tasks made from the training conversations without labels, alone
-and half and half). Runs that are already finished are read, not repeated; unfinished ones continue. The numbers go to
+reinforcement used). Runs that are already finished are read, not repeated; unfinished ones continue. The numbers go to
 `arms.json`.
 
 The claim: every one of three seeds gains at least 0.15 token F1 over the untrained model, the mean at least 0.20, its
@@ -36,8 +35,6 @@ SEEDS = (0, 1, 2)
 ARMS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "reinforced": (SEEDS, {}),
     "supervised": (SEEDS, {"method": "supervised", "steps": SUPERVISED_STEPS}),
-    "cloze": ((0,), {"labels": "cloze"}),
-    "mixed": ((0,), {"labels": "mixed"}),
 }
 CONTROLS = ("no_memory", "wrong_memory", "oracle")
 

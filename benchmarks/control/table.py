@@ -1,4 +1,4 @@
-"""The table: worlds of POPGym by memories by seeds, a run for each cell, resumable; see `keepworth control table`.
+"""The table: worlds of POPGym by memories by seeds, a run for each cell, resumable.
 
     python -m benchmarks.control.table runs/table --steps 1000000 --seeds 0 1 2 --json benchmarks/control/table.json
 

@@ -13,7 +13,7 @@ vLLM on a processor, in an environment of its own (about 2.5 GB):
     mkdir engine/lib/python3*/site-packages/vllm-0.32.0+cpu.dist-info    # it looks for its version under the name vllm
     printf 'Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.32.0+cpu\\n' \\
         > engine/lib/python3*/site-packages/vllm-0.32.0+cpu.dist-info/METADATA
-    VLLM_SERVER_DEV_MODE=1 VLLM_ALLOW_RUNTIME_LORA_UPDATING=True VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 \\
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=True VLLM_CPU_KVCACHE_SPACE=1 HF_HUB_OFFLINE=1 \\
         engine/bin/vllm serve FOLDER --enforce-eager --max-model-len 1024 --max-num-seqs 1 --enable-lora --max-loras 3 \\
         --max-lora-rank 16 --logprobs-mode processed_logprobs --enable-scale-out
 
@@ -49,13 +49,12 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="")
-    parser.add_argument("--full", action="store_true")
     parser.add_argument("--samples", type=int, default=2, help="of one prompt at once")
     parser.add_argument("--name", default="released")
     options = parser.parse_args()
     steps: dict[str, Any] = {}
     with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
-        there = [name for name in ("adapters", "weights", "pause") if able(engine, name)]
+        there = [name for name in ("adapters",) if able(engine, name)]
         print(f"{engine}: {', '.join(there)}")
         run = Steps(engine, options.folder, steps)
         run.sampling(options.samples)
@@ -63,8 +62,6 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             if "adapters" in there:
                 run.adapters(Path(folder))
-            if options.full and {"weights", "pause"} <= set(there):
-                run.full_weights(Path(folder))
         record = {
             "engine": engine.software,
             "capabilities": there,
@@ -144,22 +141,6 @@ class Steps:
         for version in range(1, 5):
             self.step(f"adapter {version} is published and proven", lambda version=version: publish(version))  # type: ignore[misc]
         self.step("all adapters are unloaded", unload)
-
-    def full_weights(self, folder: Path) -> None:
-        """Under another name of a run: one publishes adapters or full weights."""
-        model = InProcessModel.load(self.folder, precision="fp32")
-
-        def publish(version: int, size: float) -> dict[str, Any]:
-            moved({name: each for name, each in model.network.named_parameters() if "mlp" in name}, size, version)
-            path = folder / f"weights-{version}"
-            model.network.save_pretrained(path)
-            return {"probe_gap_nats": round(engine.publish(path, version, model).probe_gap, 4)}
-
-        with HttpModel.connect(self.engine.url, self.folder, model=self.engine.name) as engine:
-            self.step("full weights are published and proven", lambda: publish(1, 0.003))
-            engine.calibrate(model)
-            model = InProcessModel.load(self.folder, precision="fp32")
-            self.step("and put back", lambda: publish(2, 0.0))
 
 
 def able(engine: HttpModel, capability: str) -> bool:

@@ -1,14 +1,13 @@
 """Train a recipe over its seeds, and put its test questions side by side, with intervals.
 
-    python -m benchmarks.learning.recipes strings|overwrite_reading|arithmetic|tool_policy|deeper
+    python -m benchmarks.learning.recipes strings|overwrite_reading|arithmetic|tool_policy
 
 Runs that are finished are read, not repeated; unfinished ones continue. The numbers go to `<recipe>.json` beside this file.
 `strings` and `overwrite_reading` have a supervised arm: from the same start, the same number of updates imitates as many
 right answers as reinforcement samples, at the recipe's rate for imitation. `tool_policy` is `arithmetic` with a calculator
 and the story in a memory that is searched; beside the numbers stand how often the model was called for an answer, and the
-same question without tools. `deeper` is `strings`, reinforced one function deeper than what was imitated, without and with
-hints, from the same start, for the same number of updates; how many tokens each arm was trained on stands beside them. A level
-is the mean of each question's value averaged over seeds; a gain is the paired difference of two arms on the same questions.
+same question without tools. A level is the mean of each question's value averaged over seeds; a gain is the paired difference
+of two arms on the same questions.
 Intervals are 95 % bootstrap intervals over what is generalised over: compositions for `strings`, each counting once; questions
 elsewhere. They are about the models that were trained, not about further seeds: those stand beside them one by one.
 """
@@ -36,23 +35,19 @@ from keepworth.tasks.metrics import tokens
 
 HERE = Path(__file__).parent
 TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression", "tool_policy": "numeric"}
-TERMS["deeper"] = TERMS["strings"]
 """The reward term whose value is reported."""
 WITH: dict[str, tuple[str, dict[str, Any]]] = {
     "tool_policy": (
         "arithmetic",
         {"answer": "calculator", "stories": 8, "steps": 40, "questions": 150, "temperature": 0.7},
     ),
-    "deeper": ("strings", {"deeper": True, "max_tokens": 112}),
 }
 """A recipe with settings that are not its defaults, under a name of its own."""
 METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accuracy", "tool_policy": "accuracy"}
-METRICS["deeper"] = METRICS["strings"]
 """What that term is called among a run's measurements."""
 BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "strings": {"supervised": {"method": "supervised", "learning_rate": 1e-3}},
     "overwrite_reading": {"supervised": {"method": "supervised", "learning_rate": 5e-4}},
-    "deeper": {"hints": {"hints": 0.7}},
 }
 """Arms that are trained beside reinforcement, and what they are configured with."""
 BEFORE = {
@@ -60,7 +55,7 @@ BEFORE = {
     "tool_policy": ("untrained", "no_tool", "no_tool_untrained"),
 }
 """Arms that the trained one is compared with; the untrained model elsewhere."""
-UNITS: dict[str, Callable[[str], str]] = {"strings": composition_of, "deeper": composition_of}
+UNITS: dict[str, Callable[[str], str]] = {"strings": composition_of}
 """From a task's key to what is generalised over; the question itself elsewhere."""
 
 

@@ -1,14 +1,13 @@
 """Families of networks: how each is computed, and how far that is from the network's own forward pass.
 
-    python -m benchmarks.models.families [--only WORD ...] [--slowdown]
+    python -m benchmarks.models.families [--only WORD ...]
 
 Each family is a tiny checkpoint of random weights, made from its class in transformers. It is loaded as any model is, and
 compared, in float64, with the plain network of transformers: eager attention, one text at a time, no cache. Compared are the
 log-probabilities of branches behind prompts of three lengths in one batch, short ones and ones of several windows; the
 gradients of all weights; greedy tokens with `network.generate`; tokens drawn at fixed seeds with tokens drawn from the plain
 network at the same numbers. Then a LoRA adapter is attached and gets a gradient. Writes `families.json`, of which --only
-writes some rows anew. --slowdown: instead measures one branch at a time against the tree, on a Llama of random weights that fits
-both, and writes `slowdown.json`.
+writes some rows anew.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import logging
-import statistics
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +27,13 @@ from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
 from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import versions
-from keepworth.models import unpacked
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import tree
 from keepworth.models.drawing import draw, uniforms
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 
 HERE = Path(__file__).parent
-FOUND, SLOWDOWN = HERE / "families.json", HERE / "slowdown.json"
+FOUND = HERE / "families.json"
 Text = tuple[int, ...]
 SEED, NEW_TOKENS, SAMPLES = 7, 12, 2
 LENGTHS = {"short": ((9, 5, 14), (3, 1, 5)), "long": ((61, 33, 48), (19, 1, 30))}
@@ -48,11 +43,7 @@ LENGTHS = {"short": ((9, 5, 14), (3, 1, 5)), "long": ((61, 33, 48), (19, 1, 30))
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="families whose name or class holds one of these words")
-    parser.add_argument("--slowdown", action="store_true")
     options = parser.parse_args()
-    if options.slowdown:
-        SLOWDOWN.write_text(json.dumps(slowdown(), indent=1) + "\n", encoding="utf-8")
-        return
     chosen = [f for f in FAMILIES if not options.only or any(word in f"{f.models} {f.config}" for word in options.only)]
     rows = []
     for family in chosen:
@@ -70,7 +61,7 @@ def line(row: dict[str, Any]) -> str:
         return f"{row['models']} ({row['class']}): refused: {row['refused']}"
     gaps = ", ".join(f"{name} {row[name]['logprob_gap']:.1e} / {row[name]['gradient_gap']:.1e}" for name in LENGTHS)
     return (
-        f"{row['models']} ({row['class']}): {row['computed']}{': ' + row['reason'] if row['reason'] else ''}; gaps {gaps}, "
+        f"{row['models']} ({row['class']}): gaps {gaps}, "
         f"bf16 {row['bf16_gap']:.2g}; greedy {row['greedy_equal']} of {row['drawn']}, seeded {row['seeded_equal']} of "
         f"{row['drawn'] * SAMPLES}; LoRA: {row['lora']}"
     )
@@ -83,12 +74,11 @@ def measured(family: Family) -> dict[str, Any]:
         folder = Path(temporary) / "model"
         row["class"] = write_checkpoint(folder, family.config, family.without, **family.settings)
         try:
+            InProcessModel.load(folder, precision="bf16", device="cpu")
             model = InProcessModel.load(folder, precision="fp64", device="cpu")
         except KeepworthError as error:
             return row | {"refused": error.message.replace(f"{folder} ", "")}
-        reason = model.way.reason
-        row |= {"computed": "one branch at a time" if reason else "tree", "reason": reason}
-        row["own_head"] = model.way.own_head
+        row["own_head"] = model.fit.own_head
         plain = plain_network(folder)
         for name in LENGTHS:
             row[name] = compared(model, plain, name)
@@ -101,20 +91,14 @@ def measured(family: Family) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The warnings of transformers about tiny networks, and ours that one is computed one branch at a time."""
+    """Without the warnings of transformers about tiny networks."""
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    logger = logging.getLogger("keepworth.models")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def plain_network(folder: Path, precision: Precision = "fp64") -> Any:
@@ -233,58 +217,6 @@ def adapted(folder: Path) -> str:
     moved = sum(value.grad is not None and bool(value.grad.abs().max() > 0) for value in up)
     layers = sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in named})
     return f"{', '.join(layers)} ({moved} of {len(up)} get a gradient)"
-
-
-def slowdown() -> dict[str, Any]:
-    """Seconds of a training pass and of sampling, as a tree and one branch at a time, on one thread."""
-    torch.set_num_threads(1)
-    shape = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8, "head_dim": 64}
-    with tempfile.TemporaryDirectory() as temporary, quiet():
-        write_checkpoint(Path(temporary), "Llama", (), **shape, max_position_embeddings=512)
-        model = InProcessModel.load(temporary, precision="fp32", device="cpu", name="Llama")
-    named = attach_lora(model)
-    generator = torch.Generator().manual_seed(SEED)
-    prompt: Text = tuple(torch.randint(3, 256, (400,), generator=generator).tolist())
-    answers: list[Text] = [tuple(torch.randint(3, 256, (60,), generator=generator).tolist()) for _ in range(8)]
-
-    def learn() -> None:
-        lp, _ = model.tree_scores(tree([prompt], [answers]))
-        lp.sum().backward()
-        for value in named.values():
-            value.grad = None
-
-    def sample() -> None:
-        model.sample([prompt], SamplingParams(60, n=8, seed=SEED))
-
-    seconds: dict[str, dict[str, list[float]]] = {}
-    for _ in range(3):
-        for way in (unpacked.Way(), unpacked.Way("it is measured")):
-            unpacked.set_way(model.network.get_base_model(), way)
-            model.network.get_base_model().set_attn_implementation("sdpa" if way.reason else "keepworth_tree")
-            for name, work in (("learn", learn), ("sample", sample)):
-                of = seconds.setdefault(name, {}).setdefault("one branch at a time" if way.reason else "tree", [])
-                of.append(timed(work))
-    times = {
-        name: statistics.median(ways["one branch at a time"]) / statistics.median(ways["tree"])
-        for name, ways in seconds.items()
-    }
-    print(json.dumps({"times": times, "seconds": seconds}, indent=1))
-    setting = {
-        "model": model.name,
-        "precision": "fp32",
-        "prompt": 400,
-        "answers": 8,
-        "tokens": 60,
-        "threads": 1,
-        "shape": shape,
-    }
-    return {"setting": setting, "times": times, "seconds": seconds, "seed": SEED, "versions": versions()}
-
-
-def timed(work: Callable[[], None]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
 
 
 if __name__ == "__main__":

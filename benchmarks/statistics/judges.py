@@ -1,6 +1,6 @@
 """How often a judge behind an OpenAI-compatible URL is wrong on planted answers, beside the lexical scores.
 
-    keepworth serve
+    vllm serve smollm2-135m-instruct
     python -m benchmarks.statistics.judges http://127.0.0.1:8000 smollm2-135m-instruct --out benchmarks/statistics/judges.json
 
 Given again with another model, the file holds both. Answers are right or wrong by construction: right ones (as it is, in a

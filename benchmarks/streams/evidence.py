@@ -1,6 +1,7 @@
 """Lays out runs of memories with their mechanism on: one result file, the evidence of each method, and the table of the page.
 
 python -m benchmarks.streams.evidence RUN [RUN ...]     folders of `keepworth eval stream`
+python -m benchmarks.streams.evidence --arm NAME RUN    that arm alone, measured again on the same streams and rule sets
 python -m benchmarks.streams.evidence                   from the result file that is there: evidence and table alone
 
 Of the same arm on the same stream and rule set the later folder counts. Rule sets that an arm lacks are left out.
@@ -74,7 +75,7 @@ SAID = {
     ),
     "agent-workflow-memory": (
         "not held",
-        "Where tasks have several steps and pay at the end it has the highest mean, which could "
+        "Where tasks have several steps and pay at the end it has the highest mean of the published ones, which could "
         "not be told from similar cases; where a task is one decision it is them to the digit.",
     ),
     "dynamic-cheatsheet": (
@@ -104,9 +105,13 @@ SAID = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, help="folders")
-    runs = parser.parse_args().runs
-    if runs:
-        RESULT.write_text(json.dumps(measured(runs), indent=1) + "\n", encoding="utf-8")
+    parser.add_argument("--arm", help="take this arm alone into the result file")
+    options = parser.parse_args()
+    if options.runs:
+        found = measured(options.runs)
+        if options.arm:
+            found = merged(json.loads(RESULT.read_text(encoding="utf-8")), found, options.arm)
+        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     for name in SAID:
         write_evidence(name, result)
@@ -153,6 +158,16 @@ def measured(runs: Sequence[Path]) -> dict[str, Any]:
             for name in results.families
         },
     }
+
+
+def merged(before: dict[str, Any], fresh: dict[str, Any], arm: str) -> dict[str, Any]:
+    """The result before, with one arm as it was measured again."""
+    for measure in ("success", "frozen"):
+        for stream, arms in fresh[measure].items():
+            before[measure][stream][arm] = arms[arm]
+    where = ", ".join(fresh["success"])
+    before["command"] += f"; {arm} on {where} at revision {fresh['revision']}: {fresh['command']}"
+    return before
 
 
 def ordered(results: Results, name: str, arm: str) -> list[Any]:

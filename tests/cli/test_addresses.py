@@ -47,11 +47,10 @@ def test_an_address_reaches_the_store_as_it_was_given(
         assert main(["memory", *words, "--file", ADDRESS]) == 2
     monkeypatch.setenv("KEEPWORTH_MEMORY", ADDRESS)
     assert main(["memory", "stats"]) == 2
-    assert main(["memory", "migrate", ADDRESS, "new.mem"]) == 2
     assert main(["serve", "--memory", ADDRESS, "--port", "0", "--writer", "none"]) == 2
-    assert asked == [ADDRESS] * 8
+    assert asked == [ADDRESS] * 7
     said = capsys.readouterr().err
-    assert said.count("here the server would be asked") == 8
+    assert said.count("here the server would be asked") == 7
     assert "hunter2" not in said
     assert list(Path().iterdir()) == []
 
@@ -68,11 +67,11 @@ def test_every_command_with_a_memory_takes_an_address_or_is_about_files() -> Non
     ("words", "says"),
     [
         (["memory", "backup", "copy.mem", "--file", ADDRESS], "pg_dump"),
-        (["memory", "backup", ADDRESS], "migrate"),
-        (["memory", "export", ADDRESS], "migrate"),
-        (["memory", "import", ADDRESS], "migrate"),
-        (["train", "--tasks", "a.jsonl", "--memory", ADDRESS], "migrate"),
-        (["train", "--source", ADDRESS], "migrate"),
+        (["memory", "backup", ADDRESS], "`import` take a memory"),
+        (["memory", "export", ADDRESS], "`import` take a memory"),
+        (["memory", "import", ADDRESS], "`import` take a memory"),
+        (["train", "--tasks", "a.jsonl", "--memory", ADDRESS], "`import` take a memory"),
+        (["train", "--source", ADDRESS], "`import` take a memory"),
     ],
 )
 def test_what_is_about_files_refuses_an_address(

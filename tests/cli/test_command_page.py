@@ -46,9 +46,9 @@ def test_options_that_commands_share_mean_the_same_everywhere() -> None:
 
 NO_JSON = {
     "demo": "it trains, and leaves a run: show --json",
+    "train": "the same",
     "serve": "it answers until it is stopped",
     "hook": "its host says the format",
-    "objectives explain": "it is a text to read",
     "models fetch": "it downloads, and models list --json says what is there",
 }
 

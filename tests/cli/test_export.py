@@ -16,7 +16,6 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.place import MemoryPlace
 from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -45,22 +44,16 @@ def test_the_commands_for_what_a_run_trained_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained_run(Path("a run"), "policy")
-    export, serve, remember = commands(run)
+    export, remember = commands(run)
     assert main(export) == 0
     said = capsys.readouterr().out
     assert "a run-model  merged, policy at step 0, float32" in said
-    assert "2 of 2 greedy answers are the run's" in said
+    assert "2 of 2 greedy answers to the run's own questions are the run's" in said
     assert (tmp_path / "a run-model" / "README.md").is_file()
     assert main([*export[:2], "as json", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["folder"], made["kind"], made["agreement"]["identical"]) == ("as json", "merged", 2)
 
-    def stopped(server: Any) -> None:
-        assert not hasattr(server.model.network, "peft_config")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ModelServer, "wait", stopped)
-    assert main([*serve, "--port", "0", "--precision", "fp32"]) == 130
     served: dict[str, Any] = {}
     monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: served.update(options, path=path))
     assert main([*remember, "--port", "0", "--precision", "fp32"]) == 0
@@ -72,8 +65,8 @@ def test_the_commands_for_what_a_run_trained_work(
 def test_a_manager_is_named_as_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained_run(Path("both"), "answerer", "manager")
-    export_one, serve, _, export_other, remember = commands(run)
-    assert export_one[-2:] == serve[-2:] == ["--role", "answerer"]
+    export_one, answer, export_other, remember = commands(run)
+    assert export_one[-2:] == answer[-2:] == ["--role", "answerer"]
     assert export_other[-2:] == ["--role", "manager"]
     served: dict[str, Any] = {}
     monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: served.update(options))
@@ -88,7 +81,6 @@ def test_mistakes_are_named(
     trained_run(tmp_path / "runs" / "mine", "policy")
     for arguments, says in (
         (["mime", "out"], "Did you mean 'mine'"),
-        (["mine", "out", "--base", "a/b"], "--base is of an adapter"),
         (["mine", "out", "--role", "polici"], "Did you mean 'policy'"),
         (["mine", "runs"], "holds something else"),
     ):

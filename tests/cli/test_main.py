@@ -270,7 +270,7 @@ def test_doctor_examines_the_machine(command: Command) -> None:
     assert {"torch", "cores", "disk", "packages", "model", "extra"} <= set(found)
 
 
-@pytest.mark.parametrize("command", ["show demo --episodes", "objectives list", "--help"])
+@pytest.mark.parametrize("command", ["show demo --episodes", "methods --kind objective", "--help"])
 def test_a_closed_pipe_is_no_error(tmp_path: Path, command: str) -> None:
     sample_run(tmp_path / "runs" / "demo", steps=30)
     shell = f"{sys.executable} -m keepworth {command} | head -c 1 >/dev/null; echo ${{PIPESTATUS[*]}}"

@@ -161,13 +161,12 @@ def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["household", "science", "alfworld"])
+@pytest.mark.parametrize("name", ["household", "science"])
 def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = "methods.worlds.alfworld" if name == "alfworld" else "episodes.extras"
-    absent = ("alfworld", "textworld_express", "scienceworld")
-    monkeypatch.setattr(f"keepworth.{place}.find_spec", lambda module: None if module in absent else object())
+    absent = ("textworld_express", "scienceworld")
+    monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda module: None if module in absent else object())
     with pytest.raises(KeepworthError, match=f"stream {name} needs the Python package .*pip install"):
         CliRunner().invoke(app, ["stream", "--streams", name, "--out", str(tmp_path / "x")], catch_exceptions=False)
     assert not (tmp_path / "x").exists()

@@ -24,7 +24,7 @@ PLAIN = os.environ.get("KEEPWORTH_PLAIN_PYTHON", "")
 def test_transformers_and_peft_answer_as_the_run_does(tmp_path: Path) -> None:
     moving = {**STRINGS, "warm_start": 16, "warm_start_learning_rate": 0.05}
     run = run_of(strings, write_tiny_checkpoint(tmp_path / "base"), tmp_path / "run", **moving)
-    export(run, tmp_path / "merged", dtype="float32")
+    export(run, tmp_path / "merged")
     export(run, tmp_path / "adapter", merged=False)
     model = trained_by(run).loaded()
     prompts = [stored.episode.segments[0].context for stored in run.episodes(step=2, arm="dev-policy")][:10]

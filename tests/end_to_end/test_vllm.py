@@ -44,7 +44,6 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         *("--max-lora-rank", "16", "--logprobs-mode", "processed_logprobs", "--enable-scale-out"),
     ]
     settings = {
-        "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "HF_HUB_OFFLINE": "1",
@@ -81,7 +80,7 @@ def test_all_that_the_adapter_needs(url: str, folder: Path, tmp_path: Path) -> N
     from keepworth.models.http_engine import HttpModel
 
     found: dict[str, Any] = {}
-    with HttpModel.connect(url, folder, require=("adapters", "pause"), max_staleness=1) as engine:
+    with HttpModel.connect(url, folder, require=("adapters",), max_staleness=1) as engine:
         steps = Steps(engine, folder, found)
         steps.sampling(1)
         steps.scoring()

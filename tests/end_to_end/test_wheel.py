@@ -96,7 +96,7 @@ def test_the_readmes_lines_learn_with_the_default_encoder(installed: tuple[Path,
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("command", ["--help", "doctor", "models check", "objectives list"])
+@pytest.mark.parametrize("command", ["--help", "doctor", "models check", "methods --kind objective"])
 def test_commands_of_a_light_install_work(command: str, installed: tuple[Path, Path, dict[str, str]]) -> None:
     programs, folder, variables = installed
     ran = run([programs / "keepworth", *command.split()], folder, variables)
@@ -120,8 +120,7 @@ def test_a_memory_works_in_a_light_install(
         ("demo", "train"),
         ("train strings", "train"),
         ("eval stream", "train"),
-        ("eval answerer", "train"),
-        ("serve", "serve"),
+        ("serve --memory agent.mem", "server"),
     ],
 )
 def test_other_commands_say_what_to_install(

@@ -1,4 +1,4 @@
-"""Environments of other libraries, played as ours are. Those of TRL and Gymnasium are plain classes: here are some."""
+"""Environments of other libraries, played as ours are. Those of Gymnasium are plain classes: here are some."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from keepworth.environments.bridges import UnplayableEnvironment, adapted, playa
 from keepworth.environments.environment import Environment, Step
 from keepworth.environments.question import Question
 from keepworth.episodes.episode import Episode, Observation, StopReason, Task
-from keepworth.episodes.errors import UnknownName
 from keepworth.rollouts.driver import Limits, run_episode
 from keepworth.tasks.own import own_tasks
 
@@ -41,167 +40,6 @@ def played(
     agent = Says(says)
     episode = asyncio.run(run_episode(task, environment, agent, limits=Limits(max_turns=turns)))
     return episode, agent.seen
-
-
-# TRL's.
-
-
-def test_a_tool_is_called_by_the_name_of_its_argument_or_not_at_all() -> None:
-    class Looks:
-        def __init__(self) -> None:
-            self.seen: list[str] = []
-
-        def reset(self, **row: Any) -> None: ...
-
-        def look(self, where: str) -> str:
-            """Look there.
-
-            Args:
-                where: the place
-            """
-            self.seen.append(where)
-            return f"{where} is empty."
-
-        def get_reward(self) -> float:
-            return float(len(self.seen))
-
-    world = Looks()
-    calls = [
-        'look: {"wher": "x"}',
-        "look: {}",
-        'lokk: {"where": "x"}',
-        'look: {"where": "x"}',
-        "look: y",
-        "answer: done",
-    ]
-    episode, seen = played(playable(world), calls)
-    assert world.seen == ["x", "y"]
-    assert seen[1] == seen[2] == 'Error: look takes {"where": ...}'
-    assert seen[3] == "Error: there is no tool 'lokk': look"
-    assert (episode.reward, episode.answer) == (2.0, "done")
-
-
-class Guessing:
-    """A number is to be found; what `_` begins is no tool."""
-
-    made = 0
-
-    def __init__(self) -> None:
-        type(self).made += 1
-        self.closest = 0.0
-
-    def reset(self, *, number: int, **row: Any) -> str:
-        self._number, self.closest = number, 0.0
-        return " It is below 10."
-
-    def guess(self, number: int, why: str = "") -> str:
-        """
-        Guess the number.
-
-        Args:
-            number: The guess.
-            why: Why it should be that.
-        """
-        self.closest = max(self.closest, 1.0 - abs(self._number - number) / 10)
-        return "Right." if number == self._number else "Too low." if number < self._number else "Too high."
-
-    async def hint(self, about: str) -> str:
-        """
-        Ask something.
-
-        Args:
-            about: What.
-        """
-        if about != "parity":
-            raise ValueError("only parity")
-        return "odd" if self._number % 2 else "even"
-
-    def _helper(self) -> None: ...
-
-    def get_reward(self) -> float:
-        return self.closest
-
-
-def test_a_class_of_trl_is_played_with_its_tools() -> None:
-    episode, seen = played(
-        adapted(Guessing, TASKS[0])(TASKS[0]),
-        [
-            "hint: parity",
-            "hint: size",
-            'guess: {"number": 5, "why": "odd"}',
-            'guess: {"number": 3}',
-            "answer: It is 3.",
-        ],
-    )
-    assert seen == ["Find the number. It is below 10.", "odd", "Error: only parity", "Too high.", "Right."]
-    assert (episode.reward, episode.stop, episode.answer) == (1.0, StopReason.COMPLETED, "It is 3.")
-    assert [term.name for term in episode.rewards] == ["Guessing"]
-    assert "hint" in episode.errors[0]
-
-
-def test_an_episode_of_trl_whose_turns_are_used_up_has_what_it_earned() -> None:
-    episode, _ = played(adapted(Guessing, TASKS[0])(TASKS[0]), ['guess: {"number": 5}', "guess: {}"], turns=2)
-    assert (episode.reward, episode.stop) == (pytest.approx(0.8), StopReason.MAX_TURNS)
-
-
-def test_tools_of_trl_are_described_by_docstrings_and_hints() -> None:
-    observation = asyncio.run(playable(Guessing()).reset(TASKS[0], 0))
-    guess, hint = observation.tools
-    assert (hint.name, hint.argument, hint.does, hint.parameters) == ("hint", "about", "Ask something.", {})
-    assert guess.parameters["required"] == ["number"]
-    assert guess.parameters["properties"]["why"] == {"type": "string", "description": "Why it should be that."}
-    assert observation.messages[-1]["content"] == "Find the number. It is below 10."
-    assert TASKS[0].row["prompt"][0]["content"] == "Find the number.", "the row stays as it was"
-
-
-def test_each_episode_has_an_object_of_its_own() -> None:
-    make, before = adapted(Guessing, TASKS[0]), Guessing.made
-    one, other = make(TASKS[0]), make(TASKS[1])
-    assert one is not other
-    assert Guessing.made == before + 2
-    kept = Guessing()
-    make, before = adapted(kept, TASKS[0]), Guessing.made
-    played(make(TASKS[0]), ['guess: {"number": 3}', "done"])
-    assert (kept.closest, Guessing.made) == (0.0, before), "a copy was played"
-
-
-def test_a_row_names_one_of_several_environments() -> None:
-    rows = [{"prompt": "Find it.", "number": 4, "environment": "guessing"}, {"prompt": "2?", "environment": "plain"}]
-    guessing, plain = (own_tasks([row] * 1).all[0] for row in rows)
-    make = adapted({"guessing": Guessing, "plain": lambda task: Question(lambda task, answer: 0.5)}, guessing)
-    assert played(make(guessing), ["4"], guessing)[0].rewards[0].name == "Guessing"
-    assert played(make(plain), ["4"], plain)[0].reward == 0.5
-    with pytest.raises(UnknownName, match="guessing"):
-        make(TASKS[0])
-
-
-def test_asynchronous_tools_share_one_loop_for_as_long_as_the_program_runs() -> None:
-    loops = set()
-
-    class Keeping(Guessing):
-        async def hint(self, about: str) -> str:
-            """
-            Ask something.
-
-            Args:
-                about: What.
-            """
-            loops.add(asyncio.get_running_loop())
-            return "odd"
-
-    for _ in range(2):
-        played(playable(Keeping()), ["hint: parity", "3"])
-    (loop,) = loops
-    assert loop.is_running()
-
-
-def test_an_environment_that_says_nothing_of_an_episode_fails_it() -> None:
-    class Silent(Guessing):
-        def get_reward(self) -> Any:
-            return None
-
-    episode, _ = played(playable(Silent()), ["3"])
-    assert episode.stop is StopReason.ENVIRONMENT_ERROR
 
 
 # Gymnasium's.
@@ -327,17 +165,12 @@ def test_ours_are_played_as_they_are() -> None:
     assert adapted(Plain, TASKS[0]).__qualname__.endswith("Plain"), "a run has its name on file"
 
 
-class NoReward:
-    def reset(self, **row: Any) -> None: ...
-
-    def look(self) -> str:
-        """Look."""
-        return ""
-
-
-class NoWords(Guessing):
-    def look(self, where):  # type: ignore[no-untyped-def]
-        return ""
+def test_each_episode_has_an_object_of_its_own() -> None:
+    make = adapted(Walk, TASKS[0])
+    assert make(TASKS[0]) is not make(TASKS[1])
+    original = Walk()
+    played(adapted(original, TASKS[0])(TASKS[0]), ["right"] * 3)
+    assert not hasattr(original, "place"), "a copy was played"
 
 
 @pytest.mark.parametrize(
@@ -345,12 +178,9 @@ class NoWords(Guessing):
     [
         (3, "3 is no environment"),
         (lambda: object(), "object cannot be played: it has nothing"),
-        (NoReward, "NoReward has no get_reward"),
-        (NoWords, "'look' cannot be described"),
         (Walk(action_space=SimpleNamespace(shape=(3,))), "actions of Walk-v0 are"),
         (Walk(observation_space=Discrete(4)), "seen in Walk-v0 is Discrete"),
         (lambda task: 1 / 0, "cannot be made for rows/1: ZeroDivisionError"),
-        ({"one": 3}, "3 is no environment"),
     ],
 )
 def test_what_cannot_be_played_is_named(handed: Any, said: str) -> None:

@@ -11,8 +11,8 @@ from keepworth.environments.scene import Stream
 from keepworth.environments.streams import missing, opened
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.methods.worlds import alfworld, science
 from keepworth.methods.worlds import household as household_module
+from keepworth.methods.worlds import science
 from keepworth.methods.worlds.household import available, household
 from keepworth.methods.worlds.labelled import KINDS, LABEL_SETS, LABELLED, LABELS, labelled
 from tests.environments.game import Game
@@ -169,42 +169,6 @@ def test_science_is_won_by_the_facts_of_its_world() -> None:
         lost.reset()
         scene = lost.act(next(action for action in first.actions if action not in first.right))
         assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
-
-
-@pytest.mark.skipif(bool(alfworld.available()), reason=f"alfworld needs {alfworld.available()}")
-def test_a_kitchen_is_won_by_looking_and_treating_at_the_right_places() -> None:
-    stream = alfworld.alfworld(length=6, held_out=1)
-    for task in stream.tasks:
-        world = Game(task)
-        first = scene = world.reset()
-        steps = 0
-        while not scene.done:
-            assert scene.right < set(scene.actions)
-            scene = world.act(next(iter(scene.right)))
-            steps += 1
-        assert (scene.reward, steps) == (1.0, 1 if task.rule == "put" else 2)
-        lost = Game(task)
-        scene = lost.reset()
-        for _ in range(alfworld.TRIES):
-            assert not scene.done
-            wrong = next(action for action in scene.actions if action not in first.right)
-            scene = lost.act(wrong)
-            assert wrong not in scene.actions
-        assert (scene.done, scene.reward, scene.signal) == (True, 0.0, 0.0)
-
-
-@pytest.mark.skipif(bool(alfworld.available()), reason=f"alfworld needs {alfworld.available()}")
-def test_kitchens_that_are_over_give_their_planner_to_the_next() -> None:
-    one, other, third = (Game(task) for task in alfworld.alfworld(seed=2, length=3, held_out=0).tasks)
-    alfworld._IDLE.clear()
-    scene = one.reset()
-    other.reset()  # played at the same time: a planner of its own
-    while not scene.done:
-        scene = one.act(next(iter(scene.right)))
-    assert scene.reward == 1.0
-    assert len(alfworld._IDLE) == 1
-    third.reset()
-    assert not alfworld._IDLE
 
 
 @pytest.mark.parametrize("name", ["baby baby wolf", "egg wolf", "wolf egg", "juvenile wolf", "wolf"])

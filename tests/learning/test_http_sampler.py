@@ -18,7 +18,7 @@ from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.models.adapter import attach_lora, load_trained, unfreeze
+from keepworth.models.adapter import attach_lora, load_trained
 from keepworth.models.errors import EngineError, MissingCapability
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.partial_sample import PartialSample
@@ -28,9 +28,9 @@ from tests.serving.engines import connect
 from tests.stand_in.server import ModelServer
 
 
-def learner(full: bool = False) -> Learner:
+def learner() -> Learner:
     model = tiny_model()
-    named = unfreeze(model) if full else attach_lora(model, rank=4, alpha=8.0)
+    named = attach_lora(model, rank=4, alpha=8.0)
     return Learner(model, named, OBJECTIVE, Optimisation(learning_rate=2e-2), "speaker")
 
 
@@ -39,12 +39,11 @@ def trained(
     engines: Sequence[HttpModel],
     steps: int,
     *,
-    full: bool = False,
     letters: Letters | None = None,
     **changes: Any,
 ) -> Learner:
     """Train over HTTP in `folder`, or continue what is there."""
-    mind = learner(full)
+    mind = learner()
     with RunFolder.create(folder, {}, clock=lambda: 0.0) as run:
         asynchrony = settings(**{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, **changes})
         pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, engines)
@@ -93,15 +92,6 @@ def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Pat
                 assert segment.logprobs == pytest.approx(scores, abs=1e-4)
                 checked += 1
     assert checked > 10
-
-
-def test_full_weights_change_under_running_samples_which_say_where(tmp_path: Path) -> None:
-    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
-        trained(tmp_path / "run", [engine], 3, full=True, letters=Letters(lengths=lambda index: 30))
-        assert engine.version == 3
-    found = episodes(tmp_path / "run")
-    assert all(whole(each) for _, each in found)
-    assert len({each.id for _, each in found}) == 36
 
 
 def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
@@ -201,20 +191,13 @@ def test_settings_that_an_engine_cannot_honour_are_refused(tmp_path: Path, chang
         trained(tmp_path / "run", [engine], 1, **changes)
 
 
-@pytest.mark.parametrize(
-    ("full", "without"),
-    [
-        (False, "lora"),
-        (True, "dev-mode"),
-    ],
-)
-def test_what_the_engine_lacks_is_an_error_before_training(tmp_path: Path, full: bool, without: str) -> None:
+def test_what_the_engine_lacks_is_an_error_before_training(tmp_path: Path) -> None:
     with (
-        ModelServer(tiny_model(), without=[without]) as running,
+        ModelServer(tiny_model(), without=["lora"]) as running,
         connect(running.url, max_staleness=1) as engine,
         pytest.raises(MissingCapability),
     ):
-        trained(tmp_path / "run", [engine], 1, full=full)
+        trained(tmp_path / "run", [engine], 1)
 
 
 def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:

@@ -159,8 +159,6 @@ def test_what_is_less_work_is_chosen() -> None:
     assert [(len(part.rows), part.recompute) for part in long] == [(8, True)]  # eight times the prompt is more
     mixed = micro_batches([(1,) * 100] * 9, [(3,) * 100] * 8 + [(3,) * 4000], range(9), PassRoom(2048, "auto", kept))
     assert sorted((part.rows, part.recompute) for part in mixed) == [(tuple(range(8)), False), ((8,), True)]
-    apart = micro_batches([(1,) * 400] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "off", shares_prompts=False))
-    assert [len(part.rows) for part in apart] == [3, 3, 2]  # of 400 and 256 tokens each
     always = micro_batches([(1,)] * 2, [(3,)] * 2, range(2), PassRoom(2048, "on", kept))
     assert always == [MicroBatch((0, 1), True)]
 

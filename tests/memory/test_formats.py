@@ -129,29 +129,6 @@ def test_mem0_s_list_is_read_with_its_persons_times_and_metadata() -> None:
             list(FORMATS["mem0"].reads(wrong))
 
 
-def test_an_agent_file_of_letta_is_read_block_by_block_and_passages_too() -> None:
-    blocks = [{"id": "block-0", "label": "human", "value": "Name: Ana\n\n- likes tea\n- lives in Oslo", "limit": 5000}]
-    whole = {"agents": [], "groups": [], "blocks": blocks, "files": [], "sources": [], "tools": [], "mcp_servers": []}
-    items, _ = take(memory(), FORMATS["letta"].reads(json.dumps(whole)))
-    assert [(item.text, item.metadata) for item in items] == [
-        (text, {"block": "human"}) for text in ("Name: Ana", "likes tea", "lives in Oslo")
-    ]
-    passages = [
-        {
-            "id": "passage-1",
-            "text": "Ana moved",
-            "created_at": "2024-01-02T03:04:05Z",
-            "tags": ["x"],
-            "metadata": {"a": 1},
-        }
-    ]
-    (item,), _ = take(memory(), FORMATS["letta"].reads(json.dumps(passages)), user_id="ana")
-    assert (item.text, item.scope.user, item.event_time) == ("Ana moved", "ana", "2024-01-02T03:04:05")
-    assert item.metadata == {"a": 1, "tags": ["x"]}
-    with pytest.raises(MemoryProblem, match="no agent file"):
-        list(FORMATS["letta"].reads("{}"))
-
-
 BAD_LINES = [
     '{"text": "fine"}',
     "{",
@@ -219,7 +196,6 @@ def test_the_command_line_writes_and_reads_each_format(tmp_path: Path, capsys: p
     assert capsys.readouterr().out == "## bob\n\n- Bob likes milk\n"
     for words, says in (
         (["export", "x", "--to", "mem1"], "Did you mean 'mem0'"),
-        (["export", "x", "--to", "letta"], "There is no format 'letta'"),
         (["export", "x", "--user", "ana"], "writes the whole memory"),
         (["import", str(file), "--user", "ana"], "takes a whole memory as it was"),
         (["import", str(file), "--from", "markdown"], "is not UTF-8 text"),

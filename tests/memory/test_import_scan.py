@@ -15,11 +15,9 @@ from keepworth.memory.store.checks import check
 
 SECRET, PLAIN = "My password is swordfish7.", "I like green tea"
 MEM0 = {"results": [{"id": "1", "memory": text, "user_id": "ana"} for text in (SECRET, PLAIN)]}
-LETTA = {"blocks": [{"label": "human", "value": f"* {SECRET}\n* {PLAIN}"}], "agents": []}
 FILES = {
     "jsonl": "\n".join(json.dumps(text) for text in (SECRET, PLAIN)),
     "mem0": json.dumps(MEM0),
-    "letta": json.dumps(LETTA),
     "markdown": f"# Notes\n\n* {SECRET}\n* {PLAIN}\n",
 }
 

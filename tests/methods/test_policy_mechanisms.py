@@ -20,6 +20,7 @@ from keepworth.methods.policies.dead_ends import Capped, DeadEnds, dead_ends
 from keepworth.methods.policies.dynamic_cheatsheet import dynamic_cheatsheet
 from keepworth.methods.policies.earm import CompletedScores, earm
 from keepworth.methods.policies.expel import Votes, expel
+from keepworth.methods.policies.gitm import gitm
 from keepworth.methods.policies.memq import ProvenanceQ, memq
 from keepworth.methods.policies.romerl import ReducedUtilities, romerl
 from keepworth.registry import methods
@@ -248,3 +249,16 @@ def test_every_selector_with_a_pool_has_room_to_choose_when_it_is_on() -> None:
             continue
         made: Any = seeded(name, 0, **DECLARED[name].on)
         assert made.retriever.retriever.k >= 3 * made.selector.k, name
+
+
+def test_gitm_condenses_what_succeeded_often_into_one_plan_that_is_shown_alone() -> None:
+    experience = of(gitm(successes=3))
+    for goal, action in (("one", "left"), ("two", "right"), ("three", "left")):
+        met(experience, "the shaft", action, 1.0, goal)
+    pool = experience.pool
+    assert [item.status for item in pool.items] == [Status.ARCHIVED, Status.ARCHIVED, Status.ACTIVE]
+    assert pool.items[2].metadata["successes"] == 2
+    met(experience, "the well", "stay", 1.0, "one")
+    use = experience.recall("four", "the shaft", ACTIONS)
+    assert [pool.items[row].key for row in use.rows] == ["the shaft"]
+    assert len(experience.recall("four", "the river", ACTIONS).rows) == 2

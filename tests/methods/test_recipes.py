@@ -60,10 +60,6 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "open_rubrics": STRINGS,
     "overwrite_reading": {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0},
     "strings": STRINGS,
-    "text_world": {
-        "world": "near-miss", "encoder": "hashing", "stay": 1, "tasks": 2, "test_houses": 2, "dev_houses": 2, "max_tokens": 3,
-        "warm_start": 1, "warm_start_batch": 2, "questions": None,
-    },
 }  # fmt: skip
 """What makes a recipe small; one that is not here is trained with what all have in common."""
 

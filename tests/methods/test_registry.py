@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -69,14 +68,11 @@ def installed(folder: Path, name: str, source: str = OUTSIDE) -> Path:
     return folder
 
 
-def test_all_methods_are_listed_with_all_fields_at_once_and_without_torch() -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def test_all_methods_are_listed_with_all_fields_and_without_torch() -> None:
     listed = keepworth_methods("--json")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     rows = [json.loads(line) for line in listed.stdout.splitlines()]
     assert {(row["kind"], row["name"]) for row in rows} == {(kind, name) for kind in KINDS for name in methods(kind)}
     assert all(set(row) == FIELDS and row["title"] and row["about"] for row in rows)
-    assert after.ru_utime - before.ru_utime < 1.5  # seconds of work, about 0.7 where nothing else runs
     script = "import sys; from keepworth.registry import methods; methods(); print('torch' in sys.modules)"
     assert python("-c", script).stdout == "False\n"
 

@@ -6,15 +6,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.methods import app
+from keepworth.methods.studies.ama import evict, learn_rules
+from keepworth.methods.studies.mind_palace import Palace, fit, stop_at
 from keepworth.registry import methods
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
+    "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
+    "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
 }
 """What makes a study small; one that is not here runs as it is."""
@@ -28,3 +33,41 @@ def test_it_runs_at_its_smallest_size(name: str) -> None:
     assert len(rows) >= 3
     assert len({row["arm"] for row in rows}) == len(rows)
     assert all(row["low"] <= row["mean"] <= row["high"] and row["n"] and row["unit"] for row in rows)
+
+
+def test_each_rule_of_eviction_lets_go_what_it_says() -> None:
+    rooms = [0, 1, 0, 0, 2]  # with two places: the sight at 2 comes to a full memory
+    assert evict("fifo", rooms, 2) == [3, 4]
+    assert evict("lifo", rooms, 2) == [0, 4]
+    assert evict("mvfo", rooms, 2) == [1, 4]
+    assert evict("lvfo", rooms, 2) == [3, 4]
+
+
+def test_an_allocator_learns_the_rule_that_pays_for_each_goal() -> None:
+    goals = np.eye(2)[np.arange(400) % 2]
+    earned = np.where(goals[:, :1] == 1, [[1.0, 0.0, 0.0, 0.0]], [[0.0, 0.0, 0.5, 0.2]])
+    weights = learn_rules(goals, earned, np.random.default_rng(0), 0.5, (1.0, 0.0))
+    assert weights.argmax(0).tolist() == [0, 2]
+    assert weights[0, 0] == pytest.approx(1.0, abs=1e-3)
+    assert weights[2, 1] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_a_palace_proposes_the_next_best_of_each_order_and_what_stands_beside() -> None:
+    words, meaning = np.array([0.2, 1.0, 0.1, 0.5]), np.array([0.9, 0.1, 0.2, 0.3])
+    palace = Palace(
+        words, meaning, words + 1.1 * meaning, ("a", "a", "a", "b"), ("0", "1", "2", "3"), frozenset("12"), ""
+    )
+    assert palace.propose([]) == {"words": 1, "meaning": 0, "both": 0}
+    assert palace.propose([1]) == {"words": 3, "meaning": 0, "both": 0, "beside": 2}
+    assert palace.propose([0, 1, 2]) == {"words": 3, "meaning": 3, "both": 3}
+    assert palace.value([1, 3]) == 0.5
+
+
+def test_reading_ends_where_nothing_promises_more_than_it_costs() -> None:
+    assert [stop_at([0.5, 0.3, 0.1], cost) for cost in (0.05, 0.1, 0.3, 0.5)] == [3, 2, 1, 0]
+
+
+def test_the_regression_of_rises_is_their_mean_where_all_look_alike() -> None:
+    assert 1 / (1 + np.exp(-fit(np.ones((200, 1)), np.repeat([1.0, 0.0], [60, 140]), penalty=0.0))) == pytest.approx(
+        0.3
+    )

@@ -23,7 +23,7 @@ from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import Prompts, Standing, behind_prompts
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.inprocess import DTYPES, InProcessModel
-from keepworth.models.unpacked import Way, set_way
+from keepworth.models.tree_fit import TreeFit, set_fit
 from tests.models.test_inprocess import PROMPTS
 from tests.models.tiny import ByteTokenizer, tiny_model
 
@@ -70,7 +70,7 @@ def stir(trained: dict[str, torch.Tensor], seed: int = 1) -> None:
 
 def through_modules(model: InProcessModel) -> InProcessModel:
     network = model.network.get_base_model() if hasattr(model.network, "get_base_model") else model.network
-    set_way(network, Way(modules=True))
+    set_fit(network, TreeFit(modules=True))
     return model
 
 

@@ -122,7 +122,6 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
     [
         ("adapters", "lora", r"LoRA is not enabled.*--enable-lora"),
         ("adapters", "runtime-lora", "RUNTIME_LORA"),
-        *((name, "dev-mode", "VLLM_SERVER_DEV_MODE") for name in ("weights", "pause")),
     ],
 )
 def test_what_is_required_and_absent_is_an_error_at_start_up(
@@ -188,13 +187,13 @@ def test_a_key_is_asked_for_and_never_shown() -> None:
 def test_answers_that_cannot_be_trained_on_are_refused(spoilt: dict[str, Any], message: str) -> None:
     choice = {"index": 0, "token_ids": [5], "finish_reason": "length", "logprobs": {"content": [{"logprob": -1.5}]}}
     params = SamplingParams(max_tokens=1, stop_ids=frozenset({9}))
-    (sample,) = samples_in({"choices": [choice]}, (1,), params, 3, None)
+    (sample,) = samples_in({"choices": [choice]}, (1,), params, 3)
     assert sample == Sample((5,), (-1.5,), FinishReason.LENGTH, (VersionSpan(3, 0, 1),))
     answer = {"choices": [{**choice, **spoilt}], "prompt_token_ids": spoilt.get("prompt_token_ids")}
     if spoilt.get("token_ids") == []:
         answer["choices"][0]["logprobs"] = {"content": []}
     with pytest.raises(BadAnswer, match=message):
-        samples_in(answer, (1,), params, 3, None)
+        samples_in(answer, (1,), params, 3)
 
 
 # -- pausing, aborting, dying -----------------------------------------------------------------------------------------
@@ -232,33 +231,10 @@ def in_background(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, box
 
 
-def test_what_is_asked_of_a_paused_engine_waits_until_it_goes_on() -> None:
-    model, params = Steps(), SamplingParams(max_tokens=8, n=2, seed=5)
-    with ModelServer(model) as running, connect(running.url, concurrency=4) as engine:
-        sampling, samples = model.halt(lambda: engine.sample(PROMPTS[:1], params))
-        pausing, _ = in_background(lambda: model.pause("abort"))
-        while model.paused != "abort":
-            assert pausing.is_alive()
-        model.go.set()
-        sampling.join(20)
-        pausing.join(20)
-        assert [(s.finish, s.spans) for s in samples[0][0]] == [(FinishReason.ABORTED, ())] * 2
-        with pytest.raises(EngineRefused, match="Generation is paused") as refused:
-            engine._client.post("/inference/v1/generate", {"token_ids": [1], "request_id": "x", "sampling_params": {
-                "n": 1, "max_tokens": 1, "temperature": 1, "top_k": -1, "top_p": 1.0}})  # fmt: skip
-        assert refused.value.status == 503
-        late, sampled = in_background(lambda: engine.sample(PROMPTS[:1], params))
-        late.join(0.2)
-        assert late.is_alive()
-        model.resume()
-        late.join(20)
-        assert sampled[0][0][0].finish is FinishReason.LENGTH
-
-
 def test_a_slow_engine_times_out_and_a_closed_one_is_gone() -> None:
     with ModelServer(tiny_model()) as server:
         engine = connect(server.url, timeouts=Timeouts(connect=2, answer=2))
-        server.model.pause("keep")
+        server.model.paused = True
         with pytest.raises(EngineTimeout, match="paused"):
             engine.sample([(1,)], SamplingParams(max_tokens=1))
     with pytest.raises((EngineUnreachable, EngineDied), match=server.url):

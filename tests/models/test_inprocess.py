@@ -226,8 +226,8 @@ def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(
         )
     )
     monkeypatch.setattr(inprocess, "whole_memory", lambda device: 4.0 * 16 * token)  # a quarter holds 16 tokens
-    begin = model.begin
-    monkeypatch.setattr(model, "begin", lambda some, *rest: read.append(len(some)) or begin(some, *rest))
+    begin = inprocess.Drawing
+    monkeypatch.setattr(inprocess, "Drawing", lambda by, some, *rest: read.append(len(some)) or begin(by, some, *rest))
     found = model.sample(prompts, params)
     assert read == [1] * 6  # two answers of 6 behind 3 or 2 tokens at once: three parts of each group
     assert [[one.ids for one in each] for each in found] == [[one.ids for one in each] for each in wanted]

@@ -15,7 +15,7 @@ from keepworth.environments.question import Question
 from keepworth.episodes import SamplingParams, StopReason, Task
 from keepworth.models import checkpoint
 from keepworth.models.attention import tree
-from keepworth.models.checkpoint import settle_way
+from keepworth.models.checkpoint import require_tree
 from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, play
@@ -96,12 +96,10 @@ def test_what_changes_with_length_is_computed_up_to_there_and_no_further(tmp_pat
     assert {episode.stop for episode in group.episodes} == {StopReason.CONTEXT_OVERFLOW}
 
 
-def test_a_window_that_the_attention_does_not_hear_of_is_no_tree(llama, monkeypatch, caplog) -> None:
+def test_a_window_that_the_attention_does_not_hear_of_is_no_tree(llama, monkeypatch) -> None:
     monkeypatch.setattr(checkpoint, "window_of", lambda config: 7)
-    assert InProcessModel.load(llama, precision="fp32").way.reason == (
-        "it sets sliding_window = 7, of which 0 of its 2 layers tell"
-    )
-    assert [record.message for record in caplog.records if "one branch at a time, because it sets" in record.message]
+    with pytest.raises(UnsupportedModel, match="it sets sliding_window = 7, of which 0 of its 2 layers tell"):
+        InProcessModel.load(llama, precision="fp32")
 
 
 def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_drawn_or_left_changed(llama) -> None:
@@ -117,8 +115,8 @@ def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_draw
         return output
 
     model.network.forward = scaled
-    with pytest.raises(UnsupportedModel, match=r"is not computed rightly here: .* logits differ by"):
-        settle_way(model, llama)
+    with pytest.raises(UnsupportedModel, match=r"as a tree of branches: .* logits differ by"):
+        require_tree(model, llama)
     assert model.network.config._attn_implementation == "keepworth_tree"
 
 
@@ -126,7 +124,7 @@ def test_a_tokenizer_of_another_model_is_named() -> None:
     model = tiny_model()
     model.network.config.vocab_size = 50
     with pytest.raises(IncompleteModel, match=r"tokenizer in some/folder does not fit"):
-        settle_way(model, "some/folder")
+        require_tree(model, "some/folder")
 
 
 def test_weights_cut_short_are_named(llama) -> None:

@@ -1,8 +1,7 @@
-"""When a training ends and which of its weights are kept, with a score on dev that is written down beforehand."""
+"""How a training ends, killed anywhere or not, and which settings reach what is trained."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,10 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from keepworth.episodes import Episode
-from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule, best_step, has_ended
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, bounded_bank
 from keepworth.recipes.system import Playing
-from keepworth.recipes.trained import trained_by
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -79,35 +75,6 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_the_best_weights_are_kept_and_measured(checkpoint: Path, tmp_path: Path) -> None:
-    six, best = run_of(checkpoint, tmp_path / "six", steps=6), run_of(checkpoint, tmp_path / "best", keep="best")
-    assert same(weights_of(six), weights_of(best))  # 0.6, after 6 of 7 steps; the 0.9 before training is not in it
-    assert [each.step for each in best.checkpoints()] == [6, 7]
-    assert not same(load_file(best.checkpoints()[1].path / "policy" / "adapter_model.safetensors"), weights_of(best))
-    assert json.loads((kept_weights(best, "policy") / "step.json").read_text()) == {"step": 7, "weights_of": 6}
-    assert trained_by(best).step == 6
-    trained = [[row["mean"] for row in run.evals() if row["arm"] == "trained"] for run in (six, best)]
-    assert trained[0] == trained[1]
-    result = best.result()
-    assert result is not None
-    assert "Weights of step 6, which had the best score on dev." in result["tables"][0]["note"]
-
-
-def test_training_ends_where_dev_does_not_rise(tmp_path: Path) -> None:
-    """Best after step 2; 0.5 again after step 4 is no better, and 0.6 after step 6 is."""
-    with RunFolder.create(tmp_path / "run", {}) as run:
-        for step, score in enumerate(SCORES):
-            for role in ("policy", "another"):
-                value = score if role == "policy" else 1.0 + step
-                run.append_eval(step, arm="a", metric="m", mean=value, low=None, high=None, n=1, role=role, split="dev")
-        ends = {
-            patience: [step for step in range(8) if has_ended(run, "policy", Schedule(7, 1, 1, 0, patience), step)]
-            for patience in range(6)
-        }
-        assert ends == {0: [7], 1: [3, 4, 5, 7], 2: [4, 5, 7], 3: [5, 7], 4: [7], 5: [7]}
-        assert [best_step(run, "policy", step) for step in range(8)] == [None, 1, 2, 2, 2, 2, 6, 6]
-
-
 class Killed(BaseException):
     pass
 
@@ -152,8 +119,8 @@ def ends_alike(checkpoint: Path, tmp_path: Path, kills: list[int], straight: Run
         with pytest.MonkeyPatch.context() as patched:
             events(patched, kill)
             with pytest.raises(Killed):
-                run_of(checkpoint, tmp_path / f"killed-{kill}", patience=3, keep="best")
-        resumed = run_of(checkpoint, tmp_path / f"killed-{kill}", patience=3, keep="best")
+                run_of(checkpoint, tmp_path / f"killed-{kill}")
+        resumed = run_of(checkpoint, tmp_path / f"killed-{kill}")
         assert same(weights_of(resumed), weights_of(straight)), kill
         rows = [
             [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()] for run in (straight, resumed)
@@ -167,14 +134,14 @@ def ends_alike(checkpoint: Path, tmp_path: Path, kills: list[int], straight: Run
 def straight_run(checkpoint: Path, tmp_path: Path) -> tuple[RunFolder, list[str]]:
     with pytest.MonkeyPatch.context() as patched:
         seen = events(patched, -1)
-        return run_of(checkpoint, tmp_path / "straight", patience=3, keep="best"), seen
+        return run_of(checkpoint, tmp_path / "straight"), seen
 
 
 def test_a_run_that_is_killed_ends_where_it_would_have(checkpoint: Path, tmp_path: Path) -> None:
-    """Before the checkpoint of the best score is written, and when nothing is left but to measure."""
+    """Before a checkpoint is written, and when nothing is left but to measure."""
     straight, seen = straight_run(checkpoint, tmp_path)
-    assert [each for each in seen if each.startswith("checkpoint")] == [f"checkpoint {step}" for step in (1, 2, 3, 5)]
-    ends_alike(checkpoint, tmp_path, [seen.index("checkpoint 2"), seen.index("checkpoint 5") + 1], straight)
+    assert [each for each in seen if each.startswith("checkpoint")] == [f"checkpoint {step}" for step in (3, 6, 7)]
+    ends_alike(checkpoint, tmp_path, [seen.index("checkpoint 3"), seen.index("checkpoint 7") + 1], straight)
 
 
 @pytest.mark.slow
@@ -183,23 +150,10 @@ def test_a_run_that_is_killed_anywhere_ends_where_it_would_have(checkpoint: Path
     ends_alike(checkpoint, tmp_path, list(range(len(seen))), straight)
 
 
-def test_a_best_checkpoint_that_is_gone_is_named(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from keepworth.learning import trainer
-
-    saved = trainer.save
-    monkeypatch.setattr(trainer, "save", lambda *given: None if given[3] == 2 else saved(*given))
-    with pytest.raises(KeepworthError, match="The weights of step 2, the best on dev, are not in"):
-        run_of(checkpoint, tmp_path / "run", keep="best", steps=3)
-
-
 @pytest.mark.parametrize("recipe", [arithmetic, bounded_bank])
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"steps": 6, "evaluate_every": 2, "patience": 2}, "cannot end a training that is measured 3 times"),
-        ({"steps": 6, "evaluate_every": 6, "keep": "best"}, "keep = 'best' has no effect with one measurement"),
         ({"steps": 4, "warmup_steps": 5}, "never rises to its value.*warmup_steps to 4 or lower"),
         ({"steps": 4, "warmup_steps": 4, "schedule": "cosine"}, "has no step to fall in.*warmup_steps to 3 or lower"),
         ({"train": "full", "lora_targets": "attention"}, "lora_targets = 'attention' has no effect with train = full"),

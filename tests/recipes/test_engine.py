@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
@@ -165,17 +165,6 @@ def test_several_engines_are_a_list_wherever_settings_are_written(tmp_path: Path
     assert resolve(strings.Config).engine_urls == ()  # type: ignore[attr-defined]
 
 
-def test_full_weights_are_published_to_an_engine_that_the_manager_samples_at(
-    checkpoint: Path, server: ModelServer, tmp_path: Path
-) -> None:
-    config = config_of(memory_r1, checkpoint, server.url, **MANAGER, refill=0)
-    assert config.train == "full"
-    run = train(memory_r1, config, tmp_path / "run")
-    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
-    assert len({index for _, index in trained(run)}) == 8
-    assert all(row["publish/probe_gap"] < 1e-3 for row in run.metrics())
-
-
 def test_the_key_comes_from_the_environment_and_is_written_nowhere(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +193,7 @@ def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
         monkeypatch.setattr(InProcessModel, "load", loaded)
         with pytest.raises(MissingCapability, match="adapters"):
             train(recipe, config_of(recipe, checkpoint, plain.url), tmp_path / "cannot")
-        with pytest.raises(MissingCapability, match="weights"):
+        with pytest.raises(KeepworthError, match="train = full trains all weights"):
             train(recipe, config_of(recipe, checkpoint, plain.url, train="full"), tmp_path / "full")
         with pytest.raises(UnknownName, match="another-model"):
             train(recipe, config_of(recipe, checkpoint, plain.url, engine_model="another-model"), tmp_path / "name")

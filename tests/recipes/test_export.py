@@ -75,33 +75,38 @@ PROMPT = tuple(range(20, 44))
 
 @pytest.mark.parametrize("which", ["run", pytest.param("full", marks=pytest.mark.slow)])
 def test_merged_weights_answer_as_the_run_does_in_plain_transformers(
-    which: str, checkpoint: Path, tmp_path: Path, request: pytest.FixtureRequest
+    which: str, checkpoint: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = request.getfixturevalue(which)
-    done = export(run, tmp_path / "out", dtype="float32")
+    monkeypatch.setattr(exporting, "save_network", coarser)  # so that float32 is taken
+    done = export(run, tmp_path / "out")
     network = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     assert answered(network, PROMPT) == said(run, PROMPT)
     untrained = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     assert answered(untrained, PROMPT) != said(run, PROMPT)
     assert done.agreement.identical == done.agreement.prompts > 0
     assert done.agreement.largest_gap < 1e-4
-    assert done.agreement.moved > 0.01
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     assert tokenizer("who is it?")["input_ids"] == AutoTokenizer.from_pretrained(checkpoint)("who is it?")["input_ids"]
     assert tokenizer.chat_template == "{{ messages[0].content }}"
     assert (tmp_path / "out" / "generation_config.json").is_file()
 
 
-def test_the_type_of_the_base_is_kept_and_its_rounding_measured(run: RunFolder, tmp_path: Path) -> None:
-    done = export(run, tmp_path / "out", dtype="bfloat16")
+def test_the_type_of_the_base_is_kept_where_no_answer_changes(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "_first_segments", lambda *_: [])
+    monkeypatch.setattr(exporting, "_TEXTS", ("A",))
+    done = export(run, tmp_path / "out")
     assert done.dtype == stored_dtype(tmp_path / "out") == "bfloat16"
-    record = json.loads((tmp_path / "out" / "export.json").read_text())
-    assert record["agreement"]["mean_gap"] == done.agreement.mean_gap > 1e-5
-    assert f"{done.agreement.mean_gap:.2g} nats on average" in (tmp_path / "out" / "README.md").read_text()
-    # By hand, on the first prompt that was compared: the sum is rounded once, in float32 before.
+    assert (
+        json.loads((tmp_path / "out" / "export.json").read_text())["agreement"]["mean_gap"] == done.agreement.mean_gap
+    )
+    assert str(done.agreement) in (tmp_path / "out" / "README.md").read_text()
+    # By hand: the sum is rounded once, in float32 before.
     merged, base = (
-        AutoModelForCausalLM.from_pretrained(each, dtype=torch.float32)
-        for each in (tmp_path / "out", run.config["model"])
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        for folder in (tmp_path / "out", run.config["model"])
     )
     from safetensors.torch import load_file
 
@@ -113,26 +118,20 @@ def test_the_type_of_the_base_is_kept_and_its_rounding_measured(run: RunFolder, 
     assert torch.equal(merged.get_submodule(name).weight, total.to(torch.bfloat16).float())
 
 
+def coarser(network: Any, folder: Path) -> None:
+    """What bfloat16 does to large networks, done to a tiny one."""
+    for value in network.parameters() if network.dtype == torch.bfloat16 else ():
+        value.copy_((4 * value).round() / 4)
+    save_network(network, folder)
+
+
 def test_where_rounding_changes_an_answer_nothing_is_rounded(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def coarser(network: Any, folder: Path) -> None:
-        """What bfloat16 does to large networks, done to a tiny one."""
-        for value in network.parameters() if network.dtype == torch.bfloat16 else ():
-            value.copy_((4 * value).round() / 4)
-        save_network(network, folder)
-
     monkeypatch.setattr(exporting, "save_network", coarser)
-    monkeypatch.setattr(exporting, "TOLERANCE", 1e-3)
     done = export(run, tmp_path / "out")
-    assert done.rounded is not None
-    assert done.rounded.identical < done.rounded.prompts
     assert done.dtype == stored_dtype(tmp_path / "out") == "float32"
     assert done.agreement.identical == done.agreement.prompts
-    assert "answers would be others" in (tmp_path / "out" / "README.md").read_text()
-    with pytest.raises(ExportDiffers, match=r"Rounding to bfloat16 is the likely cause") as caught:
-        export(run, tmp_path / "asked", dtype="bfloat16")
-    assert "--dtype float32" in caught.value.fix
 
 
 def test_the_adapter_loads_with_peft_on_a_base_that_goes_along(run: RunFolder, tmp_path: Path) -> None:
@@ -145,14 +144,6 @@ def test_the_adapter_loads_with_peft_on_a_base_that_goes_along(run: RunFolder, t
     assert done.agreement.largest_gap < 1e-4
     assert AutoTokenizer.from_pretrained(tmp_path / "out").chat_template
     assert not (tmp_path / "out" / "config.json").exists()
-
-
-def test_an_adapter_names_what_others_call_its_base(run: RunFolder, tmp_path: Path) -> None:
-    export(run, tmp_path / "out", merged=False, base="owner/name")
-    assert not (tmp_path / "out" / "base").exists()
-    assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "owner/name"
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "base_model: owner/name\nbase_model_relation: adapter\nlibrary_name: peft\n" in card
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"merged": False}, marks=pytest.mark.slow)])
@@ -176,7 +167,7 @@ def test_the_card_says_what_it_is_and_what_was_measured(run: RunFolder, tmp_path
     card = (tmp_path / "out" / "README.md").read_text()
     head = card.split("---")[1]
     assert head.splitlines()[1:] == [
-        "base_model: base-of-here",
+        'base_model: "base-of-here"',
         "base_model_relation: finetune",
         "library_name: transformers",
         "pipeline_tag: text-generation",
@@ -184,13 +175,11 @@ def test_the_card_says_what_it_is_and_what_was_measured(run: RunFolder, tmp_path
         "tags:",
         "- keepworth",
         "- reinforcement-learning",
-        "- strings",
     ]
     table = run.result()["tables"][0]  # type: ignore[index]
     trained = next(row for row in table["rows"] if row["arm"] == "trained")
     assert table["title"] in card
     assert f"{trained['mean']:.3f} [{trained['low']:.2f}, {trained['high']:.2f}]" in card
-    assert "warm_start_learning_rate = 0.05" in card
 
 
 def test_a_folder_that_says_something_else_is_refused(
@@ -225,7 +214,7 @@ def test_what_stands_in_the_place_is_left_alone(run: RunFolder, full: RunFolder,
     (there / "README.md").unlink()
     export(run, there)  # the same again
     assert (there / "README.md").read_text() == card
-    for other in ({"merged": False, "base": "a/b"}, {"run": full}):
+    for other in ({"merged": False}, {"run": full}):
         with pytest.raises(KeepworthError, match="holds something else than an export of this run"):
             export(**{"run": run, "folder": there, **other})
     (there / "export.json").write_text("[]")
@@ -265,16 +254,8 @@ def test_a_run_that_has_not_finished_is_refused(run: RunFolder, full: RunFolder,
         export(cut, tmp_path / "out")
 
 
-def test_options_that_can_change_nothing_and_wrong_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
+def test_wrong_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    for options, message in [
-        ({"base": "a/b"}, "--base is of an adapter"),
-        ({"merged": False, "dtype": "float32"}, "--dtype is of merged weights"),
-        ({"dtype": "int3"}, "--dtype"),
-        ({"merged": False, "base": "here"}, "no name that others know"),
-    ]:
-        with pytest.raises(KeepworthError, match=message):
-            export(**{"run": run, "folder": out, **options})  # type: ignore[arg-type]
     with pytest.raises(UnknownName, match="polisy"):
         export(run, out, role="polisy")
     with pytest.raises(UnknownName, match="mime"):

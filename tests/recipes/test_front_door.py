@@ -222,16 +222,19 @@ def test_what_a_recipes_file_says_in_vain_is_refused(tmp_path: Path, text: str, 
 
 
 class Looking:
-    """An environment in TRL's form that does not say what an episode was worth."""
+    """An environment that does not say what an episode was worth."""
 
-    def reset(self, **row: Any) -> str:
+    async def reset(self, task: Task, seed: int) -> Observation:
         self.looked = 0
-        return " Look."
+        return Observation(task.input)
 
-    def look(self) -> str:
-        """Look around."""
+    async def step(self, action: str) -> Step:
+        if not action.startswith("look"):
+            return Step(stop=StopReason.COMPLETED, answer=action)
         self.looked += 1
-        return "Nothing."
+        return Step(Observation("Nothing."))
+
+    async def close(self) -> None: ...
 
 
 def test_rewards_beside_an_environment_add_to_what_it_gives(chat_checkpoint: Path, tmp_path: Path) -> None:
@@ -258,8 +261,6 @@ def test_a_reward_of_trl_is_handed_the_environment_and_the_conversation(chat_che
     assert all(roles[0] == "assistant" and letter in "abcdefghijkl" for _, roles, letter in handed)
     with pytest.raises(KeepworthError, match="takes `environments`, and there is none"):
         trained(chat_checkpoint, tmp_path, reward=looked, name="without")
-    with pytest.raises(KeepworthError, match="has no get_reward"):
-        trained(chat_checkpoint, tmp_path, environment=Looking, name="unrewarded")
 
 
 def test_rewards_at_the_end_of_turns_and_of_nothing() -> None:
@@ -270,7 +271,7 @@ def test_rewards_at_the_end_of_turns_and_of_nothing() -> None:
         return [2.0 if environments[0].looked else None]
 
     async def played(actions: list[str]) -> Any:
-        world = AlsoRewarded(adapted(Looking, task, rewarded=True)(task), scoring(last))
+        world = AlsoRewarded(adapted(Looking, task)(task), scoring(last))
         await world.reset(task, 0)
         steps = [await world.step(action) for action in actions]
         return steps[-1].rewards or await world.outcome()
@@ -356,11 +357,8 @@ def test_a_reward_with_nothing_to_say_has_its_mean_over_what_it_speaks_of(
 
 def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path, tmp_path: Path) -> None:
     class Broken(Looking):
-        def reset(self, **row: Any) -> str:
+        async def reset(self, task: Task, seed: int) -> Observation:
             raise ConnectionError("no world")
-
-        def get_reward(self) -> float:
-            return 1.0
 
     with pytest.raises(NothingScored, match=r"None of the 4 answers to dev questions could be scored: .*no world"):
         trained(chat_checkpoint, tmp_path, HELD_OUT, environment=Broken)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from keepworth.agents.agent import Completer
 from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
@@ -24,7 +23,6 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.methods.recipes._overwrite_reader import OverwriteReader
-from keepworth.methods.recipes._strings import worked_out
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.front_door import find_recipe
@@ -510,27 +508,3 @@ def test_measurements_on_dev_reach_a_reset(checkpoint: Path, tmp_path: Path, mon
         best = max(best, score)
     assert [reset for _, reset in seen] == [False, *expected]
     assert True in expected
-
-
-def test_hints_give_the_first_steps_fewer_and_fewer_and_only_in_training(checkpoint: Path, tmp_path: Path) -> None:
-    config = strings.Config(deeper=True, hints=0.5, steps=40, tasks_per_step=8)
-    system = strings.system(config)
-    assert system.order is not None
-    asked = [system.order(position) for position in range(320)]
-    assert {len(task.tags["composition"]) for task in asked} == {3}
-    hints = [int(task.tags["hint"]) for task in asked]
-    assert hints[0] == 2
-    assert not any(hints[160:])
-    means = [sum(hints[start : start + 40]) / 40 for start in (0, 40, 80, 120)]
-    assert means == sorted(means, reverse=True)
-    assert means[0] == pytest.approx(1.75, abs=0.2)
-    agent = system.play.agent(asked[0], None)
-    assert isinstance(agent, Completer)
-    steps = worked_out(asked[0]).split(", ")
-    assert agent.render(asked[0].input).endswith(f"{asked[0].input} = {steps[0]}, {steps[1]},")
-    plain = system.dev.ways[""].agent(system.dev.tasks[0], None)
-    assert isinstance(plain, Completer)
-    assert plain.render("x").endswith("x =")
-    run = run_of(strings, checkpoint, tmp_path / "run", **STRINGS, deeper=True, hints=1.0)
-    (first, *_) = run.episodes(arm="train")
-    assert first.episode.task.startswith("strings/")

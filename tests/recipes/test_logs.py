@@ -13,71 +13,30 @@ from keepworth.agents.recall import retrieved
 from keepworth.cli.main import main
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.memory import Memory
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import user_tasks
-from keepworth.recipes.logs import log_of, tasks_of
-from keepworth.tasks.chat_logs import rewarded
+from keepworth.recipes.logs import tasks_of
 from keepworth.tasks.own import own_tasks
 from keepworth.tasks.splits import SPLITS
 from tests.recipes.test_front_door import TINY
-from tests.tasks.test_unlabelled import row, sentence
+from tests.tasks.test_chat_logs import talk
 
 
 @pytest.fixture
 def chats(tmp_path: Path) -> Path:
     file = tmp_path / "chats.jsonl"
-    rows = [row(range(6 * n, 6 * n + 6), session=f"s{n}", time=f"2026-01-{n + 1:02d}") for n in range(16)]
-    for n, each in enumerate(rows):
-        each["messages"][1]["reward"] = n % 2
-    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    file.write_text("".join(json.dumps(talk(n, n % 2, session=f"s{n}")) + "\n" for n in range(16)))
     return file
-
-
-def test_conversations_become_a_run_with_the_controls_of_memory(
-    chat_checkpoint: Path, chats: Path, tmp_path: Path
-) -> None:
-    run = keepworth.train(
-        source=chats,
-        kinds=("cloze",),
-        model=str(chat_checkpoint),
-        runs=tmp_path,
-        progress=SilentProgress(),
-        questions=4,
-        format="plain",
-        system="",
-        recall=1,
-        **TINY,
-    )
-    (table,) = tables_of(RunFolder.open(run.path))
-    assert {"trained", "untrained", "no_memory", "another_memory", "oracle_evidence"} <= {
-        each.arm for each in table.rows
-    }
-    assert run.path.name == "chats"
-
-
-def test_the_report_is_printed_before_anything_is_trained(chats: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--source", str(chats), "--kinds", "cloze", "--report"]) == 0
-    text = capsys.readouterr().out
-    assert "chats: 16 sessions" in text
-    assert "cloze: " in text
-    assert "Rewards: 16 answers, 0 to 1" in text
-    assert main(["train", "--source", str(chats), "--report", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sessions"] == 16
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--report"], "--report goes with a source"),
-        (["--kinds", "cloze"], "--kinds goes with a source"),
-        (["--source", "CHATS", "--json"], "--json goes with --report"),
         (["memory_r1", "--source", "CHATS"], "a recipe (memory_r1) and --source"),
         (["--tasks", "CHATS", "--source", "CHATS"], "tasks and a source"),
-        (["--source", "CHATS", "--kinds", "clozes", "--report"], "clozes"),
         (["--source", "none.jsonl"], "none.jsonl is no file"),
     ],
 )
@@ -88,53 +47,41 @@ def test_what_does_not_go_together_is_refused(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_python_refuses_the_same(chats: Path) -> None:
+def test_python_refuses_the_same() -> None:
     with pytest.raises(KeepworthError, match="no tasks"):
         keepworth.train()
-    with pytest.raises(KeepworthError, match="kinds says what is made of a source"):
-        keepworth.train([{"prompt": "a"}], kinds=("cloze",))
     with pytest.raises(KeepworthError, match="source is 3"):
         keepworth.train(source=3)
 
 
-def test_a_memory_is_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_memory_whose_episodes_have_rewards_is_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "agent.mem"
     with Memory(path, encoder=None) as memory:
+        memory.add("A sum has a result.", session_id="talk")
         for n in range(9):
-            memory.add(f"{sentence(5 * n)} {sentence(5 * n + 1)}", session_id=f"talk {n}")
-            memory.add(sentence(5 * n + 2), session_id=f"talk {n}")
-        for n in range(3):
-            with memory.episode(f"What is {n} and one?", session_id=f"sums {n}") as episode:
+            with memory.episode(f"What is {n} and one?", session_id=f"sums {n // 2}") as episode:
                 episode.search()
                 episode.act(f"It is {n + 1}.")
-                episode.reward(float(n == 2))
-        memory.add("What is 2 and one?", session_id="sums 2")  # what an episode tells already
-        found = log_of(memory)
-    assert len(found.conversations) == 12
-    assert [(one.messages[index].text, value) for one, index, value in rewarded(found)] == [
-        ("It is 1.", 0.0),
-        ("It is 2.", 0.0),
-        ("It is 3.", 1.0),
-    ]
-    assert all(len(one.messages) == 2 for one in found.conversations)
-    made = tasks_of(path, "cloze")
-    assert made.tasks.name == "agent"
-    assert made.report.sessions == 12
-    assert made.report.rewards.count == 3
+                episode.reward(float(n % 2))
+    tasks = tasks_of(path)
+    assert tasks.name == "agent"
+    assert sorted(task.answers for task in tasks.all) == [(f"It is {n + 1}.",) for n in (1, 3, 5, 7)]
+    assert {len(task.row["prompt"]) for task in tasks.all} == {3}  # what was said before in the session
     assert "no reward can reach" not in caplog.text
 
 
 def test_rewarded_answers_are_imitated(chat_checkpoint: Path, chats: Path, tmp_path: Path) -> None:
     tiny = {key: value for key, value in TINY.items() if key != "max_tokens"}
-    shared = {"source": chats, "kinds": "rewarded", "model": str(chat_checkpoint), "progress": SilentProgress(), **tiny}
-    run = keepworth.train(**shared, runs=tmp_path / "chat", max_tokens=64, name="liked")
+    shared = {"source": chats, "model": str(chat_checkpoint), "progress": SilentProgress(), **tiny}
+    run = keepworth.train(**shared, runs=tmp_path / "chat", max_tokens=64)
+    assert run.path.name == "chats"
     opened = RunFolder.open(run.path)
     (stored, *_) = opened.episodes(arm="train")
     (segment,) = stored.episode.segments
     model = InProcessModel.load(chat_checkpoint)
     assert model.decode(segment.context).endswith("[assistant]")
-    assert "near" in model.decode(segment.context)
-    assert model.decode(segment.ids).startswith("That is nice to hear.")
+    assert "Where is place" in model.decode(segment.context)
+    assert model.decode(segment.ids).startswith("There, ")
     assert segment.ids[-1] in model.chat.stop_ids
     assert opened.config["method"] == "supervised"
     steps = opened.metrics()
@@ -175,7 +122,7 @@ def test_what_has_no_answer_cannot_be_imitated(chat_checkpoint: Path, tmp_path: 
 
 
 def test_what_is_found_in_one_session_is_shown_in_the_order_in_which_it_was_said() -> None:
-    texts = [sentence(n) for n in range(14)]
+    texts = [f"I met my friend {n} near a bag of {n + 13} green apples." for n in range(14)]
     session = Session("s", "", tuple(Turn("user", text, index) for index, text in enumerate(texts)))
     task = Task("t", "test", "I met my friend near a bag of apples", ("x",), "token_f1", sessions=(session,))
     shown = retrieved(14, None, mode="lexical")(task).shown

@@ -37,7 +37,6 @@ LOCOMO = {"source": "locomo", "data": "somewhere"}
     ("choice", "key", "value", "reason"),
     [
         ({}, "data", "somewhere", "source = longmemeval"),
-        (LOCOMO, "labels", "cloze", "source = locomo"),
         (LOCOMO, "extractive", False, "source = locomo"),
         (LOCOMO, "distractors", 3, "source = locomo"),
         ({}, "encoder", "hashing", "recall = given"),
@@ -50,7 +49,6 @@ LOCOMO = {"source": "locomo", "data": "somewhere"}
             ({}, key, value, "role = answerer")
             for key, value in {
                 "reader": "run",
-                "manager_reward": "answer",
                 "level": "near-miss",
                 "maintained": False,
                 "warm_start": 3,
@@ -64,7 +62,6 @@ LOCOMO = {"source": "locomo", "data": "somewhere"}
             for key, value in {
                 "source": "locomo",
                 "data": "somewhere",
-                "labels": "cloze",
                 "recall": "retrieved",
                 "memories": 5,
                 "dates": True,
@@ -74,7 +71,7 @@ LOCOMO = {"source": "locomo", "data": "somewhere"}
             }.items()
         ),
         (MANAGER, "rank", 8, "train = full"),
-        (MANAGER, "extractive", False, "manager_reward = operation"),
+        (MANAGER, "extractive", False, "role = manager"),
         ({**MANAGER, "warm_start": 0}, "warm_start_batch", 3, "warm_start = 0"),
         (UNREAD, "reader", "run", "maintained = false"),
         (UNREAD, "encoder", "hashing", "maintained = false"),
@@ -98,7 +95,7 @@ def test_a_setting_that_cannot_take_effect_is_refused(
 @pytest.mark.parametrize(
     "settings",
     [
-        {**UNREAD, "manager_reward": "answer", "reader": "run", "encoder": "hashing", "extractive": False},
+        {**MANAGER, "reader": "run", "encoder": "hashing", "level": "near-miss"},
         {**LOCOMO, "recall": "retrieved", "dates": True, "memories": 10, "questions": 24},
         {"method": "supervised", "steps": 66},
     ],
@@ -150,7 +147,7 @@ def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
     }
     if settings.get("role") != "manager":
         common |= {"memories": 1, "words": 10, "max_tokens": 3}
-    elif settings.get("maintained", True) or settings.get("manager_reward") == "answer":
+    elif settings.get("maintained", True):
         common |= {"encoder": "hashing", "max_tokens": 3}
     if settings.get("role") == "manager":
         common["token_budget"] = 2048  # the tiny model's tokens are bytes
@@ -165,7 +162,7 @@ def trained(config: memory_r1.Config, path: Path) -> RunFolder:
     return run
 
 
-@pytest.mark.parametrize("settings", [{}, {"labels": "mixed"}, {"method": "supervised"}])
+@pytest.mark.parametrize("settings", [{}, {"method": "supervised"}])
 def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
     run = trained(small(checkpoint, **settings), tmp_path / "run")
     (table,) = tables_of(run)
@@ -195,11 +192,6 @@ def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoin
     # The model that the reader's run trained, and the weights that it ended with: not those it began with.
     (reader,) = {row["reader"] for row in run.evals() if row["split"] == "banks, test"}
     assert re.fullmatch(re.escape(f"{other}@0+reader/") + "[0-9a-f]{12} .+", reader)
-    judged = small(checkpoint, role="manager", warm_start=0, manager_reward="answer", reader="reader", maintained=False)
-    judged_run = trained(judged, tmp_path / "judged")
-    terms = {term for stored in judged_run.episodes(arm="train") for term in stored.episode.rewards}
-    assert {term.name for term in terms} == {"answer", "format"}
-    assert {term.scorer for term in terms if term.name == "answer"} == {reader}
 
 
 @pytest.mark.parametrize("settings", [

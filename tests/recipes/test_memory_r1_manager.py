@@ -105,7 +105,6 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
         {"role": "manager", "model": "smollm"},
         {"role": "manager", "encoder": "minilmm"},
         {"role": "manager", "reader": "nowhere"},
-        {"role": "manager", "maintained": False, "manager_reward": "answer", "reader": "nowhere"},
     ],
 )
 def test_what_is_not_there_is_said_before_a_model_is_loaded(
@@ -127,8 +126,6 @@ def test_what_is_not_there_is_said_before_a_model_is_loaded(
     [
         ({}, "plain"),
         ({"level": "near-miss"}, "near-miss"),
-        ({"level": "near-miss", "manager_reward": "answer"}, "near-miss"),
-        ({"warm_start": 0, "manager_reward": "answer"}, None),
     ],
 )
 def test_a_table_says_whether_its_cases_are_of_a_kind_trained_on(

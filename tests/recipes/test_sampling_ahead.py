@@ -95,26 +95,6 @@ def test_the_manager_samples_ahead(tmp_path: Path, sampling: str) -> None:
     assert all(len(snapshots) == 1 for snapshots in sets.values())
 
 
-def test_the_manager_is_judged_by_a_reader_ahead_too(tmp_path: Path) -> None:
-    model = write_tiny_checkpoint(tmp_path / "model")
-    own = {
-        **MANAGING,
-        "warm_start": 0,
-        "warm_start_batch": 16,
-        "manager_reward": "answer",
-        "encoder": "hashing",
-        "max_tokens": 2,
-        "token_budget": 2048,  # the tiny model's tokens are bytes
-    }
-    few = {**TINY, "steps": 1, "evaluate_every": 1}
-    config = memory_r1.Config(model=str(model), sampling="overlap", **few, **own)  # type: ignore[arg-type]
-    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
-    found = [stored.episode for stored in run.episodes(arm="train")]
-    assert {term.name for episode in found for term in episode.rewards} == {"answer", "format"}
-    assert not list(run.episodes(arm="failed"))
-
-
 @pytest.mark.parametrize("own", [ANSWERING, MANAGING], ids=["answerer", "manager"])
 def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(tmp_path: Path, own: dict[str, object]) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")

@@ -19,7 +19,6 @@ from keepworth.recipes.recipe import Origin
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.learning.loop_cluster import LoopCluster
-from tests.learning.test_living_memory import contents
 from tests.pages import lines_that_run_in
 
 TINY = {
@@ -29,20 +28,6 @@ TINY = {
     "tasks_per_step": 2,
     "group_size": 2,
     "questions": 2,
-}
-WORLD = {
-    "world": "near-miss",
-    "encoder": "hashing",
-    "stay": 2,
-    "tasks": 2,
-    "test_houses": 2,
-    "dev_houses": 2,
-    "max_tokens": 3,
-    "warm_start": 1,
-    "warm_start_batch": 2,
-    "questions": None,
-    "evaluate_every": 4,
-    "steps": 4,
 }
 OWN = """
 import os, signal, time
@@ -163,24 +148,6 @@ def test_shipped_recipes_run_alike_with_workers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["mixture"])
-def test_a_memory_that_learns_is_read_in_workers_as_it_is_here(checkpoint: Path, tmp_path: Path, policy: str) -> None:
-    runs = []
-    for workers in (0, 2):
-        settings = {**WORLD, "policy": policy, "workers": workers}
-        runs.append(run_of(Origin("text_world"), checkpoint, tmp_path / f"{workers}", **settings)[0])
-    alone, apart = runs
-    assert rows(apart) == rows(alone)
-    one, other = (load_file(kept_weights(run, "actor") / "adapter_model.safetensors") for run in runs)
-    assert all((one[each] == other[each]).all() for each in one)
-    kept = [[episode.episode for episode in run.episodes(arm="train")] for run in runs]
-    assert [each.segments for each in kept[0]] == [each.segments for each in kept[1]]
-    assert [each.decisions for each in kept[0]] == [each.decisions for each in kept[1]]
-    assert any(decision.candidates for each in kept[0] for decision in each.decisions)
-    assert contents(alone.path / "memory" / "actor.mem") == contents(apart.path / "memory" / "actor.mem")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["turns", "overlap"])
 def test_sampling_ahead_with_workers_runs_whole(checkpoint: Path, tmp_path: Path, sampling: str) -> None:
     settings = {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2, "sampling": sampling}
@@ -218,8 +185,6 @@ def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoin
             **TINY,
         )
     assert "keepworth train FILE.py" in caught.value.fix
-    with pytest.raises(KeepworthError, match="learns from what it shows"):
-        run_of(Origin("text_world"), checkpoint, tmp_path / "shows", workers=2, **{**WORLD, "policy": "amemguard"})
     with pytest.raises(KeepworthError, match="a reader that is loaded in this process"):
         run_of(Origin("bounded_bank"), checkpoint, tmp_path / "bank", workers=2)
     with pytest.raises(KeepworthError, match="manager"):

@@ -75,16 +75,6 @@ def test_words_in_a_path_are_not_noted(tmp_path: Path) -> None:
     assert "secret" not in audit_of(file).read_text().lower()
 
 
-@pytest.mark.parametrize(("which", "count"), [("off", 0), ("changes", 1), ("all", 2)])
-def test_how_much_is_noted_can_be_chosen(tmp_path: Path, which: str, count: int) -> None:
-    file = tmp_path / "agent.mem"
-    with MemoryServer(file, encoder=None, audit=which) as server:
-        own, _ = client(server)
-        own.post("/items", json={"content": "tea"})
-        own.post("/search", json={"query": "tea"})
-    assert len(noted(file)) == count
-
-
 def test_knocking_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([f"2026-01-01T00:00:0{second}.000000+00:00" for second in [0] * 30 + [1]])
     monkeypatch.setattr(module, "timestamp", lambda at: next(times))

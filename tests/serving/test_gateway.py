@@ -132,10 +132,6 @@ def test_what_was_sent_is_never_rewritten(gate: Gate) -> None:
     assert len(blocks) == 3
     lines = [line for block in blocks for line in block.splitlines()[1:]]
     assert len(lines) == len(set(lines)) == 3, "what is in the prompt already is not said again"
-    text = gate.http.get("/metrics").text
-    assert 'keepworth_prompts_total{history="extended"} 2' in text
-    assert 'keepworth_prompts_total{history="new"} 1' in text
-    assert "keepworth_missing_items_total 0" in text
 
 
 def test_the_same_call_again_sends_the_same_bytes_after_a_restart_too(
@@ -476,7 +472,6 @@ def test_the_upstreams_own_errors_pass_and_the_turn_is_kept(gate: Gate) -> None:
     assert gate.noted() == ["I am allergic to peanuts."]
     record = gate.memory.episode_record(answer.headers["x-keepworth-episode"])
     assert record.errors == ("stopped by the upstream's 429",)
-    assert 'keepworth_upstream_errors_total{kind="429"} 1' in gate.http.get("/metrics").text
 
 
 def test_where_memory_fails_the_agent_gets_its_answer(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,7 +482,6 @@ def test_where_memory_fails_the_agent_gets_its_answer(gate: Gate, monkeypatch: p
     answer = gate.ask(user("I am allergic to peanuts."))
     assert answer.json()["choices"][0]["message"]["content"] == "Noted."
     assert answer.headers["x-keepworth-memory"] == "failed"
-    assert 'keepworth_memory_failures_total{at="recall"} 1' in gate.http.get("/metrics").text
 
 
 def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
@@ -739,7 +733,7 @@ def rewarded(gate: Gate, item: str, times: int) -> Any:
 def test_what_comes_next_rewards_the_turn_before_where_that_is_asked_for(
     tmp_path: Path, script: Script, upstream_url: str
 ) -> None:
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url, signals="rules")
+    gate = Gate(tmp_path / "agent.mem", script, upstream_url, signals=True)
     item = gate.memory.add("The router is reset with the button.", user_id="ana").id
     history = [user("How do I reset the router?")]
     gate.ask(*history, user="ana")
@@ -752,43 +746,13 @@ def test_what_comes_next_rewards_the_turn_before_where_that_is_asked_for(
     tool = {"role": "tool", "tool_call_id": "t", "content": "3 passed in 0.1s"}
     gate.ask(user("Is the router reset?"), called, tool, user="ana")
     assert rewarded(gate, item, 2).total == 1.0
-    text = gate.http.get("/metrics").text
-    assert 'keepworth_signals_total{signal="corrected"} 1' in text
-    assert 'keepworth_signals_total{signal="tests passed"} 1' in text
     gate.close()
-
-
-def test_how_a_turn_ended_is_on_file_while_a_judge_is_still_asked(
-    tmp_path: Path, script: Script, upstream_url: str
-) -> None:
-    asked, answers = threading.Event(), threading.Event()
-
-    def judge(action: str, text: str) -> float:
-        asked.set()
-        answers.wait(30)
-        return -1.0
-
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url, signals="rules", judge=judge)
-    try:
-        item = gate.memory.add("The router is reset with the button.", user_id="ana").id
-        history = [user("How do I reset the router?")]
-        gate.ask(*history, user="ana")
-        history += [says("Hold the button."), user("That's wrong, my router has no button.")]
-        episode = gate.ask(*history, user="ana").headers["x-keepworth-episode"]
-        assert asked.wait(30)
-        with Memory(tmp_path / "agent.mem", encoder="hashing", read_only=True) as memory:
-            assert memory.episode_record(episode).stop.value == "completed"
-        answers.set()
-        assert rewarded(gate, item, 1).total == 0.0
-    finally:
-        answers.set()
-        gate.close()
 
 
 def test_signals_are_off_where_nothing_is_said_and_for_tokens_that_may_not_reward(
     gate: Gate, tmp_path: Path, script: Script, upstream_url: str
 ) -> None:
-    strict = Gate(tmp_path / "other.mem", script, upstream_url, signals="rules")
+    strict = Gate(tmp_path / "other.mem", script, upstream_url, signals=True)
     for each, roles in ((gate, ROLES), (strict, ["read", "write"])):
         token = each.server.tokens.add(new_access(roles=list(roles)))
         item = each.memory.add("The router is reset with the button.").id

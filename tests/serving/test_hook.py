@@ -366,6 +366,10 @@ def test_the_state_of_a_session_is_its_owner_s_alone(tmp_path: Path, monkeypatch
     os.utime(file, (0, 0))
     hook.remove_old(file.parent, time.time())
     assert not file.exists()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    monkeypatch.setenv("KEEPWORTH_HOOKS", str(tmp_path / "link"))
+    with pytest.raises(hook.HookProblem, match="not a folder of this user alone"):
+        hook.session_file("ana", "s")
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------

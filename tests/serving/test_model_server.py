@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 
 from keepworth.models.adapter import attach_lora
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.model_server import ModelServer
+from keepworth.serving.model_server import ModelTransport
 from tests.models.tiny import ByteTokenizer, tiny_model, tiny_network
 
 CHAT = "/v1/chat/completions"
@@ -26,11 +27,26 @@ class TalkingTokenizer(ByteTokenizer):
         return "".join(f"<{message['role']}>{message['content']}" for message in messages) + "<assistant>"
 
 
+Call = Callable[..., httpx.Response]
+
+
+def calling(model: InProcessModel) -> Call:
+    transport = ModelTransport(model)
+
+    def call(method: str, path: str, **options: Any) -> httpx.Response:
+        async def sent() -> httpx.Response:
+            return await httpx.AsyncClient(transport=transport, base_url="http://model").request(
+                method, path, **options
+            )
+
+        return asyncio.run(sent())
+
+    return call
+
+
 @pytest.fixture(scope="module")
-def client() -> Iterator[httpx.Client]:
-    model = InProcessModel(tiny_network(), TalkingTokenizer(), "tiny")
-    with ModelServer(model) as server, httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
-        yield client
+def call() -> Call:
+    return calling(InProcessModel(tiny_network(), TalkingTokenizer(), "tiny"))
 
 
 def refused(response: httpx.Response, status: int = 400) -> str:
@@ -38,12 +54,12 @@ def refused(response: httpx.Response, status: int = 400) -> str:
     return str(response.json()["error"]["message"])
 
 
-def test_a_conversation(client: httpx.Client) -> None:
-    answer = client.post(CHAT, json={**ASKED, "temperature": 0}).json()
+def test_a_conversation(call: Call) -> None:
+    answer = call("POST", CHAT, json={**ASKED, "temperature": 0}).json()
     assert answer["choices"][0]["message"]["role"] == "assistant"
     assert answer["usage"]["completion_tokens"] <= 3
-    assert client.post(CHAT, json={**ASKED, "temperature": 0}).json()["choices"] == answer["choices"]
-    assert [row["id"] for row in client.get("/v1/models").json()["data"]] == ["tiny"]
+    assert call("POST", CHAT, json={**ASKED, "temperature": 0}).json()["choices"] == answer["choices"]
+    assert [row["id"] for row in call("GET", "/v1/models").json()["data"]] == ["tiny"]
 
 
 @pytest.mark.parametrize(
@@ -61,33 +77,16 @@ def test_a_conversation(client: httpx.Client) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "both texts"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(
-    client: httpx.Client, body: dict[str, Any], message: str
-) -> None:
-    assert message in refused(client.post(CHAT, json={**ASKED, **body}), 404 if "model" in body else 400)
-
-
-def test_a_key_is_asked_for() -> None:
-    with ModelServer(tiny_model(), key="secret") as server:
-        assert refused(httpx.post(f"{server.url}{CHAT}", json=ASKED, trust_env=False), 401)
+def test_what_cannot_be_done_is_refused_with_the_reason(call: Call, body: dict[str, Any], message: str) -> None:
+    assert message in refused(call("POST", CHAT, json={**ASKED, **body}), 404 if "model" in body else 400)
 
 
 def test_a_model_without_a_chat_template_says_so() -> None:
-    with ModelServer(tiny_model()) as server:
-        assert "chat template" in refused(httpx.post(f"{server.url}{CHAT}", json=ASKED, trust_env=False, timeout=60))
+    assert "chat template" in refused(calling(tiny_model())("POST", CHAT, json=ASKED))
 
 
 def test_a_model_with_an_adapter_is_not_served() -> None:
     adapted = tiny_model()
     attach_lora(adapted, rank=2, alpha=4.0)
     with pytest.raises(ValueError, match="already has an adapter"):
-        ModelServer(adapted)
-
-
-def test_a_closed_server_answers_nobody_over_a_connection_kept_open() -> None:
-    server = ModelServer(tiny_model()).start()
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as kept:
-        assert kept.get("/v1/models").status_code == 200
-        server.close()
-        with pytest.raises(httpx.TransportError):
-            kept.get("/v1/models")
+        ModelTransport(adapted)

@@ -1,4 +1,4 @@
-"""Environments and memories in TRL, which plays them itself where it is installed."""
+"""A memory in TRL, whose trainer runs where it is installed."""
 
 from __future__ import annotations
 
@@ -38,4 +38,3 @@ def test_trl_trains_with_a_memory_which_is_told_what_episodes_earned() -> None:
     assert made["environment"]["kept"] == ["Ana lives in Oslo.", "The sky is blue."]
     assert made["prompts"]["kept"] == ["Ana lives in Oslo."]
     assert made["prompts"]["credited"][1] == made["environment"]["credited"][1] == 2.0
-    assert made["ours"]["rewards"] == [1.0] * 4

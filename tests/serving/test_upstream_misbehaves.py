@@ -396,26 +396,6 @@ def test_a_listing_is_asked_again_once_at_most(server: MemoryServer, upstream: M
     assert len(upstream.asked) == 1
 
 
-def test_what_failed_is_counted_by_kind(server: MemoryServer, upstream: Misbehaving) -> None:
-    headers = {"Authorization": f"Bearer {server.token}"}
-
-    def counted(kind: str) -> int:
-        text = httpx.get(f"{server.url}/metrics", headers=headers, trust_env=False).text
-        line = f'keepworth_upstream_errors_total{{kind="{kind}"}} '
-        return sum(int(each.removeprefix(line)) for each in text.splitlines() if each.startswith(line))
-
-    for kind, behaves, stream_ in (
-        ("timeout", silent, False),
-        ("unreachable", BREAKS["no HTTP"][0], False),
-        ("429", limited, False),
-        ("broken", breaks_after_an_event, True),
-    ):
-        before = counted(kind)
-        upstream.behaves = behaves
-        ask(server, "/v1/chat/completions", "I like green tea.", "counted", stream=stream_)
-        assert counted(kind) == before + 1
-
-
 def test_where_memory_fails_too_the_agent_is_told_which(
     server: MemoryServer, upstream: Misbehaving, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The in-process model as an engine serves it: adapters by name, weight versions by label, pausing, aborting.
+"""The in-process model as an engine serves it: adapters by name, aborting.
 
 One request is computed at a time. It keeps the adapter that it started with. Base weights may change under a frozen request
 (pause mode "keep"): the token at which that happened is reported.
@@ -10,20 +10,17 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import load_file
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
 from keepworth.models.drawing import Drawing
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed, WaitingCaller
-
-PauseMode = Literal["abort", "wait", "keep"]
 
 
 class Aborted(Exception):
@@ -41,22 +38,19 @@ class Adapter:
 
 @dataclass(slots=True, eq=False)
 class ServedRequest:
-    """One request. steps: forward passes so far; crossed: (first token, index of the weights) of each stretch."""
+    """One request. steps: forward passes so far."""
 
     id: str
     samples: bool
     caller: WaitingCaller
     aborted: bool = False
-    frozen: bool = False
     steps: int = 0
-    crossed: list[tuple[int, int]] = field(default_factory=list)
 
 
 class ServedModel(InProcessModel):
-    """Takes `model` over: its network gains adapters and changes its weights, so nothing else should go on using it.
+    """Takes `model` over: its network gains adapters, so nothing else should go on using it.
 
-    max_adapters: how many may be loaded at once. While it is paused by "abort" or "wait", new requests are refused with 503, as
-    vLLM does from 0.33 on.
+    max_adapters: how many may be loaded at once. paused: requests stand still.
     """
 
     def __init__(self, model: InProcessModel, max_adapters: int = 8) -> None:
@@ -66,8 +60,7 @@ class ServedModel(InProcessModel):
             )
         super().__init__(model.network, model.tokenizer, model.name, model.token_budget)
         self.max_adapters = max_adapters
-        self.labels = ["default"]
-        self.paused: PauseMode | None = None
+        self.paused = False
         self._gate = threading.Condition()
         self._adapters: dict[str, Adapter] = {}
         self._requests: set[ServedRequest] = set()
@@ -85,7 +78,7 @@ class ServedModel(InProcessModel):
         params: SamplingParams,
         caller: WaitingCaller | None = None,
     ) -> list[list[Sample]]:
-        """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
+        """Like `sample`, under the weights or adapter called `name`; Aborted samples are empty."""
         self.check(prompts, params)
         try:
             with self._turn(name, ServedRequest(request_id, True, caller or WaitingCaller())):
@@ -114,15 +107,13 @@ class ServedModel(InProcessModel):
         with self._gate:
             if self._closed or request.caller.left:
                 raise Aborted
-            if self.paused in ("abort", "wait"):
-                raise NotServed("Generation is paused. Please retry after it resumes.", status=503)
             adapter = self._named(name)
             if adapter is not None:
                 adapter.users += 1
             self._requests.add(request)
         try:
             with self._gate:
-                self._gate.wait_for(lambda: request.aborted or (self._active is None and self.paused is None))
+                self._gate.wait_for(lambda: request.aborted or (self._active is None and not self.paused))
                 if request.aborted:
                     raise Aborted
                 self._active = request
@@ -171,29 +162,14 @@ class ServedModel(InProcessModel):
 
     def _pass(self, request: ServedRequest) -> None:
         if request.samples:
-            while self.paused == "keep" and not request.aborted:
-                request.frozen = True
-                self._gate.notify_all()
-                self._gate.wait()
-            request.frozen = False
-            weights = len(self.labels) - 1
-            if not request.crossed or request.crossed[-1][1] != weights:
-                request.crossed.append((request.steps, weights))
             request.steps += 1
         if request.aborted:
             raise Aborted
 
     def begin(self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None) -> Drawing:
         if self._active is not None:
-            self._active.steps, self._active.crossed = 0, []
+            self._active.steps = 0
         return super().begin(prompts, params, draws)
-
-    def finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
-        sample = super().finished(ids, logprobs, drawn, ended)
-        crossed = [] if self._active is None else self._active.crossed
-        ends = [start for start, _ in crossed[1:]] + [drawn]
-        spans = [VersionSpan(w, start, min(end, drawn)) for (start, w), end in zip(crossed, ends, strict=False)]
-        return Sample(sample.ids, sample.logprobs, sample.finish, tuple(s for s in spans if s.start < s.end))
 
     # -- adapters ---------------------------------------------------------------------------------------------------
 
@@ -211,7 +187,7 @@ class ServedModel(InProcessModel):
                 raise NotServed(f"The adapter {name!r} has already been loaded.")
             if len(self._adapters) >= self.max_adapters:
                 raise NotServed(f"{self.max_adapters} adapters are loaded, and no more may be: unload one.")
-            self._undisturbed("load an adapter")
+            self._undisturbed()
             self._made += 1
             adapter = Adapter(name, path, f"adapter{self._made}")
             self._attach(adapter, settings)
@@ -259,47 +235,11 @@ class ServedModel(InProcessModel):
                 del self._adapters[adapter.name]
                 self._detach(adapter)
 
-    def _undisturbed(self, what: str) -> None:
+    def _undisturbed(self) -> None:
         """Wait until no forward pass runs. The gate is held."""
-        self._gate.wait_for(lambda: self._active is None or self._active.frozen)
-        if self._active is not None:
-            raise NotServed(f"Cannot {what} while a request is frozen: resume first.", status=409)
-
-    # -- full weights -----------------------------------------------------------------------------------------------
-
-    def update_weights(self, folder: str) -> None:
-        """Copy every tensor of the safetensors files in `folder` over the one of its name."""
-        loaded = {
-            name: value
-            for path in sorted(Path(folder).glob("*.safetensors"))
-            for name, value in load_file(path).items()
-        }
-        with self._gate, torch.no_grad():
-            self._gate.wait_for(lambda: self._active is None or self._active.frozen)
-            for name, value in self._causal_model().named_parameters():
-                if name in loaded:
-                    value.copy_(loaded[name])
-
-    def set_label(self, label: str) -> None:
-        with self._gate:
-            self.labels.append(label)
+        self._gate.wait_for(lambda: self._active is None)
 
     # -- control ----------------------------------------------------------------------------------------------------
-
-    def pause(self, mode: PauseMode) -> None:
-        """New requests wait from now on; see `HttpModel.pause` for those that run. Returns once nothing runs."""
-        with self._gate:
-            self.paused = mode
-            if mode == "abort":
-                self.abort()
-            self._gate.wait_for(
-                lambda: self._active is None or (self._active.frozen and mode == "keep") or self.paused is None
-            )
-
-    def resume(self) -> None:
-        with self._gate:
-            self.paused = None
-            self._gate.notify_all()
 
     def abort(self, ids: Sequence[str] | None = None) -> None:
         self._abort(lambda each: ids is None or each.id in ids)
@@ -313,7 +253,7 @@ class ServedModel(InProcessModel):
     def close(self) -> None:
         """Ends what runs and takes nothing new."""
         with self._gate:
-            self._closed, self.paused = True, None
+            self._closed, self.paused = True, False
             self.abort()
 
     def _abort(self, chosen: Callable[[ServedRequest], bool]) -> None:

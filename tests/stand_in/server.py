@@ -20,8 +20,8 @@ from keepworth.serving.calls import NotServed, ServedCall
 from keepworth.serving.http_server import HttpServer
 from tests.stand_in.model import ServedModel
 
-FEATURES = frozenset({"lora", "runtime-lora", "dev-mode", "scale-out"})
-"""--enable-lora, VLLM_ALLOW_RUNTIME_LORA_UPDATING, VLLM_SERVER_DEV_MODE, --enable-scale-out."""
+FEATURES = frozenset({"lora", "runtime-lora", "scale-out"})
+"""--enable-lora, VLLM_ALLOW_RUNTIME_LORA_UPDATING, --enable-scale-out."""
 _REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.ABORTED: "abort"}
 _SAMPLING = {
     *("n", "max_tokens", "temperature", "seed", "stop_token_ids", "ignore_eos", "logprobs", "prompt_logprobs", "top_p", "top_k"),
@@ -83,22 +83,12 @@ def routes(features: frozenset[str]) -> Table:
     if "runtime-lora" in features:
         table[("POST", "/v1/load_lora_adapter")] = load_adapter if "lora" in features else lora_disabled
         table[("POST", "/v1/unload_lora_adapter")] = unload_adapter
-    if "dev-mode" in features:
-        table |= {
-            ("GET", "/is_paused"): lambda model, call: {"is_paused": model.paused is not None},
-            ("GET", "/weight_info"): lambda model, call: {"weight_version": model.labels[-1]},
-            ("POST", "/pause"): pause,
-            ("POST", "/resume"): lambda model, call: model.resume(),
-            ("POST", "/abort_requests"): lambda model, call: model.abort(call.body.get("request_ids") or None),
-            ("POST", "/collective_rpc"): collective_rpc,
-            ("POST", "/update_weight_version"): lambda model, call: model.set_label(call.body["new_version"]),
-        }
     return table
 
 
 def generate_tokens(model: ServedModel, call: ServedCall) -> Any:
     body = call.body
-    only(body, {"model", "token_ids", "sampling_params", "request_id", "cache_salt"})
+    only(body, {"model", "token_ids", "sampling_params", "request_id"})
     prompt = tuple(body.get("token_ids") or ())
     if not prompt:
         raise NotServed("token_ids holds an empty prompt: there is nothing to continue.")
@@ -121,19 +111,16 @@ def generate_tokens(model: ServedModel, call: ServedCall) -> Any:
         if scored is not None:
             pairs = zip(prompt[1:], scored[0][0], strict=True)
             scores = [None, *({str(token): {"logprob": score}} for token, score in pairs)]
-    choices = [_choice(model, index, sample) for index, sample in enumerate(samples)]
+    choices = [_choice(index, sample) for index, sample in enumerate(samples)]
     return {"prompt_token_ids": list(prompt), "choices": choices, "prompt_logprobs": scores}
 
 
-def _choice(model: ServedModel, index: int, sample: Sample) -> dict[str, Any]:
+def _choice(index: int, sample: Sample) -> dict[str, Any]:
     return {
         "index": index,
         "token_ids": list(sample.ids),
         "finish_reason": _REASONS[sample.finish],
         "logprobs": {"content": [{"logprob": logprob} for logprob in sample.logprobs]},
-        "weight_versions": [
-            {"version": model.labels[span.version], "start": span.start, "end": span.end} for span in sample.spans
-        ],
     }
 
 
@@ -177,13 +164,3 @@ def lora_disabled(model: ServedModel, call: ServedCall) -> Any:
         status=500,
         hang_up=True,
     )
-
-
-def collective_rpc(model: ServedModel, call: ServedCall) -> Any:
-    if call.body["method"] == "reload_weights":
-        model.update_weights(call.body["kwargs"]["weights_path"])
-    return {"results": [None]}
-
-
-def pause(model: ServedModel, call: ServedCall) -> Any:
-    model.pause(call.query["mode"])  # type: ignore[arg-type]

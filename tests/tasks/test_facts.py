@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.tasks.facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn, manager_tuples
-from keepworth.tasks.longmemeval import longmemeval
+from keepworth.tasks.facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn
 
 
 def _session(*texts: str, id: str = "s1", date: str = "2023-05-20T02:21", evidence: tuple[int, ...] = ()) -> Session:
@@ -68,51 +65,8 @@ OLD = _session("I have three bikes now.", "I like tea a lot.", id="old", date="2
 NEW = _session("I have four bikes now.", "I like jam a lot.", id="new", date="2023-02-01T00:00", evidence=(0,))
 
 
-def test_a_step_is_the_last_decisive_fact_with_the_old_value_in_the_bank() -> None:
-    steps, counts = manager_tuples([_task("t", (NEW, OLD), "four")])
-    assert (counts.tasks, counts.tuples, counts.no_fact) == (1, 2, 0)
-    decisive, bystander = steps
-    assert decisive.fact.statement == "I have four bikes now."
-    assert [fact.statement for fact in decisive.before] == ["I have three bikes now.", "I like tea a lot."]
-    assert [(q.task, q.answers, q.linked) for q in decisive.questions] == [("t", ("four",), True)]
-    assert bystander.fact.statement == "I like jam a lot."
-    assert not bystander.questions[0].linked
-    assert decisive.fact in bystander.before
-
-
-def test_questions_whose_evidence_is_in_the_bank_must_survive() -> None:
-    tea = dataclasses.replace(OLD, turns=(OLD.turns[0], dataclasses.replace(OLD.turns[1], evidence=True)))
-    tasks = [_task("bikes", (OLD, NEW), "four"), _task("tea", (tea,), "tea", "What do I like?")]
-    steps, _ = manager_tuples(tasks)
-    assert [(q.task, q.linked) for q in steps[0].questions] == [("bikes", True), ("tea", False)]
-    assert [[q.task for q in step.questions] for step in steps if step.questions[0].task == "tea"] == [["tea"]]
-
-
-def test_a_task_without_a_fact_is_counted_and_bad_input_is_named() -> None:
-    _, counts = manager_tuples([_task("t", (OLD,), "xylophone")])
-    assert (counts.tuples, counts.no_fact) == (0, 1)
-    with pytest.raises(ValueError, match="no tasks"):
-        manager_tuples([])
-    with pytest.raises(ValueError, match="several splits"):
-        manager_tuples([_task("a", (OLD,), "three"), _task("b", (OLD,), "three", split="test")])
-
-
-def test_on_the_shipped_conversations() -> None:
-    tasks = longmemeval("train", extractive=True, distractors=3)
-    steps, counts = manager_tuples(tasks)
-    assert counts.no_fact <= 0.1 * counts.tasks
-    assert counts.tuples == len(steps) >= len(tasks)
-    by_key = {task.key: task for task in tasks}
-    for step in steps:
-        own = by_key[step.questions[0].task]
-        facts = facts_of(own.sessions)
-        assert step.fact in facts
-        assert step.fact not in step.before
-        times = [(fact.date, fact.session, fact.turn, fact.sentence) for fact in (*step.before, step.fact)]
-        assert times == sorted(times), "a bank before a step holds earlier facts only"
-        decisive = decisive_facts(own, facts)
-        if step.questions[0].linked:
-            assert step.fact in decisive
-        else:
-            assert set(decisive) <= set(step.before)
-    assert sum(len(step.questions) > 1 for step in steps) > 20
+def test_decisive_facts_are_those_of_evidence_that_hold_words_of_the_answer() -> None:
+    task = _task("t", (NEW, OLD), "four")
+    assert [fact.statement for fact in decisive_facts(task, facts_of(task.sessions))] == ["I have four bikes now."]
+    none = _task("t", (OLD,), "xylophone")
+    assert decisive_facts(none, facts_of(none.sessions)) == []

@@ -22,17 +22,6 @@ def export(
         bool, typer.Option("--adapter", help="The adapter, with its base beside it; else weights that stand alone.")
     ] = False,
     role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
-    base: Annotated[
-        str,
-        typer.Option(
-            "--base",
-            metavar="OWNER/NAME",
-            help="With --adapter: what others call the base, whose files then stay here.",
-        ),
-    ] = "",
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="Of merged weights: bfloat16, float16 or float32; the base's if not given.")
-    ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was made, and how it compares with the run, as JSON.")
     ] = False,
@@ -45,30 +34,13 @@ def export(
     from keepworth.learning.run_folder import find_run
     from keepworth.recipes.export import export
 
-    found = find_run(run, runs)
-    done = export(
-        found,
-        folder,
-        merged=not adapter,
-        role=role,
-        base=base,
-        dtype=dtype,
-    )
+    done = export(find_run(run, runs), folder, merged=not adapter, role=role)
     if as_json:
         say_json(asdict(done), indent=1, default=str)
         return
-    same, size = done.agreement, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     say(f"{folder}  {done.kind}, {done.role} at step {done.step}, {done.dtype}, {size / 1e6:.0f} MB")
-    say(
-        f"Read back with transformers: {same.identical} of {same.prompts} greedy answers are the run's. Log-probabilities differ "
-        f"by {same.mean_gap:.2g} nats a token, and training had moved them by {same.moved:.2g}."
-    )
-    if done.rounded is not None:
-        others = done.rounded.prompts - done.rounded.identical
-        say(
-            f"Rounded to the type of the base, {others} of the answers would be others: so it is stored as {done.dtype}. "
-            "--dtype bfloat16 rounds all the same, at half the size."
-        )
+    say(f"Read back with transformers: {done.agreement}")
     say(f"How to load it, and what was measured: {folder / 'README.md'}")
 
 
@@ -86,6 +58,5 @@ def uses_of(run: RunFolder) -> list[tuple[str, str]]:
         if role == MANAGER:
             found.append(("Remember", f"serve --memory agent.mem --writer {path}"))
         else:
-            found.append(("Serve", f"serve {path}{chosen}"))
             found.append(("Remember", f"serve {path} --memory agent.mem{chosen}"))
     return found

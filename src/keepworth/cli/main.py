@@ -21,7 +21,7 @@ from keepworth.cli.models import models_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import report, show
-from keepworth.cli.train import TrainCommand, demo, objectives_app, recipes, train
+from keepworth.cli.train import TrainCommand, demo, train
 
 app = App(
     name="keepworth",
@@ -37,7 +37,6 @@ app.command(
     keepworth serve --memory agent.mem
     keepworth serve --memory agent.mem --upstream https://api.openai.com/v1
     keepworth serve demo --memory agent.mem
-    keepworth serve demo --role answerer --port 8001
     """,
 )(serve)
 
@@ -71,9 +70,7 @@ app.command(
     keepworth train my_recipe.py --seeds 0,1,2
     """,
 )(train)
-app.command(rich_help_panel=LEARN, examples="keepworth recipes")(recipes)
 app.command(rich_help_panel=LEARN, examples="keepworth export demo demo-model --role answerer")(export)
-app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
 app.add_typer(control_app, name="control", rich_help_panel=LEARN)
 app.add_typer(methods_app, name="methods", rich_help_panel=LOOK)
 app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)

@@ -68,6 +68,10 @@ def show(
         rows += [("command", (measured or {}).get("command", ""))]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
+        if method.kind == "objective":
+            from keepworth.learning.objective.explain import explain
+
+            say(f"\n{explain(name)}\n")
         for arm in (measured or {}).get("arms", ()):
             say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
         for gap in (measured or {}).get("comparisons", ()):

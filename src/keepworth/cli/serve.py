@@ -1,4 +1,4 @@
-"""`keepworth serve`: a memory, for agents anywhere; or a model behind OpenAI's chat completions."""
+"""`keepworth serve`: a memory, for agents anywhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
-DEFAULT = "smollm2-135m-instruct"
 UPSTREAM_KEY = "OPENAI_API_KEY"
 LOCAL = "127.0.0.1"
 
@@ -32,8 +31,7 @@ def serve(
         str,
         argument(
             "[MODEL|RUN]",
-            "A model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained. With --memory it "
-            f"answers, in a gateway. {DEFAULT} if nothing is given.",
+            "What answers in a gateway: a model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained.",
         ),
     ] = "",
     role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
@@ -44,32 +42,28 @@ def serve(
         MemoryPlace | None,
         option(
             "--memory MEMORY",
-            "Serve this memory instead: a file, or an address in Postgres. It is made if it is not there.",
+            "What is served: a file, or an address in Postgres. It is made if it is not there.",
             parser=place_of,
         ),
     ] = None,
-    host: Annotated[str, option("--host", "With --memory: the address to listen on.")] = LOCAL,
+    host: Annotated[str, option("--host", "the address to listen on.")] = LOCAL,
     encoder: Annotated[
         str,
-        option("--encoder", "With --memory: minilm, hashing, a folder, or none to use words only."),
+        option("--encoder", "minilm, hashing, a folder, or none to use words only."),
     ] = "default",
-    policy: Annotated[str, option("--policy", "With --memory: what learns from rewards, or none.")] = "default",
+    policy: Annotated[str, option("--policy", "what learns from rewards, or none.")] = "default",
     upstream: Annotated[
         str,
-        option(
-            "--upstream", "With --memory: OpenAI's routes lead there, such as https://api.openai.com/v1, and remember."
-        ),
+        option("--upstream", "OpenAI's routes lead there, such as https://api.openai.com/v1, and remember."),
     ] = "",
     upstream_key: Annotated[
         str,
         option("--upstream-key", "The environment variable that holds the upstream's key; none to send none."),
     ] = UPSTREAM_KEY,
-    mcp: Annotated[bool, option("--mcp", "With --memory: tools of the Model Context Protocol, too, at /mcp.")] = False,
+    mcp: Annotated[bool, option("--mcp", "tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[
         bool,
-        option(
-            "--stdio", "With --memory: those tools alone, over standard input and output, for a host that starts this."
-        ),
+        option("--stdio", "those tools alone, over standard input and output, for a host that starts this."),
     ] = False,
     user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
     memory_tokens: Annotated[
@@ -80,21 +74,14 @@ def serve(
         str,
         option(
             "--secrets",
-            "With --memory: what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
+            "what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
         ),
     ] = "quarantine",
-    personal: Annotated[
-        str, option("--personal", "With --memory: the same for mail addresses, phone and account numbers.")
-    ] = "allow",
-    audit: Annotated[
-        str, option("--audit", "With --memory: who did what is noted of changes, of all, or off.")
-    ] = "changes",
+    personal: Annotated[str, option("--personal", "the same for mail addresses, phone and account numbers.")] = "allow",
     memory_items: Annotated[
         int, option("--memory-items", "With a gateway: recalled for one turn, at most.", min=1, max=100)
     ] = 8,
-    durability: Annotated[
-        str, option("--durability", "With --memory: process, or power to survive a lost machine.")
-    ] = "process",
+    durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
     signals: Annotated[
         str,
         option(
@@ -106,38 +93,25 @@ def serve(
         str,
         option(
             "--writer",
-            "With --memory: what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
+            "what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
             "folder of a run that trained a manager.",
         ),
     ] = "default",
 ) -> None:
-    """Serve a memory to agents, with a page to look at it; or a model to programs.
+    """Serve a memory to agents, with a page to look at it.
 
-    With --memory FILE: every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, a gateway that
-    remembers for any program that speaks to OpenAI. Without --memory: a model, at /v1/chat/completions.
-    Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set.
+    Every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, or a model or a run, a gateway
+    that remembers for any program that speaks to OpenAI. The token is what KEEPWORTH_API_KEY holds, if it is set.
     Ctrl-C stops."""
     from keepworth.episodes.extras import require
 
     model, run = _model_or_run(what, runs)
     _refuse(
+        (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
         (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
-        (bool(user and not stdio and memory), "--user is for --stdio.", "Over HTTP, a token says whose memory it is."),
+        (bool(user and not stdio), "--user is for --stdio.", "Over HTTP, a token says whose memory it is."),
     )
-    if memory is None:
-        settings = (secrets, personal, audit) != ("quarantine", "allow", "changes")
-        _refuse(
-            (stdio or mcp or bool(user), "--mcp, --stdio and --user are of a memory.", "Name it with --memory."),
-            (settings, "--secrets, --personal and --audit are of a memory.", "Name it with --memory."),
-            (
-                bool(upstream),
-                "--upstream is where a gateway with a memory leads.",
-                "Name the memory with --memory.",
-            ),
-            (host != LOCAL, "A model is served to this machine only.", "Leave --host out."),
-        )
-        _serve_model(model or (not run and DEFAULT) or "", run, role, runs, precision, port)
-        return
+    assert memory is not None
     from keepworth.memory.scan import scan_of
 
     require("server", "keepworth serve --memory")
@@ -147,7 +121,6 @@ def serve(
     _refuse(
         (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
         (stdio and bool(what), alone, f"Leave {what} out."),
-        (stdio and audit != "changes", "--audit notes what comes over HTTP.", "Leave it out with --stdio."),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
     )
     options: dict[str, Any] = {
@@ -174,7 +147,7 @@ def serve(
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
         options["gateway"] = _gateway_settings(memory_items, memory_tokens, signals)
-    _serve_memory(memory, host=host, port=port, audit=audit, mcp=mcp, **options)
+    _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 
 
 def _refuse(*mistakes: tuple[bool, str, str]) -> None:
@@ -193,25 +166,6 @@ def _check_precision(precision: str) -> None:
         raise UnknownName("precision", precision, ("bf16", "fp32"))
 
 
-def _serve_model(model: str, run: str, role: str, runs: Path, precision: str, port: int) -> None:
-    from keepworth.episodes.extras import MissingExtra, fix_for, missing, require
-
-    if model == DEFAULT and missing("serve"):
-        raise MissingExtra(
-            "keepworth serve without --memory needs the packages for a language model, which are not installed.",
-            f"{fix_for('serve')}; or serve a memory: keepworth serve --memory agent.mem",
-        )
-    require("serve", "keepworth serve")
-    from keepworth.serving.model_server import ModelServer
-
-    _check_precision(precision)
-    require_free(port)
-    say(f"Loading {run or model} ...")
-    loaded = _answering(run, role, runs, precision) if run else _loaded(model, precision)
-    server = ModelServer(loaded, port=port, key=os.environ.get(KEY, ""))
-    _until_stopped(server, lambda: _say(server.url, loaded.name))
-
-
 def _until_stopped(server: HttpServer, begun: Callable[[], None]) -> None:
     with interruptible():
         try:
@@ -227,18 +181,12 @@ def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
     from keepworth.episodes.errors import require_known
     from keepworth.serving.gateway import GatewaySettings
 
-    require_known("--signals", signals, ("off", "rules", "model"))
-    judge = None
-    if signals == "model":
-        from keepworth.models.chat import from_environment, next_state_judge
-
-        judge = next_state_judge(from_environment(os.environ.get("OPENAI_MODEL", ""), "--signals model"))
+    require_known("--signals", signals, ("off", "rules"))
     return GatewaySettings(
         top_k=items,
         tokens=tokens,
         turn_tokens=min(500, tokens),
-        signals="off" if signals == "off" else "rules",
-        judge=judge,
+        signals=signals == "rules",
     )
 
 
@@ -382,18 +330,3 @@ def _loaded(model: str, precision: str) -> InProcessModel:
     loaded = InProcessModel.load(path, name=model, precision=cast(Literal["bf16", "fp32"], precision))
     settle_threads(loaded)
     return loaded
-
-
-def _say(url: str, name: str) -> None:
-    from rich.text import Text
-
-    from keepworth.episodes.text import terminal
-
-    console = terminal(soft_wrap=True)
-    console.print(Text.assemble((url, "bold"), "  serves ", (name, "bold"), " to this machine. Ctrl-C stops."))
-    if not os.environ.get(KEY):
-        console.print(f"Any program of this machine may call it; {KEY} sets a key.", style="dim")
-    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16})
-    console.print(
-        f"\ncurl {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d {shlex.quote(body)}\n"
-    )

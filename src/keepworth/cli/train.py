@@ -1,4 +1,4 @@
-"""`keepworth demo`, `keepworth train`, `keepworth recipes`, `keepworth objectives`."""
+"""`keepworth demo` and `keepworth train`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.command import App, Command, width_of_help
+from keepworth.cli.command import Command, width_of_help
 from keepworth.cli.export import uses_of
-from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms, terms
+from keepworth.cli.output import Runs, interruptible, say, terms
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
 from keepworth.recipes.front_door import (
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.tasks.unlabelled import LogReport
 
 
 Track = Annotated[
@@ -68,7 +67,9 @@ def demo(
 def train(
     recipe: Annotated[
         str,
-        typer.Argument(help="A recipe's name (`keepworth recipes` lists them) or a file of Python; none with --tasks."),
+        typer.Argument(
+            help="A recipe's name (`keepworth methods --kind recipe`) or a file of Python; none with --tasks."
+        ),
     ] = "",
     tasks: Annotated[
         str | None, typer.Option("--tasks", metavar="FILE", help="Your own tasks: JSON lines with prompt and answer.")
@@ -79,14 +80,9 @@ def train(
             "--source",
             parser=file_of,
             metavar="SOURCE",
-            help="Conversations, or a memory's file, that tasks without labels are made of.",
+            help="Conversations, or a memory's file, whose rewarded answers are imitated.",
         ),
     ] = None,
-    kinds: Annotated[str, typer.Option("--kinds", help="With --source: cloze or rewarded.")] = "",
-    report: Annotated[
-        bool, typer.Option("--report", help="With --source: print what can be learned from it, and exit.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --report: as JSON.")] = False,
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,19 +142,11 @@ def train(
 
     if every:
         raise KeepworthError("--all goes with --help.", "Add --help; --print-config prints every setting as TOML.")
-    _require_source(source, {"--kinds": kinds, "--report": report, "--json": as_json and report})
-    if as_json and not report:
-        raise KeepworthError("--json goes with --report.", "Add --report.")
-    if not (print_config or report):
+    if not print_config:
         require("train", "keepworth train")
-    found = _asked_for(recipe, tasks, source, kinds, reward or [], environment, memory)
+    found = _asked_for(recipe, tasks, source, reward or [], environment, memory)
     if seed is not None and seeds:
         raise KeepworthError("There are --seed and --seeds.", "Leave one of them out.")
-    learnable = found.report
-    if learnable is not None and (report or not print_config):
-        _say_report(learnable, as_json)
-    if report:
-        return
 
     def resolved(seed: int | None) -> BaseModel:
         short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
@@ -238,25 +226,10 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
     console.print(f"{result['headline']}\nAll of it: {path}", soft_wrap=True)
 
 
-def _say_report(learnable: LogReport, as_json: bool) -> None:
-    if as_json:
-        say_json(learnable.to_json(), indent=1)
-    else:
-        for line in learnable.lines():
-            say(line)
-
-
-def _require_source(source: Path | None, options: Mapping[str, object]) -> None:
-    for option, value in options.items():
-        if value and source is None:
-            raise KeepworthError(f"{option} goes with a source of tasks.", "Add --source FILE.")
-
-
 def _asked_for(
     recipe: str,
     tasks: str | None,
     source: Path | None,
-    kinds: str,
     reward: list[str],
     environment: str | None,
     memory: Path | None,
@@ -271,7 +244,7 @@ def _asked_for(
         if not recipe:
             raise KeepworthError(
                 "Nothing was said to train on.",
-                "Name a recipe (`keepworth recipes` lists them), a file of Python, --tasks FILE.jsonl, or --source FILE.",
+                "Name a recipe (`keepworth methods --kind recipe`), a file of Python, --tasks FILE.jsonl, or --source FILE.",
             )
         return made_of(Origin(recipe))
     if recipe:  # beside --tasks or --source: what else belongs to no recipe was refused above
@@ -280,26 +253,11 @@ def _asked_for(
     found = Origin(
         tasks=tasks,
         source=None if source is None else str(source),
-        kinds=kinds,
         reward=tuple(reward),
         environment=environment,
         memory=None if memory is None else str(memory),
     )
     return made_of(found)
-
-
-def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per recipe.")] = False) -> None:
-    """List the recipes."""
-    from keepworth.registry import broken, methods
-
-    rows = [(name, recipe.about) for name, recipe in sorted(methods("recipe").items())]
-    if as_json:
-        for name, summary in rows:
-            say_json({"recipe": name, "summary": summary})
-        return
-    say_terms([*rows, ("--tasks FILE", "Your own tasks, reward and model; a file of Python is a recipe, too.")])
-    for file in broken():
-        say(f"not loaded: {file.path}: {file.reason}", error=True)
 
 
 def _carry_out(
@@ -359,59 +317,3 @@ def program() -> str:
         return "keepworth"
     path = os.path.relpath(started)
     return str(started) if path.startswith("..") else path
-
-
-# `keepworth objectives`: the objectives by name, and what each one is made of.
-
-
-objectives_app = App(help="List and explain training objectives.", no_args_is_help=False, invoke_without_command=True)
-
-COLUMNS = ("objective", "advantage", "ratio", "surrogate", "correction", "aggregation", "KL")
-
-
-@objectives_app.callback()
-def objectives(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        list_()
-
-
-@objectives_app.command("list", examples="keepworth objectives list --json")
-def list_(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per objective.")] = False) -> None:
-    """List the objectives, a line each: tab-separated where there is no terminal."""
-    from rich import box
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    from keepworth.episodes.text import terminal
-    from keepworth.learning.objective.explain import listing
-
-    console = terminal()
-    lines = listing()
-    if as_json:
-        for line in lines:
-            say_json(dict(zip(COLUMNS, line, strict=True)))
-        return
-    if not console.is_terminal:
-        for line in (COLUMNS, *lines):
-            say_row(*line)
-        return
-    if console.width >= max(sum(map(len, line)) for line in lines) + 3 * len(COLUMNS):
-        table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
-        for name, *rest in lines:
-            table.add_row(Text(name, style="bold"), *("" if value == "none" else value for value in rest))
-        console.print(table)
-    else:  # too narrow for columns: what is not there goes without saying
-        for name, *rest in lines:
-            said = [f"{title} {value}" for title, value in zip(COLUMNS[1:], rest, strict=True) if value != "none"]
-            console.print(Text(name, style="bold"))
-            console.print(Padding(Text("  ·  ".join(said), style="dim"), (0, 0, 0, 2)))
-    console.print("keepworth objectives explain NAME prints the formula and where it was published.", style="dim")
-
-
-@objectives_app.command(examples="keepworth objectives explain grpo")
-def explain(name: Annotated[str, typer.Argument(metavar="OBJECTIVE", help="A name from the list.")]) -> None:
-    """Say what an objective is made of, and where it was published."""
-    from keepworth.learning.objective import explain as explaining
-
-    say(explaining.explain(name))

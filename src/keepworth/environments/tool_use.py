@@ -14,9 +14,8 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from keepworth.environments.environment import Step, in_thread
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
@@ -70,15 +69,6 @@ def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bo
     if not does:
         raise ValueError(f"tool {called!r} has no docstring: agents would not know what it does")
     return Tool(ToolDescription(called, arguments[0], does), run, ends)
-
-
-def tool_described(name: str, does: str, parameters: Mapping[str, Any]) -> ToolDescription:
-    """A tool of a JSON schema, as agents are told of it."""
-    arguments = dict(parameters.get("properties", {}))
-    if len(arguments) == 1 and next(iter(arguments.values())).get("type") == "string":
-        return ToolDescription(name, next(iter(arguments)), does.strip())
-    sample = {each: about.get("type", "any") for each, about in arguments.items()}
-    return ToolDescription(name, json.dumps(sample), does.strip(), dict(parameters))
 
 
 class ToolUse:

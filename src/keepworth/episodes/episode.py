@@ -309,29 +309,6 @@ class MemoryEvent:
     outcome: str
 
 
-class MemoryStepKind(str, Enum):
-    BEGIN = "begin"
-    SEARCH = "search"
-    ACT = "act"
-    REWARD = "reward"
-    PROGRESS = "progress"
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryStep:
-    """What an episode did with a memory that learns, and that was not written there while it ran.
-
-    name: of a BEGIN whose memory, of a SEARCH the id of its `Decision`; text: of a BEGIN the task, of a SEARCH what the policy
-    knew (JSON), of an ACT what was done; value: of a REWARD, for the last act, in the memory's range, and of a PROGRESS, what the
-    environment said of the last act; vector: of a SEARCH, of the query, as the policy packs it, in base 64."""
-
-    kind: MemoryStepKind
-    name: str = ""
-    text: str = ""
-    value: float = 0.0
-    vector: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Shown:
     """An item as it was shown to the model, for people to read: id, retrieval score, text."""
@@ -352,9 +329,8 @@ class Exchange:
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One attempt at a task. source: the data set of its task (`Task.source`), for statistics per kind of task.
-    parent: of a re-roll, the id of the episode from whose middle it starts. memory_steps: what is still to be written into a
-    memory that learns. variation: the name of the `Variation` under which it was played, "" for none. origin: the name of the
-    `Source` that it comes from, "" where it was sampled for the update."""
+    parent: of a re-roll, the id of the episode from whose middle it starts. variation: the name of the `Variation` under which it
+    was played, "" for none. origin: the name of the `Source` that it comes from, "" where it was sampled for the update."""
 
     id: str
     task: str
@@ -375,7 +351,6 @@ class Episode:
     source: str = ""
     parent: str = ""
     exchanges: tuple[Exchange, ...] = ()
-    memory_steps: tuple[MemoryStep, ...] = ()
     variation: str = ""
     origin: str = ""
 

@@ -42,7 +42,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "trackio": Extra("runs in Trackio", ("trackio",)),
         "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
         "ray": Extra("workers on several machines", ("ray",)),
-        "trl": Extra("TRL's trainer, beside ours and on our environments", ("trl",)),
+        "trl": Extra("TRL's trainer, beside ours", ("trl",)),
         "verifiers": Extra("environments of verifiers", ("verifiers",)),
         "examples": Extra("the example programs, each with the library it is for", ("openai", "anthropic")),
         "browser": Extra("tests of the pages in a browser", ("playwright", "axe_playwright_python")),

@@ -202,7 +202,6 @@ class Learner:
             optimisation.token_budget,
             optimisation.checkpointing,
             recomputed_share(model.network),
-            shares_prompts=not model.way.reason,
         )
         """What one pass may hold."""
 

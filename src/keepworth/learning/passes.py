@@ -38,12 +38,11 @@ class PassRoom:
 
     checkpointing: "on" recomputes every pass (gradient checkpointing), "off" none, "auto" those that fit in no other way and
     those that save time because prompts are computed less often. recomputed: the share of a token's activations that a
-    recomputed pass holds. shares_prompts: False where the network computes each answer with a prompt of its own."""
+    recomputed pass holds."""
 
     token_budget: int
     checkpointing: Checkpointing = "off"
     recomputed: float = 1.0
-    shares_prompts: bool = True
 
     def fits(self, prompts: int, prompt: int, branches: int, recompute: bool) -> bool:
         """Whether so many rows of padded widths `prompt` and `branches` fit."""
@@ -97,8 +96,7 @@ def micro_batches(
     """
     units: list[_Part] = []
     for prompt, members in by_context(contexts, chosen).items():
-        for own in [members] if room.shares_prompts else [[row] for row in members]:
-            units.extend(_parts(len(prompt), {row: len(answers[row]) for row in own}, room))
+        units.extend(_parts(len(prompt), {row: len(answers[row]) for row in members}, room))
     batches: list[list[_Part]] = []
     for unit in sorted(units, key=lambda unit: -unit.columns):
         together = [*batches[-1], unit] if batches else []

@@ -7,7 +7,6 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
-      memory/<role>.mem        a memory that learns while the role is trained (`memories`)
       published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
@@ -29,7 +28,7 @@ import pickle
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -613,12 +612,12 @@ class RunFolder:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def checkpoint(self, step: int, *, keep: int = 2, spare: Collection[int] = ()) -> Iterator[Path]:
+    def checkpoint(self, step: int, *, keep: int = 2) -> Iterator[Path]:
         """A folder to fill; it becomes `checkpoints/step-<step>`, with its manifest, when the block ends well, and nothing
         otherwise.
 
-        keep: how many of the latest checkpoints stay; spare: steps of those that stay besides. The rows written so far are synced
-        first, so that a checkpoint never outlives the metrics that led to it."""
+        keep: how many of the latest checkpoints stay. The rows written so far are synced first, so that a checkpoint never
+        outlives the metrics that led to it."""
         with replacing_folder(self.path / "checkpoints" / f"step-{step:06d}") as folder:
             yield folder
             files = sorted(file for file in folder.rglob("*") if file.is_file())
@@ -628,7 +627,7 @@ class RunFolder:
                 if (self.path / rows).exists():
                     sync(self.path / rows)
         for old in self.checkpoints()[:-keep]:
-            if old.step != step and old.step not in spare:
+            if old.step != step:
                 shutil.rmtree(old.path, ignore_errors=True)
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -647,17 +646,14 @@ class RunFolder:
     # -- finished weights and the result -------------------------------------------------------------------------------
 
     @contextmanager
-    def writing_weights(self, role: str, weights_of: int | None = None) -> Iterator[Path]:
+    def writing_weights(self, role: str) -> Iterator[Path]:
         """A folder to fill; it becomes `weights/<role>` when the block ends well, and nothing otherwise.
 
-        The step of the last checkpoint is written beside them: a run that continues from an earlier one drops them. weights_of:
-        the step after which they were these, where it is another."""
+        The step of the last checkpoint is written beside them: a run that continues from an earlier one drops them."""
         last = self.latest_checkpoint(verify=False)
         with replacing_folder(self.path / "weights" / role) as folder:
             yield folder
-            step = last.step if last else 0
-            more = {} if weights_of in (None, step) else {"weights_of": weights_of}
-            write_json(folder / "step.json", {"step": step, **more})
+            write_json(folder / "step.json", {"step": last.step if last else 0})
 
     def finished_roles(self) -> list[str]:
         """The roles whose weights are finished."""

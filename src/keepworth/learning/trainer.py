@@ -11,14 +11,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 
 from keepworth.episodes.episode import Episode, Group
-from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Imitator
 from keepworth.learning.run_folder import LEARNER, Checkpoint, RunFolder, read_learner, reading
 from keepworth.learning.watch.metrics import episode_metrics
@@ -100,35 +99,12 @@ class Collector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """steps in all; `first`: the run's step at which this training begins (another role may have trained before).
-
-    patience: measurements on dev in a row without a better score after which the training ends; 0 is never. keep: which weights
-    the learner has in the end, those of the last step, or of the one with the best score on dev (of equal ones the first). What
-    was measured before the first step is none of them. Both go by `dev_scores`."""
+    """steps in all; `first`: the run's step at which this training begins (another role may have trained before)."""
 
     steps: int
     evaluate_every: int
     checkpoint_every: int
     first: int = 0
-    patience: int = 0
-    keep: Literal["last", "best"] = "last"
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """step: the last one; weights_of: that whose weights the learner has now."""
-
-    step: int
-    weights_of: int
-
-    @property
-    def remark(self) -> str:
-        """What a reader of the results should know; "" where nothing is."""
-        return (
-            ""
-            if self.weights_of == self.step
-            else f"Weights of step {self.weights_of}, which had the best score on dev"
-        )
 
 
 def train(
@@ -140,8 +116,8 @@ def train(
     title: str,
     plan: Plan | None = None,
     optional: Collection[str] = (),
-) -> Ended:
-    """Take `schedule.steps` optimiser steps, or those that are left of them; fewer where the schedule's patience ends.
+) -> int:
+    """Take `schedule.steps` optimiser steps, or those that are left of them, and return the last one.
 
     plan: is told of every step. optional: reward terms, as of `episode_metrics`.
     KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
@@ -150,13 +126,12 @@ def train(
     done = restore(run, learner, schedule.first)
     progress.start(schedule.steps, title)
     last = done or 0
-    ends = has_ended(run, learner.role, schedule, last)
     try:
         if done is None:
             progress.phase("measuring before training")
             collector.evaluate(0)
         collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first, last)
-        for step in range(last, last if ends else schedule.steps):
+        for step in range(last, schedule.steps):
             begun = time.perf_counter()
             progress.phase("answering")
             collected = collector.collect(step)
@@ -193,23 +168,15 @@ def train(
                 collector.evaluate(last)
                 if (score := dev_scores(run, learner.role, last).get(last)) is not None:
                     learner.validated(score)
-            ends = has_ended(run, learner.role, schedule, last)
-            is_best = schedule.keep == "best" and best_step(run, learner.role, last) == last
-            if ends or last % schedule.checkpoint_every == 0 or is_best:
+            if last == schedule.steps or last % schedule.checkpoint_every == 0:
                 save(run, learner, schedule, last, collector)
             progress.step(last, {k: v for k, v in row.items() if isinstance(v, float)})
-            if ends:
-                break
     finally:
         try:
             collector.close()
         finally:
             learner.close()
-    if last < schedule.steps:
-        progress.note(
-            f"The score on dev did not rise in {schedule.patience} measurements: the run ends at step {last}."
-        )
-    return Ended(last, last if schedule.keep == "last" else take_best(run, learner, schedule.first, last))
+    return last
 
 
 def dev_scores(run: RunFolder, role: str, until: int) -> dict[int, float]:
@@ -221,40 +188,6 @@ def dev_scores(run: RunFolder, role: str, until: int) -> dict[int, float]:
     return scores
 
 
-def best_step(run: RunFolder, role: str, until: int) -> int | None:
-    """The step with the best score on dev, the first of equal ones; None where nothing was measured after a step yet."""
-    scores = {step: score for step, score in dev_scores(run, role, until).items() if step}
-    return max(scores, key=lambda step: scores[step], default=None)
-
-
-def has_ended(run: RunFolder, role: str, schedule: Schedule, step: int) -> bool:
-    """Whether no step comes after this one. It is read from the run's measurements, so that a run that is continued ends where it
-    would have."""
-    if step == schedule.steps:
-        return True
-    if not schedule.patience:
-        return False
-    best = best_step(run, role, step)
-    return best is not None and sum(score > best for score in dev_scores(run, role, step)) >= schedule.patience
-
-
-def take_best(run: RunFolder, learner: Learns, first: int, last: int) -> int:
-    """Give the learner the weights of the best step, whose checkpoint was kept; returns the step. Raises KeepworthError where it
-    is gone."""
-    best = best_step(run, learner.role, last)
-    if best is None or best == last:
-        return last
-    kept = next((checkpoint for checkpoint in run.checkpoints() if checkpoint.step == first + best), None)
-    if kept is None:
-        raise KeepworthError(
-            f"The weights of step {first + best}, the best on dev, are not in {run.path / 'checkpoints'} any more.",
-            "Put the checkpoint back, or start over with --fresh.",
-        )
-    kept.verify()
-    learner.load(read_learner(kept)["learner"])
-    return best
-
-
 def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
     """What was trained on, and beside it what came to nothing, with its errors."""
     run.write_episodes(step, [episode for group in collected.groups for episode in group.episodes])
@@ -263,15 +196,9 @@ def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
 
 
 def save(run: RunFolder, learner: Learns, schedule: Schedule, step: int, collector: Collector) -> None:
-    """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits.
-
-    Where the best weights are kept, the best checkpoint so far stays besides the latest, and the one that was it before."""
-    first, spare = schedule.first, set[int]()
-    if schedule.keep == "best":
-        latest = [checkpoint.step - first for checkpoint in run.checkpoints()[-1:]]
-        found = [best_step(run, learner.role, each) for each in (*latest, step)]
-        spare = {first + best for best in found if best is not None}
-    with run.checkpoint(first + step, spare=spare) as folder:
+    """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits."""
+    first = schedule.first
+    with run.checkpoint(first + step) as folder:
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
         state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
         torch.save({**state, "learner": learner.state()}, folder / LEARNER)

@@ -21,7 +21,7 @@ class AsyncMemory:
         self.memory = memory if isinstance(memory, Memory) else Memory(memory, **options)
 
     def __getattr__(self, name: str) -> Any:
-        return _awaitable(self, Memory, "memory", name)
+        return awaitable(self, Memory, "memory", name)
 
     @asynccontextmanager
     async def episode(self, *arguments: Any, **options: Any) -> AsyncIterator[AsyncEpisode]:
@@ -50,10 +50,10 @@ class AsyncEpisode:
         self.live = live
 
     def __getattr__(self, name: str) -> Any:
-        return _awaitable(self, LiveEpisode, "live", name)
+        return awaitable(self, LiveEpisode, "live", name)
 
 
-def _awaitable(wrapper: object, kind: type, of: str, name: str) -> Any:
+def awaitable(wrapper: object, kind: type, of: str, name: str) -> Any:
     """What the wrapped object has under a name; a function of it runs in a thread."""
     inner = vars(wrapper).get(of)
     if name.startswith("_") or not hasattr(inner, name):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 from collections.abc import Callable, Sequence
 from numbers import Real
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from keepworth.episodes.episode import Decision, MemoryStep, MemoryStepKind, Operation
+from keepworth.episodes.episode import Decision, Operation
 from keepworth.episodes.text import as_text
 from keepworth.memory.errors import (
     ClosedEpisode,
     InvalidFilter,
-    InvalidPolicy,
     InvalidReward,
     InvalidScope,
     InvalidText,
@@ -25,7 +21,7 @@ from keepworth.memory.errors import (
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
-from keepworth.memory.search.search import Ask, Hits, OwnDraws, ScopedOptions, compact
+from keepworth.memory.search.search import Ask, Hits, ScopedOptions
 from keepworth.memory.store import log
 
 if TYPE_CHECKING:
@@ -204,27 +200,11 @@ class LiveEpisode(EpisodeBase):
         """What was searched and chosen, as it is on file."""
         return self.record().decisions
 
-    @property
-    def taken(self) -> tuple[MemoryStep, ...]:
-        """Nothing: it is on file."""
-        return ()
-
     def __enter__(self) -> LiveEpisode:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.end("completed" if kind is None else f"stopped by {kind.__name__}")
-
-    def _was_shown(self, decision: Decision, step: MemoryStep) -> None:
-        """A search that was made while nothing was written, as this episode's next."""
-        details = step.text
-        if '"of":' in details:  # the number of the episode, which has one only now
-            details = compact({**json.loads(details), "of": self.number})
-        vector = base64.b64decode(step.vector) if step.vector else None
-        entry = log.Logged(self._memory._clock(), self.scope, self.id, decision, details, vector)
-        self._memory._decisions.write([entry])
-        self._steps += 1
-        self._waiting.append(decision.id)
 
     def _go_on(self) -> None:
         """From where the file says that it is."""
@@ -264,108 +244,6 @@ class LiveEpisode(EpisodeBase):
 
     def _bounds(self) -> dict[str, Any]:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
-
-
-@check_keywords
-class HeldEpisode(EpisodeBase):
-    """One attempt at a task that reads a memory and writes nothing: what it does there comes back as data, and is written, once
-    and as a whole, by `written`. So it may read an image of the memory, in another process.
-
-    id: of the attempt, for whoever makes it: the draws of the policy follow from it and from `seed`, and from nothing else that
-    goes on beside it. What it searches is what the memory held before it, however long it takes. owner: whose memory it is."""
-
-    def __init__(self, memory: Memory, id: str, task: str, *, owner: str = "", seed: int = 0) -> None:
-        import numpy as np
-
-        self.id = id
-        self.task = memory._unsaid(worded(task, "task"))
-        self.acts = 0
-        self._memory = memory
-        self._steps = [MemoryStep(MemoryStepKind.BEGIN, owner, self.task)]
-        self._decisions: list[Decision] = []
-        self._acted = 0
-        self._names = hashlib.sha256(f"{seed}/{owner}/{id}".encode()).hexdigest()[:16]
-        self._draws = OwnDraws(np.random.default_rng([31, seed, int(self._names, 16)]), log.EpisodeDraws())
-
-    def search(
-        self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
-    ) -> Hits:
-        """As `LiveEpisode.search`. Raises InvalidText."""
-        goal, seen = self._looked_for(query)
-        step = len(self._decisions)
-        ask = Ask(goal, seen, worded_actions(actions), step, own=self._draws)
-        (ask,), (chosen,), _ = self._memory.choose([ask], top_k=top_k, **options)
-        hits = chosen.hits
-        hits.decision = f"d{self._names}{step}"
-        self._decisions.append(chosen.decision(ask))
-        vector = "" if chosen.vector is None else base64.b64encode(chosen.vector).decode()
-        self._steps.append(MemoryStep(MemoryStepKind.SEARCH, hits.decision, chosen.details, vector=vector))
-        return hits
-
-    def act(self, action: str) -> None:
-        """What was done after the last searches. Raises InvalidText, ClosedEpisode."""
-        done = self._done(action, self._acted < len(self._decisions))
-        self._steps.append(MemoryStep(MemoryStepKind.ACT, text=done))
-        self._acted = len(self._decisions)
-        self.acts += 1
-
-    def step_reward(self, value: float) -> None:
-        """The reward of the last action alone. Raises InvalidReward, ClosedEpisode."""
-        if not self.acts:
-            raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
-        self._steps.append(MemoryStep(MemoryStepKind.REWARD, value=checked_reward(value, self.reward_range)))
-
-    def observe(self, advice: Advice) -> str:
-        """Refused, as all else that writes: the episode could not read it again. Raises InvalidPolicy."""
-        raise self._writes_nothing()
-
-    def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
-        raise self._writes_nothing()
-
-    add = remember
-
-    def apply(self, operation: Operation, **options: Any) -> OperationOutcome:
-        raise self._writes_nothing()
-
-    def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
-        raise self._writes_nothing()
-
-    def _writes_nothing(self) -> InvalidPolicy:
-        return InvalidPolicy(
-            f"episode {self.id!r} is one of a training, and writes nothing itself: what it taught is kept once it is trained on.",
-            "Search and act in it; what is to be remembered, a policy keeps that has a writer.",
-        )
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """What was searched and chosen, in order."""
-        return tuple(self._decisions)
-
-    @property
-    def taken(self) -> tuple[MemoryStep, ...]:
-        """What it did, in order, for `written`."""
-        return tuple(self._steps)
-
-
-AnyEpisode = LiveEpisode | HeldEpisode
-
-
-def written(memory: Memory, id: str, steps: Sequence[MemoryStep], decisions: Sequence[Decision]) -> LiveEpisode:
-    """A held episode, as if it had been live: begun, with its decisions, acts and rewards of steps; its own reward is still to
-    come. id: of the held episode; steps, decisions: what it did (`HeldEpisode.taken`). Raises ClosedEpisode where it was written
-    before, and InvalidText for steps that are none."""
-    if not steps or steps[0].kind is not MemoryStepKind.BEGIN:
-        raise InvalidText(f"episode {id!r} does not say how it began: nothing of it was written")
-    live = memory._begin(f"e{id}", steps[0].text)
-    known = {decision.id: decision for decision in decisions}
-    for step in steps[1:]:
-        if step.kind is MemoryStepKind.SEARCH:
-            live._was_shown(known[step.name], step)
-        elif step.kind is MemoryStepKind.ACT:
-            live.act(step.text)
-        elif step.kind is MemoryStepKind.REWARD:
-            live.step_reward(step.value)
-    return live
 
 
 def answered(

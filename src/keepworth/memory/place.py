@@ -107,7 +107,7 @@ def file_of(path: str | os.PathLike[str]) -> Path:
     if on_server(given):
         raise MemoryProblem(
             f"{place_of(given)} is an address, and this is a file.",
-            "Name a file; `keepworth memory migrate` takes a memory to a server and back.",
+            "Name a file; `keepworth memory export` and `import` take a memory to a server and back.",
         )
     return Path(given)
 

@@ -79,20 +79,10 @@ def attach_lora(
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
 
 
-_STATES = frozenset({"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})
-"""Networks whose fused kernels read the weights of `out_proj` past an adapter; PEFT refuses one there."""
-_PAST = frozenset({"dt_proj"})
-"""Layers of Mamba and Jamba whose weights are read past an adapter in every case."""
-
-
 def _left_out(network: Any) -> list[str] | None:
     """Layers that count as linear and that an adapter does not fit: routers give back more than a product."""
-    linear = {
-        name.rsplit(".", 1)[-1]: each for name, each in network.named_modules() if isinstance(each, torch.nn.Linear)
-    }
-    routers = {name for name, each in linear.items() if type(each).__name__.endswith("Router")}
-    past = {"out_proj", "conv1d"} if network.config.model_type in _STATES else set()
-    return sorted(routers | past | (_PAST & set(linear))) or None
+    linear = [(name, each) for name, each in network.named_modules() if isinstance(each, torch.nn.Linear)]
+    return sorted({name.rsplit(".", 1)[-1] for name, each in linear if type(each).__name__.endswith("Router")}) or None
 
 
 def _require_plain(model: InProcessModel) -> None:

@@ -279,29 +279,6 @@ def comparison(chat: ChatModel) -> Callable[[Sequence[str], Sequence[Sequence[st
     return outdated
 
 
-_NEXT = """An assistant did this:
-{action}
-
-Then this came, from the user or from a tool:
-{came}
-
-Does what came speak for what the assistant did (1), against it (-1), or neither (0)? A new question that only goes on is \
-neither. Answer with JSON: {{"vote": 0}}."""
-
-
-def next_state_judge(chat: ChatModel) -> Callable[[str, str], float]:
-    """(what was done, what came next) -> -1, 0 or 1, one call each; for `LiveEpisode.came_next`. Raises ChatError."""
-
-    def vote(action: str, came: str) -> float:
-        prompt = _NEXT.format(action=as_line(action), came=as_line(came))
-        found = chat.complete_json([{"role": "user", "content": prompt}]).get("vote")
-        if isinstance(found, bool) or found not in (-1, 0, 1):
-            raise ChatError(f"{chat.model} voted {found!r:.60}, which is not -1, 0 or 1.")
-        return float(found)
-
-    return vote
-
-
 def judge(chat: ChatModel) -> Callable[[str, str, str], float]:
     """(question, right answer, answer) -> score in [0, 1], one call each."""
 

@@ -1,10 +1,9 @@
-"""From a checkpoint folder to a network and its tokenizer, and to how that network is computed."""
+"""From a checkpoint folder to a network and its tokenizer, checked against its own plain forward pass."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,20 +13,15 @@ from keepworth.episodes.needs import needs_llm
 import torch
 
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
-from keepworth.models import attention, unpacked
+from keepworth.models import attention, tree_fit
 from keepworth.models.attention import tree, window_of
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.text_side import context_limit
-from keepworth.models.unpacked import Way
-
-# How a network is computed is decided when it is loaded, by comparing numbers with its own plain forward pass.
-#
-# A tree of branches first. Where that is refused by the attention, or gives other numbers, each branch by itself, through the
-# network's own attention and cache. Where those do not agree with the plain pass either, the network is refused.
-
+from keepworth.models.tree_fit import TreeFit
 
 WORKS = (
-    "Take a decoder of the Llama, Qwen, Mistral or SmolLM kind, or serve this one with an engine of its own over HTTP."
+    "Take a decoder of the SmolLM2, Qwen 2 or 3, Llama, Mistral, Gemma, Phi or OLMo kind (docs/models.md lists the others), "
+    "or serve this one with an engine of its own over HTTP."
 )
 _NEEDED = ("vocab_size", "num_hidden_layers")
 _ATTENTION = frozenset({"full_attention", "sliding_attention", "attention"})
@@ -50,14 +44,12 @@ _UNFIT = (
     StopIteration,
     UnsupportedModel,
 )
-_LOG = logging.getLogger("keepworth.models")
 
 
 class Scores(Protocol):
     """What of the in-process model is compared."""
 
     network: Any
-    token_budget: int
 
     def encode(self, text: str) -> Tokens: ...
     def hidden_states(
@@ -87,20 +79,19 @@ def require_supported_config(config: Any, folder: Path | str) -> None:
 
 def require_supported_network(network: Any, folder: Path | str) -> None:
     """Raises UnsupportedModel where there is no head over a decoder."""
-    if unpacked.decoder_of(network) is network:
+    if tree_fit.decoder_of(network) is network:
         raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no decoder under its head.", WORKS)
     if network.get_output_embeddings() is None:
         raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no output embeddings.", WORKS)
 
 
 @torch.inference_mode()
-def settle_way(model: Scores, folder: Path | str) -> None:
-    """Decide how the network is computed (`keepworth.models.unpacked.Way`), on short branches of two prompts of different
-    lengths, against the network's own plain forward pass over one text at a time.
+def require_tree(model: Scores, folder: Path | str) -> None:
+    """Compare the tree of branches with the network's own plain forward pass, on short branches of two prompts of different
+    lengths, scored and sampled, and set its `keepworth.models.tree_fit.TreeFit`. Draws nothing and leaves the network as it was.
 
-    Draws nothing. A network that is computed as a tree is left as it was; another one goes on with its own attention, and a
-    warning says why. Raises UnsupportedModel where neither way agrees by more than rounding, and IncompleteModel where the
-    tokenizer has ids that the network lacks.
+    Raises UnsupportedModel where they differ by more than rounding, and IncompleteModel where the tokenizer has ids that the
+    network lacks.
     """
     network = model.network
     family, size = network.config.model_type, int(network.config.vocab_size)
@@ -111,7 +102,6 @@ def settle_way(model: Scores, folder: Path | str) -> None:
             "Put the tokenizer files that were published with these weights into the folder.",
         )
     prompts, branches = [ids[:-_BRANCH], ids[: len(ids) // 2]], [ids[-_BRANCH:], ids[:_BRANCH]]
-    used = network.config._attn_implementation
     try:
         with _attention(network, "eager"):
             plain = _Plain(network, prompts, branches)
@@ -120,54 +110,26 @@ def settle_way(model: Scores, folder: Path | str) -> None:
         raise UnsupportedModel(f"{folder} ({family}) cannot be computed on a text ({error}).", WORKS) from error
     if plain.looks_ahead:
         raise UnsupportedModel(f"{folder} ({family}) looks ahead: what follows a token changes its logits.", WORKS)
-    unpacked.set_way(network, Way("", own_head))
-    if not _no_tree(model, plain):
-        return
-    unpacked.set_way(network, Way("", own_head, modules=True))
-    if not (reason := _no_tree(model, plain)):
-        return
-    found = []
-    for implementation in _own_implementations(network):
-        _set_attention(network, implementation)
-        unpacked.set_way(network, Way(reason, own_head))
-        try:
-            gap = plain.gap(_scored(model, plain)) or _sampled_gap(model, plain, prompts)
-        except _UNFIT as error:
-            gap = str(error) or type(error).__name__
-        if gap:
-            found.append(f"with {implementation} attention, {gap}")
-            continue
-        _LOG.warning(
-            "%s (%s) is computed one branch at a time, because %s. With 8 answers of 60 tokens behind a prompt of 400 that is "
-            "%.0f times as many tokens to train on; sampling needs whole calls (sampling = synchronous).",
-            folder,
-            family,
-            reason,
-            8 * (400 + 60) / (400 + 8 * 60),
-        )
-        return
-    _set_attention(network, used)
-    raise UnsupportedModel(
-        f"{folder} ({family}) is not computed rightly here: {reason}, and one branch at a time, {'; '.join(found)}.",
-        WORKS,
-    )
+    for modules in (False, True):
+        tree_fit.set_fit(network, TreeFit(own_head, modules))
+        reason = _no_tree(model, plain)
+        if not reason:
+            return
+    raise no_tree_error(folder, family, reason)
+
+
+def no_tree_error(folder: Path | str, family: str, reason: str) -> UnsupportedModel:
+    return UnsupportedModel(f"{folder} ({family}) cannot be computed as a tree of branches: {reason}.", WORKS)
 
 
 @contextlib.contextmanager
 def _attention(network: Any, name: str) -> Iterator[None]:
     before = network.config._attn_implementation
-    _set_attention(network, name)
+    network.set_attn_implementation(name)
     try:
         yield
     finally:
-        _set_attention(network, before)
-
-
-def _set_attention(network: Any, name: str) -> None:
-    """Also where the network has one attention only, and reads off the name which masks it is given."""
-    network.set_attn_implementation(name)
-    if network.config._attn_implementation != name:
-        network.config._attn_implementation = name
+        network.set_attn_implementation(before)
 
 
 class _Plain:
@@ -191,7 +153,7 @@ class _Plain:
     def has_own_head(self) -> bool:
         """Whether anything but the output embeddings stands behind the last hidden states."""
         ids = torch.tensor([self.prompts[0] + branch for branch in self.branches])
-        hidden = unpacked.decoder_of(self.network)(input_ids=ids, use_cache=False).last_hidden_state
+        hidden = tree_fit.decoder_of(self.network)(input_ids=ids, use_cache=False).last_hidden_state
         output = self.network.get_output_embeddings()
         if hidden.dtype != output.weight.dtype:
             return True
@@ -229,11 +191,7 @@ def _sampled_gap(model: Scores, plain: _Plain, prompts: Sequence[Tokens]) -> str
 def _no_tree(model: Scores, plain: _Plain) -> str:
     """Why the network cannot be computed as a tree; "" where it can."""
     config = model.network.config
-    other = sorted(set(getattr(config, "layer_types", None) or ()) - _ATTENTION)
-    layers = f"it has layers of the kind {', '.join(other)}" if other else ""
-    alibi = "it sets alibi = True" if getattr(config, "alibi", False) else ""
-    if config._attn_implementation != attention.NAME:
-        return layers or alibi or "its layers take no attention but their own"
+    layers = _other_layers(config)
     asked: list[int | None] = []
     try:
         gap = plain.gap(_scored(model, plain, asked=asked)) or _sampled_gap(model, plain, plain.prompts[:1])
@@ -250,10 +208,9 @@ def _no_tree(model: Scores, plain: _Plain) -> str:
     return ""
 
 
-def _own_implementations(network: Any) -> list[str]:
-    """The network's own attention, the faster first. PyTorch's kernel leaves caps on the scores out."""
-    capped = getattr(network.config, "attn_logit_softcapping", None)
-    return ["sdpa", "eager"] if getattr(network, "_supports_sdpa", False) and not capped else ["eager"]
+def _other_layers(config: Any) -> str:
+    other = sorted(set(getattr(config, "layer_types", None) or ()) - _ATTENTION)
+    return f"it has layers of the kind {', '.join(other)}" if other else ""
 
 
 # A checkpoint folder into a network and its tokenizer, with every way in which its files can be wrong named.
@@ -302,26 +259,26 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    """With the attention of trees, or, where its layers know none but those they are written with, the plainest of these."""
+    """With the attention of trees. Raises UnsupportedModel where its layers know none but those they are written with."""
     from transformers import AutoModelForCausalLM
 
     settings: dict[str, Any] = {"dtype": dtype, "output_loading_info": True}
     if dtype is torch.float64:  # experts are computed in one product otherwise, which PyTorch lacks for float64
         settings["experts_implementation"] = "eager"
     name = attention.register()
+    own = "its layers take no attention but their own"
     try:
-        found: tuple[Any, dict[str, Any]] = AutoModelForCausalLM.from_pretrained(
+        loaded: tuple[Any, dict[str, Any]] = AutoModelForCausalLM.from_pretrained(
             folder, attn_implementation=name, **settings
         )
-        network, _ = found
-        if network._can_set_attn_implementation():
-            return found
-        _set_attention(network, "eager")
     except KeyError as error:
         if error.args != (name,):
             raise
-        found = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **settings)
-    return found
+        raise no_tree_error(folder, str(json.loads((folder / "config.json").read_text())["model_type"]), own) from error
+    config = loaded[0].config
+    if not loaded[0]._can_set_attn_implementation():
+        raise no_tree_error(folder, config.model_type, _other_layers(config) or own)
+    return loaded
 
 
 def _require_files(folder: Path) -> None:

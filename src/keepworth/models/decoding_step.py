@@ -5,7 +5,7 @@ Here a layer is some thirty operations. Weights with the same input are one prod
 so are their adapters. All weights lie as the processor multiplies few rows with them.
 
 The arithmetic is the network's own, rounding for rounding, but for attention (`keepworth.models.attention`) and
-the order of sums. Whether that is so for a network is measured when it is loaded (`keepworth.models.checkpoint.settle_way`).
+the order of sums. Whether that is so for a network is measured when it is loaded (`keepworth.models.checkpoint.require_tree`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn.functional import embedding, linear, rms_norm, silu
 
 from keepworth.models.attention import tree_attention, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
-from keepworth.models.unpacked import decoder_of
+from keepworth.models.tree_fit import decoder_of
 
 _LOG = logging.getLogger("keepworth.models")
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})

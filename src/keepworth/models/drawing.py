@@ -21,7 +21,6 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 from keepworth.models.attention import Prompts, Standing, float32_products, micro_batches, round_up, with_prompts
 from keepworth.models.decoding_step import DecodingStep
 from keepworth.models.partial_sample import PartialSample
-from keepworth.models.unpacked import Carried
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 class Drawing:
     """`params.n` branches behind each of some prompts.
 
-    A prompt's keys and values are kept and read once for all of its branches, beside what each has of its own. Where the network
-    is computed one branch at a time, each row has what the network itself keeps; prompts are then of one length.
+    A prompt's keys and values are kept and read once for all of its branches, beside what each has of its own.
 
     Args:
         model: Draws; its weights stay as they are until the end.
@@ -46,17 +44,10 @@ class Drawing:
         self.model, self.params, self.group = model, params, params.n
         prompt_of = torch.arange(len(prompts)).repeat_interleave(params.n)
         lengths = torch.tensor([len(prompt) for prompt in prompts])
-        self._cache: GroupCache | Carried
-        if model.way.reason:
-            self._cache = Carried()
-            positions = torch.arange(int(lengths[0]))[None]
-            hidden = model.hidden_states(torch.tensor(prompts), positions, None, self._cache)[:, -1]
-            self._cache.keep(prompt_of)
-        else:
-            width = round_up(int(lengths.max()), 16)
-            read = buffer_cache(model.network.config.num_hidden_layers, width)
-            hidden = prefill(model, prompts, width, read)
-            self._cache = GroupCache(read, lengths.to(model.device), prompt_of, params.max_tokens)
+        width = round_up(int(lengths.max()), 16)
+        read = buffer_cache(model.network.config.num_hidden_layers, width)
+        hidden = prefill(model, prompts, width, read)
+        self._cache = GroupCache(read, lengths.to(model.device), prompt_of, params.max_tokens)
         count = len(prompt_of)
         self._logits = model.head(hidden)[prompt_of]
         self._lengths = lengths[prompt_of]
@@ -105,7 +96,7 @@ class Drawing:
             self._rows, token = self._rows[left], token[left]
         positions = self._lengths[self._rows] + self._steps - 1
         hidden = self.model.hidden_states(token[:, None], positions[:, None], None, self._cache)[:, 0]
-        step = getattr(self._cache, "step", None)
+        step = self._cache.step
         self._logits = self.model.head(hidden) if step is None else step.head(hidden)
 
     def sample(self, branch: int) -> Sample:

@@ -6,7 +6,6 @@ What is required of the server and absent is an error at `connect`. The server's
 from __future__ import annotations
 
 import secrets
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,6 @@ from keepworth.models.errors import (
     BadAnswer,
     ContextOverflow,
     EngineError,
-    EngineRefused,
     MissingCapability,
 )
 from keepworth.models.http_client import JsonClient, Retries, Timeouts, address_of
@@ -38,7 +36,6 @@ from keepworth.models.publication import Publishing, mean_gap
 from keepworth.models.text_side import HasText, TextSide
 
 _ADAPTER = "adapter-of-a-probe"
-_DEVELOPMENT = "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches."
 # That a route exists says little: vLLM registers its adapter routes and its weight transfer by switches of their own and refuses
 # when they are called. So a capability is what a call proved that changes nothing there.
 _PROBES: dict[str, tuple[str, str, dict[str, Any] | None, str]] = {
@@ -48,8 +45,6 @@ _PROBES: dict[str, tuple[str, str, dict[str, Any] | None, str]] = {
         {"lora_name": _ADAPTER, "lora_path": f"/nonexistent/{_ADAPTER}"},
         "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
     ),
-    "weights": ("POST", "/collective_rpc", {"method": "check_health"}, _DEVELOPMENT),
-    "pause": ("GET", "/is_paused", None, _DEVELOPMENT),
 }
 
 
@@ -103,7 +98,7 @@ class HttpModel(Publishing, HasText):
             url: Of the server.
             tokenizer: The model's, or its folder.
             model: The served name, needed where a server serves several.
-            require: Of "adapters", "weights" and "pause", what the caller will use.
+            require: "adapters", where the caller will publish.
             run: First part of adapter names (`run@version`); by default one that no earlier run can have used.
             max_staleness: How many versions behind the newest may still be sampled from; that many and one stay loaded.
             probe_tolerance: Nats by which both sides may differ, in the mean over the probe's tokens.
@@ -198,9 +193,8 @@ class HttpModel(Publishing, HasText):
             sampling_body(serving.name, prompt, params, derived_seed(params.seed, index))
             for index, prompt in enumerate(prompts)
         ]
-        version_of = None if serving.by_name else self._version_of
         return [
-            samples_in(answer, prompt, params, serving.version, version_of)
+            samples_in(answer, prompt, params, serving.version)
             for answer, prompt in zip(self._answers(bodies, idempotent=False), prompts, strict=True)
         ]
 
@@ -231,19 +225,7 @@ class HttpModel(Publishing, HasText):
         return list(self._pool.map(lambda body: self._answer(body, idempotent), bodies))
 
     def _answer(self, body: dict[str, Any], idempotent: bool) -> Any:
-        """A paused vLLM (0.33) refuses what is new, unbegun: such a request is made again until the engine goes on."""
-        marked = {**body, "request_id": uuid.uuid4().hex}
-        if self._updates:  # blocks that older weights filled must not be read
-            marked["cache_salt"] = f"update-{self._updates}"
-        until, wait = time.monotonic() + self._client.timeouts.answer, 0.05
-        while True:
-            try:
-                return self._client.post(ROUTE, marked, idempotent=idempotent)
-            except EngineRefused as error:
-                if error.status != 503 or "paused" not in error.detail.lower() or time.monotonic() > until:
-                    raise
-            time.sleep(wait)
-            wait = min(2 * wait, 1.0)
+        return self._client.post(ROUTE, {**body, "request_id": uuid.uuid4().hex}, idempotent=idempotent)
 
     @property
     def probe(self) -> tuple[Tokens, Tokens]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
@@ -46,9 +46,7 @@ def scoring_body(name: str, prompt: Tokens, branch: Tokens) -> dict[str, Any]:
     return {"model": name, "token_ids": [*prompt, *branch], "sampling_params": _SCORING}
 
 
-def samples_in(
-    answer: Any, prompt: Tokens, params: SamplingParams, version: int, version_of: Callable[[str], int] | None
-) -> list[Sample]:
+def samples_in(answer: Any, prompt: Tokens, params: SamplingParams, version: int) -> list[Sample]:
     """Read the samples of an answer.
 
     Args:
@@ -56,7 +54,6 @@ def samples_in(
         prompt: What was continued; an answer that echoes another one is refused.
         params: What was asked for.
         version: Of the weights in service when the request was made.
-        version_of: The version behind a label of the base weights; None where an adapter draws, whose version is in its name.
 
     Raises:
         BadAnswer: It cannot be trained on.
@@ -69,12 +66,10 @@ def samples_in(
     if echoed is not None and tuple(echoed) != tuple(prompt):
         raise _other_prompt(len(prompt), len(echoed))
     ordered = sorted(choices, key=lambda choice: int(choice.get("index", 0)))
-    return [_sample(choice, params, version, version_of) for choice in ordered]
+    return [_sample(choice, params, version) for choice in ordered]
 
 
-def _sample(
-    choice: Mapping[str, Any], params: SamplingParams, version: int, version_of: Callable[[str], int] | None
-) -> Sample:
+def _sample(choice: Mapping[str, Any], params: SamplingParams, version: int) -> Sample:
     ids, content = choice.get("token_ids"), (choice.get("logprobs") or {}).get("content")
     if ids is None or content is None:
         raise BadAnswer(
@@ -84,13 +79,7 @@ def _sample(
     ids = tuple(int(token) for token in ids)
     logprobs = tuple(_log_probability(entry.get("logprob")) for entry in content)
     finish = _checked_finish(ids, logprobs, choice.get("finish_reason"), params)
-    spans = tuple(
-        VersionSpan(version_of(str(span["version"])), int(span["start"]), int(span["end"]))
-        for span in choice.get("weight_versions") or ()
-        if version_of is not None
-    )
-    whole = (VersionSpan(version, 0, len(ids)),) if ids else ()
-    return Sample(ids, logprobs, finish, spans or whole)
+    return Sample(ids, logprobs, finish, (VersionSpan(version, 0, len(ids)),) if ids else ())
 
 
 def _checked_finish(ids: Tokens, logprobs: tuple[float, ...], reason: Any, params: SamplingParams) -> FinishReason:

@@ -17,10 +17,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models import unpacked
+from keepworth.models import tree_fit
 from keepworth.models.attention import Tree, float32_products, micro_batches, per_branch, tree, tree_sizes
 from keepworth.models.chat_format import ends_of
-from keepworth.models.checkpoint import load_checkpoint, settle_way
+from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.drawing import Drawing, GroupCache, require_draws, together, uniforms
 from keepworth.models.errors import ContextOverflow
@@ -57,9 +57,8 @@ class InProcessModel(HasText):
     ) -> InProcessModel:
         """Load a checkpoint folder (`config.json`, safetensors, tokenizer files). device: CUDA where there is one, if "".
 
-        How the network is computed is decided here, by measurement (see `keepworth.models.unpacked`). Raises
-        IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel where it
-        cannot be computed rightly either way (see `keepworth.models.checkpoint`).
+        Raises IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel where a
+        tree of branches gives other numbers than the network's own forward pass (see `keepworth.models.checkpoint`).
         """
         folder = Path(folder)
         network, tokenizer = load_checkpoint(folder, DTYPES[precision])
@@ -67,7 +66,7 @@ class InProcessModel(HasText):
         network.requires_grad_(False)
         model = cls(network, tokenizer, name or folder.name)
         model.folder = folder
-        settle_way(model, folder)
+        require_tree(model, folder)
         model._packed.clear()  # a model that only learns draws nothing more
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model
@@ -80,9 +79,8 @@ class InProcessModel(HasText):
         return self._limit
 
     @property
-    def way(self) -> unpacked.Way:
-        """How the network is computed: as a tree of branches, or one branch at a time, and why."""
-        return unpacked.way_of(self._causal_model())
+    def fit(self) -> tree_fit.TreeFit:
+        return tree_fit.fit_of(self._causal_model())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -125,11 +123,7 @@ class InProcessModel(HasText):
             if cache.step is not None:
                 return cache.step(ids[:, 0], positions[:, 0], cache.layers)[:, None]
             cache = cache.layers
-        decoder, device = unpacked.decoder_of(self._causal_model()), self.device
-        if isinstance(cache, unpacked.Carried):
-            return cache.read(decoder, ids)
-        if self.way.reason:
-            return unpacked.hidden_states(decoder, ids, positions, mask, self.token_budget)
+        decoder, device = tree_fit.decoder_of(self._causal_model()), self.device
         return decoder(
             input_ids=ids.to(device),
             position_ids=positions.to(device),
@@ -142,7 +136,7 @@ class InProcessModel(HasText):
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         causal = self._causal_model()
         logits: torch.Tensor = (
-            unpacked.head(causal, hidden) if self.way.own_head else causal.get_output_embeddings()(hidden)
+            tree_fit.head(causal, hidden) if self.fit.own_head else causal.get_output_embeddings()(hidden)
         )
         return logits
 
@@ -194,19 +188,10 @@ class InProcessModel(HasText):
         ):
             # A group that memory does not hold is drawn in parts. What each draws is its own.
             part = max(1, (most - len(prompts[rows[0]])) // params.max_tokens) if len(rows) == 1 else params.n
-            for alike in self._alike([len(prompts[row]) for row in rows], rows):
-                for first in range(0, params.n, part):
-                    some = replace(params, n=min(part, params.n - first))
-                    at = None if draws is None else draws[alike, first : first + part]
-                    yield alike, first, self.begin([prompts[row] for row in alike], some, at)
-
-    def _alike(self, lengths: Sequence[int], rows: list[int]) -> list[list[int]]:
-        """Rows that can be drawn together: where the network keeps what it wants of a text, those of one length."""
-        if not self.way.reason:
-            return [rows]
-        return [
-            [row for row, own in zip(rows, lengths, strict=True) if own == length] for length in dict.fromkeys(lengths)
-        ]
+            for first in range(0, params.n, part):
+                some = replace(params, n=min(part, params.n - first))
+                at = None if draws is None else draws[rows, first : first + part]
+                yield rows, first, self.begin([prompts[row] for row in rows], some, at)
 
     def begin(self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None) -> Drawing:
         return Drawing(self, prompts, params, draws)
@@ -240,7 +225,7 @@ class InProcessModel(HasText):
 
     def _step(self) -> DecodingStep | None:
         """A token for each of many rows without the network's modules; None where this network goes through them."""
-        if self.way.modules or self.way.own_head:
+        if self.fit.modules or self.fit.own_head:
             return None
         try:
             return DecodingStep(self._causal_model(), self._packed)

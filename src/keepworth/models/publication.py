@@ -1,9 +1,9 @@
-"""Publication of weights to an engine, with proof: name or label them, read that back, and score a probe on both sides.
+"""Publication of adapters to an engine, with proof: name one, read that back, and score a probe on both sides.
 
 Adapters that never reach the sampler look like slowly growing staleness and nothing else: no error, no odd number. So a
 publication counts only when
 
-1. the engine lists the new name (adapters) or says the new version label (full weights),
+1. the engine lists the new name,
 2. both sides give a fixed probe sequence the same log-probabilities, within the tolerance on their mean gap, and
 3. the engine's moved about as much as ours did. An update smaller than the tolerance would pass the second test without having
    arrived; it does not pass this one. Updates smaller than the noise between both sides are added up until they are not.
@@ -20,10 +20,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from keepworth.episodes.model import Receipt, Tokens
-from keepworth.models.errors import BadAnswer, DeliveryFailed, EngineError, NothingDelivered
+from keepworth.models.errors import DeliveryFailed, EngineError, NothingDelivered
 from keepworth.models.http_client import JsonClient
 
 Scores = tuple[float, ...]
@@ -34,11 +34,10 @@ _LOOK_AT_THE_SERVER = (
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The weights that new samples are drawn under. by_name: an adapter; else the base weights under their label."""
+    """What new samples are drawn under: an adapter's name and version, or the served model's and 0."""
 
     name: str
     version: int
-    by_name: bool
 
 
 class Scorer(Protocol):
@@ -72,10 +71,8 @@ class Publishing(ABC):
         self.versions_kept = max_staleness + 1
         """How many published adapters stay loaded at once."""
         self._tolerance = tolerance
-        self._serving = Serving(base, 0, by_name=False)
-        self._updates = 0  # of the base weights, proven or not
+        self._serving = Serving(base, 0)
         self._loaded: list[str] = []
-        self._labels: dict[str, int] = {}
         self._noise = 0.0
         self._before: tuple[Scores, Scores] | None = None  # the witness's and the engine's, at the last proof
         self._unloader = ThreadPoolExecutor(1, thread_name_prefix="unload")
@@ -101,17 +98,6 @@ class Publishing(ABC):
         """Of the weights in service: the last publication that was proven to have arrived; 0 before the first."""
         return self._serving.version
 
-    def _version_of(self, label: str) -> int:
-        """Return the version behind a weight label; what was there at the start is 0. Raises BadAnswer."""
-        if not self._labels:
-            self._labels[label] = 0
-        if label not in self._labels:
-            raise BadAnswer(
-                f"{self._client.url} sampled under weights {label!r}, which this run did not publish.",
-                "Let one run publish to an engine; connect again to go on with what is there.",
-            )
-        return self._labels[label]
-
     def calibrate(self, witness: Scorer) -> float:
         """Return the mean gap in nats between both sides on the probe while they hold the same weights: the noise floor.
 
@@ -130,13 +116,12 @@ class Publishing(ABC):
         return gap
 
     def publish(self, folder: Path | str, version: int, witness: Scorer) -> Receipt:
-        """Bring the weights in `folder` to the engine and prove that they arrived; from then on samples are of `version`.
+        """Bring the adapter in `folder` to the engine and prove that it arrived; from then on samples are of `version`.
 
-        After an error the version before stays in service, if it was an adapter; full weights are then in an unknown state.
+        After an error the version before stays in service.
 
         Args:
-            folder: A PEFT adapter folder, loaded as `run@version` beside the versions before it, or a folder of safetensors with
-                the full weights. The server must be able to read it.
+            folder: Of a PEFT adapter, loaded as `run@version` beside the versions before it. The server must be able to read it.
             version: Larger than the one before.
             witness: The model that holds these weights on this side.
 
@@ -152,20 +137,11 @@ class Publishing(ABC):
             )
         self._wait_for_unloading()
         before = self._before or ((), self._scored(self._serving.name))
-        if holds_adapter(folder):
-            name = f"{self._run}@{version}"
-            with self._loading(folder, name):
-                gap = self._prove(version, before, local, self._scored(name))
-            self._loaded.append(name)
-            self._serving = Serving(name, version, by_name=True)
-        else:
-            if self._serving.by_name:
-                raise EngineError(
-                    "Full weights were to be published after adapters of the same run.",
-                    "One run publishes one or the other: adapters are relative to the base weights.",
-                )
-            gap = self._prove(version, before, local, self._install(folder, version))
-            self._serving = Serving(self._base, version, by_name=False)
+        name = f"{self._run}@{version}"
+        with self._loading(folder, name):
+            gap = self._prove(version, before, local, self._scored(name))
+        self._loaded.append(name)
+        self._serving = Serving(name, version)
         # An adapter is unloaded after its last request: nobody waits here for that.
         old, self._loaded = self._loaded[: -self.versions_kept], self._loaded[-self.versions_kept :]
         if old:
@@ -173,33 +149,31 @@ class Publishing(ABC):
         return Receipt(version, gap, time.perf_counter() - begun)
 
     def rehearse(self, folder: Path | str, witness: Scorer) -> None:
-        """Publish, once, weights that compute what the engine computes already, and take an adapter out again.
+        """Publish, once, an adapter that computes what the engine computes already, and take it out again.
 
-        Called before training, it shows that the engine takes this kind of weights at all: that its routes are there does not.
+        Called before training, it shows that the engine takes this kind of adapter at all: that its routes are there does not.
         Raises what `publish` raises."""
         folder, local = self._publishable(folder), self._scored_by(witness)
-        if holds_adapter(folder):
-            name = f"{self._run}@rehearsal-{secrets.token_hex(4)}"
-            with self._loading(folder, name):
-                theirs = self._scored(name)
-            self._forget(name)
-        else:
-            theirs = self._install(folder, 0)
+        name = f"{self._run}@rehearsal-{secrets.token_hex(4)}"
+        with self._loading(folder, name):
+            theirs = self._scored(name)
+        self._forget(name)
         self._require_near("the rehearsal", mean_gap(local, theirs))
 
     def unload(self) -> None:
-        """Take the adapters of this run out of the engine, as far as it still answers; full weights stay."""
+        """Take the adapters of this run out of the engine, as far as it still answers."""
         self._wait_for_unloading()
         self._forget(*self._loaded)
         self._loaded.clear()
-        if self._serving.by_name:
-            self._serving = Serving(self._base, self._serving.version, by_name=False)
+        self._serving = Serving(self._base, self._serving.version)
 
     def _publishable(self, folder: Path | str) -> Path:
         folder = Path(folder).absolute()
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no folder {folder} to publish")
-        self.require(*(["adapters"] if holds_adapter(folder) else ["weights", "pause"]))
+        if not (folder / "adapter_config.json").exists():
+            raise FileNotFoundError(f"{folder} holds no adapter_config.json: engines are sent adapters alone")
+        self.require("adapters")
         return folder
 
     def _scored_by(self, witness: Scorer) -> Scores:
@@ -252,58 +226,6 @@ class Publishing(ABC):
             with suppress(EngineError):
                 self._client.post("/v1/unload_lora_adapter", {"lora_name": name}, idempotent=True)
 
-    # -- full weights -----------------------------------------------------------------------------------------------
-
-    def _install(self, folder: Path, version: int) -> Scores:
-        """Return what the engine says of the probe under the weights in `folder`, which it now labels with the version."""
-        if not any(folder.glob("*.safetensors")):
-            raise FileNotFoundError(f"{folder} holds neither adapter_config.json nor safetensors: nothing to publish")
-        if not (folder / "config.json").is_file():
-            raise EngineError(
-                f"{folder} holds tensors and no config.json: {self._client.url} would load half a model, or none.",
-                "Publish a complete checkpoint folder, or train an adapter.",
-            )
-        label = f"{self._run}@{version}"
-        self._labels[label] = version  # requests that run across the update may report it before the proof
-        with self._paused():
-            # No released weight transfer backend of vLLM reads a folder; its worker's own method does.
-            call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-            self._client.post("/collective_rpc", call)
-            self._client.post("/update_weight_version", {"new_version": label}, idempotent=True)
-            self._updates += 1
-        if (there := self._label()) != label:
-            raise NothingDelivered(
-                f"{self._client.url} says that its weights are {there!r} after {label!r} was published.",
-                _LOOK_AT_THE_SERVER,
-            )
-        return self._scored(self._base)
-
-    @contextmanager
-    def _paused(self) -> Iterator[None]:
-        """Running samples freeze, and say afterwards from which token on they are of the new weights. Whatever goes wrong in
-        between, the engine goes on afterwards, and the error that says why is the one that is raised."""
-        self._client.post("/pause", {}, query={"mode": "keep"}, idempotent=True)
-        try:
-            yield
-        except EngineError as error:
-            try:
-                self._resume()
-            except EngineError as second:
-                error.fix = f"{error.fix} Besides, the engine may still be paused: {second}".strip()
-            raise
-        self._resume()
-
-    def _resume(self) -> None:
-        """Raises EngineError where the engine says that it is paused all the same."""
-        self._client.post("/resume", {}, idempotent=True)
-        if (self._client.get("/is_paused") or {}).get("is_paused"):
-            raise EngineError(
-                f"{self._client.url} is still paused after POST /resume.", "Does another client pause it?"
-            )
-
-    def _label(self) -> Any:
-        return (self._client.get("/weight_info") or {}).get("weight_version")
-
     # -- the proof --------------------------------------------------------------------------------------------------
 
     def _prove(self, version: int, before: tuple[Scores, Scores], local: Scores, theirs: Scores) -> float:
@@ -334,10 +256,6 @@ class Publishing(ABC):
                 f"the tolerance of {self._tolerance:g}.",
                 "Other weights arrived than were sent, or the two sides compute differently (dtype, scaling of the adapter).",
             )
-
-
-def holds_adapter(folder: Path) -> bool:
-    return (folder / "adapter_config.json").exists()
 
 
 def mean_gap(a: Sequence[float], b: Sequence[float]) -> float:

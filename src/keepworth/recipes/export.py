@@ -3,8 +3,7 @@
 Merged (the default), the adapter is added to the base's weights in float32, and the sum is stored in the type of number that the
 base is stored in. That rounds: of a small model in bfloat16 it changes answers. So the folder is compared with the run, on
 prompts of the run's own questions and as transformers alone loads it. Where an answer would be another one, the sum is stored in
-float32, unless a type was asked for; and a folder that says something else altogether is refused. An adapter is small, and has
-its base beside it unless others know the base by a name.
+float32; and a folder that says something else altogether is refused. An adapter is small, and has its base beside it.
 
 Nothing of the run's data goes along, and no path of this machine: the folder is made to be given away.
 """
@@ -13,7 +12,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.episode import Segment
-from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, SamplingParams, Tokens
+from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import TRAIN, RunFolder, episode_files, read_json, replacing_folder
 from keepworth.models.adapter import copy_texts, merged_network, save_network, with_adapter
 from keepworth.models.errors import UnsupportedModel
-from keepworth.models.files import BASE_RECORD, hub_parts, is_hub_id, record_of, sha256_of
+from keepworth.models.files import BASE_RECORD, is_hub_id, record_of, sha256_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.model_card import ModelCard, render_card
 from keepworth.recipes.trained import Trained, trained_by
 
 EXPORT_RECORD = "export.json"
@@ -52,20 +52,23 @@ class Agreement:
     """The folder beside the run, both computed in float32, on greedy answers of the run to prompts of its own questions.
 
     identical: answers that are the same token by token, of `prompts`. mean_gap, largest_gap: between the log-probabilities of
-    their `tokens`, in nats. moved: by how much training itself had moved them, on average."""
+    their tokens, in nats."""
 
     prompts: int
     identical: int
-    tokens: int
     mean_gap: float
     largest_gap: float
-    moved: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.identical} of {self.prompts} greedy answers to the run's own questions are the run's; log-probabilities "
+            f"differ by {self.mean_gap:.2g} nats a token, {self.largest_gap:.2g} at most."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """folder: what was made. kind: "merged" or "adapter". dtype: the numbers that its weights are stored as. rounded: what the
-    base's type would have made of them, where that is another one."""
+    """folder: what was made. kind: "merged" or "adapter". dtype: the numbers that its weights are stored as."""
 
     folder: Path
     kind: str
@@ -73,27 +76,16 @@ class Exported:
     step: int
     dtype: str
     agreement: Agreement
-    rounded: Agreement | None = None
 
 
-def export(
-    run: RunFolder | Path | str,
-    folder: Path | str,
-    *,
-    merged: bool = True,
-    role: str = "",
-    base: str = "",
-    dtype: str = "",
-) -> Exported:
+def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = True, role: str = "") -> Exported:
     """Write what `run` trained into `folder`, whole or not at all.
 
     Args:
         run: The run, or its folder.
         folder: What to make.
-        merged: Weights that stand alone; else the adapter.
+        merged: Weights that stand alone; else the adapter, with its base beside it.
         role: Which of several that the run trained.
-        base: Of an adapter, the Hugging Face id that others know the base by; without one the base's files go along.
-        dtype: Of merged weights, float32, bfloat16 or float16; if "", the base's where the answers stay the same, else float32.
 
     Raises:
         KeepworthError: For what cannot be exported so.
@@ -102,15 +94,6 @@ def export(
     """
     run = run if isinstance(run, RunFolder) else RunFolder.open(run)
     folder = Path(folder)
-    if (base and merged) or (dtype and not merged):
-        option, kind = ("--dtype", "merged weights") if dtype else ("--base", "an adapter")
-        raise KeepworthError(f"{option} is of {kind}.", "Leave it out.")
-    if dtype:
-        require_known("--dtype", dtype, DTYPES)
-    if base and not is_hub_id(base):
-        raise KeepworthError(
-            f"{base!r} is no name that others know a model by.", "Give its Hugging Face id, such as owner/name."
-        )
     trained = trained_by(run, role)
     if not merged and not trained.is_adapter:
         raise KeepworthError(
@@ -119,48 +102,42 @@ def export(
     origin = {"run": run.name, "role": trained.role, "kind": "merged" if merged else "adapter"}
     _require_free(folder, run, origin)
     source = _require_unchanged_base(run, trained)
-    named = base or str(source["repository"])
+    named = str(source["repository"])
+    public = named if is_hub_id(named) else Path(named).name
+    answers = GreedyAnswers.draw(trained.loaded("fp32"), run, trained.role)
     with replacing_folder(folder) as made:
-        rounded = None
-        if merged:
-            stored, agreement, rounded = _write_merged(run, trained, made, dtype)
-        else:
-            agreement = _write_adapter(run, trained, made, base)
-            stored = stored_dtype(made)
+        agreement = (_write_merged if merged else _write_adapter)(trained, made, answers)
+        stored = stored_dtype(made)
         record = {
             **origin,
             "step": trained.step,
             "dtype": stored,
-            "base": {**source, "repository": named if is_hub_id(named) else Path(named).name},
+            "base": {**source, "repository": public},
             "trained": {path.name: sha256_of(path) for path in sorted(trained.weights.glob("*.safetensors"))},
             "agreement": asdict(agreement),
-            **({"rounded": asdict(rounded)} if rounded else {}),
         }
         _write_json(made / EXPORT_RECORD, record)
-        about = ModelCard(run, folder.name, record, not merged and not base, _find_licence(trained.model, trained.base))
-        (made / "README.md").write_text(render_card(about), encoding="utf-8")
+        done = Exported(folder, origin["kind"], trained.role, trained.step, stored, agreement)
+        card = "\n".join(_card(run, done, public, _find_licence(trained.model, trained.base)))
+        (made / "README.md").write_text(card, encoding="utf-8")
         for path in made.rglob("*.safetensors"):
             path.chmod(0o644)  # safetensors leaves 0600
-    return Exported(folder, origin["kind"], trained.role, trained.step, stored, agreement, rounded)
+    return done
 
 
 def stored_dtype(folder: Path) -> str:
-    """The type of number that most of a checkpoint's values are stored as."""
-    from math import prod
-
+    """The type of number that most of a checkpoint's tensors are stored as."""
     from safetensors import safe_open
 
-    sizes: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - no mapping
-                part = file.get_slice(name)
-                sizes[part.get_dtype()] = sizes.get(part.get_dtype(), 0) + prod(part.get_shape())
-    most = max(sizes, key=sizes.__getitem__, default="")
+            kinds.update(file.get_slice(name).get_dtype() for name in file.keys())  # noqa: SIM118 - no mapping
+    most = max(kinds, key=kinds.__getitem__, default="")
     if most not in _STORED:
         raise UnsupportedModel(
             f"The weights in {folder} are stored as {most or 'nothing'}, which an adapter cannot be merged into.",
-            "Export the adapter alone with --adapter, or name a type with --dtype bfloat16.",
+            "Export the adapter alone with --adapter.",
         )
     return _STORED[most]
 
@@ -207,57 +184,32 @@ def _require_free(folder: Path, run: RunFolder, origin: Mapping[str, str]) -> No
         )
 
 
-def _write_merged(
-    run: RunFolder, trained: Trained, folder: Path, dtype: str
-) -> tuple[str, Agreement, Agreement | None]:
-    """The type that was chosen, how the folder agrees, and how the base's type would have, where that was not chosen."""
-    model = trained.loaded("fp32")
-    answers = GreedyAnswers.draw(model, run, trained)
-    stored = dtype or stored_dtype(trained.base)
-    agreement = _store(model, trained.base, folder, stored, answers)
-    same = agreement.identical == agreement.prompts and agreement.mean_gap <= TOLERANCE
-    if dtype or stored == "float32" or same:
-        _require_agreement(agreement, stored)
-        return stored, agreement, None
-    del model  # its weights are those that were rounded
-    exact = _store(trained.loaded("fp32"), trained.base, folder, "float32", answers)
-    _require_agreement(exact, "float32")
-    return "float32", exact, agreement
+def _write_merged(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agreement:
+    """The sum in the type of the base, or in float32 where that keeps answers that the other changes."""
+    stored = stored_dtype(trained.base)
+    for dtype in dict.fromkeys((stored, "float32")):
+        network = merged_network(trained.loaded("fp32")).to(DTYPES[dtype])
+        for written in folder.glob("*.safetensors*"):  # in another type
+            written.unlink()
+        save_network(network, folder)
+        copy_texts(trained.base, folder)
+        agreement = answers.compare(_load_plain(folder))
+        if agreement.identical == agreement.prompts and agreement.mean_gap <= TOLERANCE:
+            break
+    return _required(agreement)
 
 
-def _store(model: InProcessModel, base: Path, folder: Path, dtype: str, answers: GreedyAnswers) -> Agreement:
-    network = merged_network(model).to(DTYPES[dtype])
-    with torch.no_grad():
-        if not all(bool(torch.isfinite(value).all()) for value in network.parameters()):
-            raise ExportDiffers(
-                f"Stored as {dtype}, some of the weights are no finite numbers.", "Export them with --dtype float32."
-            )
-    for written in folder.glob("*.safetensors*"):  # in another type
-        written.unlink()
-    save_network(network, folder)
-    copy_texts(base, folder)
-    return _compare(answers, _load_plain(folder))
-
-
-def _write_adapter(run: RunFolder, trained: Trained, folder: Path, base: str) -> Agreement:
-    """base: what others call the base; if "", its files go along."""
+def _write_adapter(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agreement:
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         shutil.copyfile(trained.weights / name, folder / name)
     copy_texts(trained.base, folder, but=("config.json", "generation_config.json"))
-    answers = GreedyAnswers.draw(trained.loaded("fp32"), run, trained)
-    agreement = _compare(answers, with_adapter(_load_plain(trained.base), folder))
-    _require_agreement(agreement, "float32")
-    path = folder / "adapter_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    settings["base_model_name_or_path"] = hub_parts(base)[0] if base else BASE_FOLDER
-    if not base:
-        beside = folder / BASE_FOLDER
-        beside.mkdir()
-        weights = (*trained.base.glob("*.safetensors"), *trained.base.glob("*.safetensors.index.json"))
-        for file in sorted(weights):
-            shutil.copyfile(file, beside / file.name)
-        copy_texts(trained.base, beside)
-    _write_json(path, settings)
+    agreement = _required(answers.compare(with_adapter(_load_plain(trained.base), folder)))
+    settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+    _write_json(folder / "adapter_config.json", {**settings, "base_model_name_or_path": BASE_FOLDER})
+    (folder / BASE_FOLDER).mkdir()
+    for file in (*trained.base.glob("*.safetensors"), *trained.base.glob("*.safetensors.index.json")):
+        shutil.copyfile(file, folder / BASE_FOLDER / file.name)
+    copy_texts(trained.base, folder / BASE_FOLDER)
     return agreement
 
 
@@ -270,33 +222,35 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GreedyAnswers:
-    """Prompts, the run's greedy answers, and the log-probability that the run gives to each of their tokens, and its base."""
+    """Prompts, the run's greedy answers, and the log-probability that the run gives to each of their tokens."""
 
     prompts: tuple[Tokens, ...]
     answers: tuple[Tokens, ...]
     scores: tuple[tuple[float, ...], ...]
-    scores_of_base: Sequence[Sequence[float]]
 
     @classmethod
-    def draw(cls, model: InProcessModel, run: RunFolder, trained: Trained) -> GreedyAnswers:
+    def draw(cls, model: InProcessModel, run: RunFolder, role: str) -> GreedyAnswers:
         """Answers end as those of the run did: where it stopped, and no longer than its longest."""
-        limit = min(LONGEST_PROMPT, model.context_limit - LONGEST_ANSWER)
-        asked = _first_segments(run, trained.role, limit)
+        asked = _first_segments(run, role, min(LONGEST_PROMPT, model.context_limit - LONGEST_ANSWER))
         ends = {segment.ids[-1] for segment in asked if segment.ids and segment.finish is FinishReason.STOP}
         longest = min(LONGEST_ANSWER, max((len(segment.ids) for segment in asked), default=LONGEST_ANSWER)) or 1
         prompts = [segment.context for segment in asked] or [model.encode(text) for text in _TEXTS]
         own = getattr(model.network.generation_config, "eos_token_id", None) or model.network.config.eos_token_id
         stop = frozenset([own] if isinstance(own, int) else own or ()) | ends
         samples = [drawn for (drawn,) in model.sample(prompts, SamplingParams(longest, temperature=0.0, stop_ids=stop))]
-        answers = [sample.ids for sample in samples]
-        if trained.is_adapter:
-            with model.without_adapter():
-                before = model.score(prompts, [[answer] for answer in answers])
-        else:
-            base = InProcessModel.load(trained.base, name=trained.model, precision="fp32")
-            before = base.score(prompts, [[answer] for answer in answers])
-        scores = tuple(sample.logprobs for sample in samples)
-        return cls(tuple(prompts), tuple(answers), scores, [scored for (scored,) in before])
+        return cls(tuple(prompts), tuple(one.ids for one in samples), tuple(one.logprobs for one in samples))
+
+    @torch.inference_mode()
+    def compare(self, network: Any) -> Agreement:
+        gaps: list[float] = []
+        identical = 0
+        for prompt, answer, scores in zip(self.prompts, self.answers, self.scores, strict=True):
+            logits = network(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].float()
+            scored = torch.log_softmax(logits, -1).gather(1, torch.tensor(answer)[:, None]).squeeze(1)
+            gaps += (scored - torch.tensor(scores)).abs().nan_to_num(nan=torch.inf).tolist()
+            # Every token is the likeliest after those before it: so greedy generation says the same.
+            identical += logits.argmax(-1).tolist() == list(answer)
+        return Agreement(len(self.prompts), identical, sum(gaps) / len(gaps), max(gaps))
 
 
 def _first_segments(run: RunFolder, role: str, limit: int) -> list[Segment]:
@@ -328,29 +282,51 @@ def _load_plain(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-@torch.inference_mode()
-def _compare(drawn: GreedyAnswers, network: Any) -> Agreement:
-    gaps: list[float] = []
-    identical = 0
-    for prompt, answer, scores in zip(drawn.prompts, drawn.answers, drawn.scores, strict=True):
-        ids = torch.tensor([prompt + answer])
-        logits = network(input_ids=ids).logits[0, len(prompt) - 1 : -1].float()
-        scored = torch.log_softmax(logits, -1).gather(1, torch.tensor(answer)[:, None]).squeeze(1)
-        gaps += (scored - torch.tensor(scores)).abs().tolist()
-        # Every token is the likeliest after those before it: so greedy generation says the same.
-        identical += logits.argmax(-1).tolist() == list(answer)
-    pairs = zip(drawn.scores, drawn.scores_of_base, strict=True)
-    moved = [abs(a - b) for after, before in pairs for a, b in zip(after, before, strict=True)]
-    mean = sum(gaps) / len(gaps)
-    return Agreement(len(drawn.prompts), identical, len(gaps), mean, max(gaps), sum(moved) / len(moved))
+def _required(agreement: Agreement) -> Agreement:
+    if agreement.mean_gap > TOLERANCE:
+        raise ExportDiffers(
+            f"The folder, as transformers loads it, differs from the run by {agreement.mean_gap:.3f} nats a token on the run's "
+            f"own questions, more than {TOLERANCE}."
+        )
+    return agreement
 
 
-def _require_agreement(agreement: Agreement, stored: str) -> None:
-    if agreement.mean_gap <= TOLERANCE:
-        return
-    rounds = stored != "float32"
-    raise ExportDiffers(
-        f"The folder, as transformers loads it, differs from the run by {agreement.mean_gap:.3f} nats a token on the run's own "
-        f"questions, more than {TOLERANCE}." + (f" Rounding to {stored} is the likely cause." if rounds else ""),
-        "Export it with --dtype float32, which rounds nothing." if rounds else "",
+# The model card, whose front matter is the Hugging Face Hub's.
+
+
+def _card(run: RunFolder, done: Exported, base: str, licence: str) -> Iterator[str]:
+    """The lines of README.md: what it is, how to load it, what was measured."""
+    name, adapter = done.folder.name, done.kind == "adapter"
+    source = f"{name}/{BASE_FOLDER}" if adapter else name
+    yield from (
+        "---",
+        f"base_model: {json.dumps(base)}",
+        f"base_model_relation: {'adapter' if adapter else 'finetune'}",
+    )
+    yield from (f"library_name: {'peft' if adapter else 'transformers'}", "pipeline_tag: text-generation")
+    yield from ([f"license: {licence}"] if licence else [])
+    yield from ("tags:", "- keepworth", "- reinforcement-learning", "---", "", f"# {name}", "")
+    yield f"{'A LoRA adapter for' if adapter else 'Trained from'} `{base}`: role `{done.role}`, step {done.step}."
+    yield str((run.result() or {}).get("headline", ""))
+    # Others load weights in the type that they are stored in; answers are the run's where they are computed as there.
+    exact = ', dtype="float32"' if run.environment.get("precision") == "fp32" else ""
+    yield from ("", "```python", *(["from peft import PeftModel"] if adapter else []))
+    yield from ("from transformers import AutoModelForCausalLM, AutoTokenizer", "")
+    yield f'tokenizer = AutoTokenizer.from_pretrained("{name}")'
+    yield f'model = AutoModelForCausalLM.from_pretrained("{source}"{exact})'
+    yield from ([f'model = PeftModel.from_pretrained(model, "{name}")'] if adapter else [])
+    yield 'answer = model.generate(**tokenizer("Once upon a time", return_tensors="pt"), max_new_tokens=16, do_sample=False)'
+    yield from ("print(tokenizer.decode(answer[0]))", "```", "", "With vLLM:", "", "```sh")
+    yield f"vllm serve {source}" + (f" --enable-lora --lora-modules {name}={name}" if adapter else "")
+    yield from ("```", "")
+    for table in tables_of(run):
+        yield from (f"## {table.title}", "", f"| | {' | '.join(table.metrics)} | n |")
+        yield "| --- |" + " --- |" * (len(table.metrics) + 1)
+        for row in table.rows:
+            cells = ("" if cell is None else f"{cell.mean:.3f} {cell.interval}".strip() for cell in row.cells)
+            yield f"| {row.label} | {' | '.join(cells)} | {row.n} |"
+        yield ""
+    yield f"Means with 95 % intervals over questions, of one run with one seed. Stored as {done.dtype}: {done.agreement}"
+    yield from (
+        [] if licence else ["The licence of the base is not known: look it up before you give these weights away."]
     )

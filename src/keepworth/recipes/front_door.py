@@ -20,7 +20,7 @@ import inspect
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -42,12 +42,11 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
     from keepworth.recipes.user_tasks import Given
-    from keepworth.tasks.unlabelled import LogReport
 
 T = TypeVar("T")
 TASKS = "tasks"
 """What a run of `train` calls its recipe."""
-ARGUMENTS = ("tasks", "source", "kinds", "reward", "environment", "agent", "memory")
+ARGUMENTS = ("tasks", "source", "reward", "environment", "agent", "memory")
 """What `train` is given besides settings; a recipe's file may hold them by these names, and `settings`."""
 
 
@@ -95,7 +94,6 @@ def train(
     tasks: str | Path | Iterable[Any] | None = None,
     *,
     source: Any = None,
-    kinds: Sequence[str] | str = (),
     reward: Any = None,
     environment: Any = None,
     agent: Any = None,
@@ -109,11 +107,11 @@ def train(
 ) -> TrainedRun:
     """Train a model on tasks of one's own, measure it before, meanwhile and after, and write a report.
 
-    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None where the environment brings its own. source: in their
-    place, a file of conversations or a memory, of which tasks without labels are made; kinds: which (see
-    `keepworth.tasks.unlabelled`). reward: a function of (answer, row), one of TRL's form, the name of a verifier, or several of
-    them (`weights=`); by default answers are compared with the rows'. environment: makes, for a task, what is played in the place
-    of question and answer, and rewards it; one of Gymnasium, TRL or verifiers is played, too (`keepworth.environments.bridges`).
+    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None where the environment brings its own. source: in
+    their place, a file of conversations or a memory, whose answers with more reward than the average are imitated.
+    reward: a function of (answer, row), one of TRL's form, the name of a verifier, or several of them (`weights=`); by default
+    answers are compared with the rows'. environment: makes, for a task, what is played in the place of question and answer, and
+    rewards it; one of Gymnasium is played, too (`keepworth.environments.bridges`).
     agent: makes, for a task, who plays. memory: a memory's file, or an open memory, whose items are shown with a question; the
     report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
@@ -132,14 +130,12 @@ def train(
     track = track_of(track)
 
     def run_it() -> Path:
-        arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
+        arguments = {"source": source, "reward": reward, "environment": environment, "agent": agent}
         recipe = recipe_of_tasks(tasks, memory=memory, **arguments)
         user = cast("Given", recipe.given)
         chosen = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
         config = resolve(recipe.Config, base={**recipe.settings, **chosen})
         shown = progress or progress_for()
-        for line in recipe.report.lines() if recipe.report else ():
-            shown.note(line)
         path = Path(runs) / run_name(name or user.tasks.name)
         try:
             with RunFolder.create(path, record_of(recipe, config, TASKS), resume=not fresh) as run:
@@ -192,30 +188,25 @@ def in_thread(work: Callable[[], T]) -> T:
     return cast(T, value)
 
 
-def recipe_of(given: Given, settings: Mapping[str, Any] | None = None, report: LogReport | None = None) -> Recipe:
+def recipe_of(given: Given, settings: Mapping[str, Any] | None = None) -> Recipe:
     """Tasks, reward and whatever else was given, as a recipe."""
     from keepworth.recipes.user_tasks import Config, system
 
-    return Recipe(Config, lambda config: system(config, given), given=given, settings=settings or {}, report=report)
+    return Recipe(Config, lambda config: system(config, given), given=given, settings=settings or {})
 
 
-def recipe_of_tasks(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> Recipe:
+def recipe_of_tasks(tasks: Any = None, *, source: Any = None, **others: Any) -> Recipe:
     """What `train` was handed, as a recipe. Raises KeepworthError where tasks and source are both there."""
     if source is None:
-        if kinds:
-            raise KeepworthError(
-                "kinds says what is made of a source, and there is none.", "Give source, or leave it out."
-            )
         return recipe_of(given(tasks, **others))
     if tasks is not None:
         raise KeepworthError(
             "There are tasks and a source to make tasks of.",
             "Give tasks (--tasks) or a source (--source), one of the two.",
         )
-    from keepworth.recipes.logs import KINDS, settings_of, tasks_of
+    from keepworth.recipes.logs import SETTINGS, tasks_of
 
-    made = tasks_of(source, kinds or KINDS)
-    return recipe_of(given(made.tasks, **others), settings_of(kinds), made.report)
+    return recipe_of(given(tasks_of(source), **others), SETTINGS)
 
 
 def given(
@@ -239,7 +230,7 @@ def given(
                 "Give a file of JSON lines, or mappings in a list.",
             )
         tasks = own_tasks(rows, by_row=environment is not None)
-    make = None if environment is None else adapted(environment, tasks.all[0], rewarded=reward is not None)
+    make = None if environment is None else adapted(environment, tasks.all[0])
     return Given(tasks, reward, make, agent, recall, remembers)
 
 
@@ -316,7 +307,7 @@ def made_of(origin: Origin) -> Recipe:
     environment = None if origin.environment is None else named_object(origin.environment, "--environment")
     more = {"reward": functions or None, "environment": environment, "memory": origin.memory}
     source = None if origin.source is None else Path(origin.source)
-    return replace(recipe_of_tasks(origin.tasks, source=source, kinds=origin.kinds, **more), origin=origin)
+    return replace(recipe_of_tasks(origin.tasks, source=source, **more), origin=origin)
 
 
 def find_recipe(name: str) -> Recipe:
@@ -449,4 +440,4 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
     name = str(config["model"])
     text = TextSide.load(path_of(name, kind=ModelKind.LANGUAGE), name)
     load = recipe.rollout(settings, RunFolder(Path(run)), text)
-    return Rollouts(load.rollout, text, load.memory)
+    return Rollouts(load.rollout, text)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.recipes.user_tasks import Given
-    from keepworth.tasks.unlabelled import LogReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,6 @@ class Origin:
     recipe: str = ""
     tasks: str | None = None
     source: str | None = None
-    kinds: str = ""
     reward: tuple[str, ...] = ()
     environment: str | None = None
     memory: str | None = None
@@ -81,7 +79,6 @@ class Recipe:
         origin: Where another process finds the recipe.
         given: What `train` was handed, where the recipe is of a user's tasks.
         settings: In the place of defaults of `Config`.
-        report: Of the log that a user's tasks were made from.
     """
 
     Config: type[BaseModel]
@@ -90,7 +87,6 @@ class Recipe:
     origin: Origin | None = None
     given: Given | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    report: LogReport | None = None
 
     def __call__(self, run: RunFolder | None = None, **settings: Any) -> Trainable:
         return self._make(self.Config(**{**self.settings, **settings}), run)

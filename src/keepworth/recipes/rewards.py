@@ -15,7 +15,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from keepworth.environments.bridges import ToolClass
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step, in_lasting_loop, in_thread
 from keepworth.episodes.episode import Observation, RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -151,8 +150,7 @@ class AlsoRewarded:
 
     async def _terms(self, answer: str) -> list[RewardTerm]:
         assert self._task is not None
-        made = self._inner.inner if isinstance(self._inner, ToolClass) else self._inner
-        terms = await self._score.terms(self._task, answer, PlayedEpisode(made, self._messages))
+        terms = await self._score.terms(self._task, answer, PlayedEpisode(self._inner, self._messages))
         if not (terms or self._earned):
             raise UnusableReward(
                 f"Nothing says what an episode of {place_of(self._task)} was worth.", "A reward must return a number."

@@ -82,7 +82,7 @@ class TrainingSettings(BaseModel):
 
     objective: str | dict[str, Option] = Field(
         default="",
-        description="a preset's name (keepworth objectives list), empty is the recipe's; or a table: preset, and options of it",
+        description="a preset's name (keepworth methods --kind objective), the recipe's if empty; or a table of its options",
     )
     passes: int = Field(default=1, ge=1, le=64, description="how often an update goes over its episodes")
     minibatches: int = Field(
@@ -358,12 +358,6 @@ class Settings(TrainingSettings):
     )
     evaluate_every: Count = 20
     checkpoint_every: Count = 20
-    patience: Count | None = Field(
-        default=None, description="end after so many measurements on dev in a row without a better score"
-    )
-    keep: Literal["last", "best"] = Field(
-        default="last", description="weights that are kept: of the last step, or of that with the best score on dev"
-    )
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
 
     @property
@@ -380,23 +374,13 @@ class Settings(TrainingSettings):
     def _everything_takes_effect(self) -> Settings:
         require_effect(self, self.idle())
         require_rates(self)
-        measured = -(-self.steps // self.evaluate_every)
-        if self.patience is not None and self.patience + 1 >= measured:
-            raise ValueError(
-                f"patience = {self.patience} cannot end a training that is measured {measured} times: set evaluate_every or "
-                "patience lower"
-            )
-        if self.keep == "best" and measured < 2:
-            raise ValueError("keep = 'best' has no effect with one measurement on dev: set evaluate_every lower")
         return self
 
     @property
     def schedule_of_steps(self) -> Schedule:
         from keepworth.learning.trainer import Schedule
 
-        return Schedule(
-            self.steps, self.evaluate_every, self.checkpoint_every, patience=self.patience or 0, keep=self.keep
-        )
+        return Schedule(self.steps, self.evaluate_every, self.checkpoint_every)
 
     @model_validator(mode="after")
     def _objective_can_be_trained(self) -> Settings:

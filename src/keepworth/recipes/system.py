@@ -20,13 +20,11 @@ from keepworth.recipes.settings import (
     Settings,
     curriculum_of,
     is_supervised,
-    refuse_workers,
 )
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Model, Tokens
-    from keepworth.learning.collect.memories import LivingMemory
     from keepworth.learning.collect.sources import Demonstrations
     from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.learner import Learner
@@ -52,14 +50,10 @@ Pair = tuple["Tokens", "Tokens"]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A set of tasks and the ways in which they are played. The way called "" is the recipe's own; others are controls.
-
-    met: plays them in another way than all at once, such as in an order, with a memory that learns from each: given the
-    model, the tasks, the name of the way and a label that keeps ids apart, one episode a task."""
+    """A set of tasks and the ways in which they are played. The way called "" is the recipe's own; others are controls."""
 
     tasks: Sequence[Task]
     ways: Mapping[str, Play]
-    met: Callable[[InProcessModel, Sequence[Task], str, str], list[Episode]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +73,6 @@ class System:
         row_budget: The most that calls which continue each other can draw.
         objective: Where the settings name none.
         imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`.
-        order: The task of the group at a position, where their order matters; else they are drawn.
-        memory: Learns while the model does.
         right: The calls of a task as they should be, for method = supervised.
         optional: Reward terms that may have nothing to say of an episode, which is then left out of their mean.
         unit: From a task's key to what is generalised over, where several test questions are of one such.
@@ -103,8 +95,6 @@ class System:
     objective: Objective = GROUP_RELATIVE
     imitated: Callable[[InProcessModel], list[list[Pair]]] | None = None
     imitation_rate: float = 1e-4
-    order: Callable[[int], Task] | None = None
-    memory: LivingMemory | None = None
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
     optional: frozenset[str] = frozenset()
     unit: Callable[[str], str] | None = None
@@ -117,7 +107,6 @@ class System:
         """Train and measure: see `recipe.Trainable`."""
         from keepworth.recipes.training import finish, train_role
 
-        _require_memory(settings, self)
         curriculum = self.hooks.curriculum(curriculum_of(settings), run.path)
         if is_supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
             curriculum = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * settings.group_size)
@@ -133,7 +122,6 @@ class System:
             objective=self.objective,
             curriculum=curriculum,
             seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
-            memory=self.memory,
             optional=self.optional,
             origin=origin,
             hooks=self.hooks,
@@ -144,25 +132,7 @@ class System:
         """What a rollout worker runs."""
         from keepworth.learning.collect.workers import WorkerRollout
 
-        return WorkerRollout(make_rollout(settings, self, model), self.memory)
-
-
-def _require_memory(settings: Settings, system: System) -> None:
-    """Raises KeepworthError where the settings do not go with a memory that learns while the model does."""
-    if system.memory is not None and settings.keep == "best":
-        raise KeepworthError(
-            "keep = 'best' would part the weights from the memory that learns with them.", "Leave it out."
-        )
-    if system.play.live is None:
-        return
-    if system.memory is None:
-        why = "agents remember in a memory that learns and that the recipe does not name as System.memory"
-        refuse_workers(settings, why)
-    elif system.memory.policy().rehearse is not None:
-        refuse_workers(settings, "the memory's policy learns from what it shows, before any reward")
-    elif settings.sampling != "synchronous":
-        why = f"agents remember in a memory that learns, and sampling = {settings.sampling!r} plays ahead of it"
-        refuse_workers(settings, why)
+        return WorkerRollout(make_rollout(settings, self, model))
 
 
 def make_rollout(settings: Settings, system: System, model: Model) -> Rollout:
@@ -183,8 +153,6 @@ class Playing:
     progress: Progress
 
     def task(self, group: int) -> Task:
-        if self.system.order is not None:
-            return self.system.order(group)
         return drawn_task(self.system.train, None, self.settings.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
@@ -232,11 +200,8 @@ class Playing:
 
         system, tasks = self.system, list(measured.tasks)[: self.settings.questions]
         label = f"{step}/{split}/{arm}/".replace(" ", "_")
-        if measured.met is not None:
-            episodes = measured.met(self.model, tasks, way, label)
-        else:
-            groups = play(self.model, tasks, measured.ways[way], temperature=0.0, limits=system.limits, label=label)
-            episodes = [episode for group in groups for episode in group.episodes]
+        groups = play(self.model, tasks, measured.ways[way], temperature=0.0, limits=system.limits, label=label)
+        episodes = [episode for group in groups for episode in group.episodes]
         self.run.write_episodes(step, episodes, arm=f"{split}-{arm}".replace(" ", "_"))
         sound = [(task, episode) for task, episode in zip(tasks, episodes, strict=True) if episode.stop not in UNSOUND]
         left_out = len(tasks) - len(sound)

@@ -70,8 +70,7 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
         raise UnknownName("trained role", role, roles, where=str(run.path))
     weights = kept_weights(run, role or roles[0])
     ended = read_json(weights / "step.json", f"Delete {weights}: it is trained again.")
-    step = ended.get("weights_of", ended.get("step"))  # keep = best: those of an earlier step
-    return Trained(role or roles[0], weights, model_of(run), int(step or 0), precision_of(run))
+    return Trained(role or roles[0], weights, model_of(run), int(ended.get("step") or 0), precision_of(run))
 
 
 def model_of(run: RunFolder) -> str:

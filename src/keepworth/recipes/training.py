@@ -55,7 +55,7 @@ from keepworth.recipes.settings import (
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.memories import LivingMemory, RememberedEpisodes
+    from keepworth.learning.collect.memories import RememberedEpisodes
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
     from keepworth.recipes.recipe import Origin
@@ -89,7 +89,7 @@ def train_role(
     objective: Objective | None = None,
     curriculum: Curriculum | None = None,
     seconds: float = 3600.0,
-    memory: LivingMemory | RememberedEpisodes | None = None,
+    memory: RememberedEpisodes | None = None,
     optional: frozenset[str] = frozenset(),
     origin: Origin | None = None,
     no_workers: str = "",
@@ -109,7 +109,7 @@ def train_role(
         objective: Where the settings name none; None for theirs.
         curriculum: In the place of the settings' own.
         seconds: That an episode may take.
-        memory: Learns while the model does, or rewards episodes.
+        memory: Rewards episodes.
         optional: Reward terms that may have nothing to say of an episode.
         origin: Where workers find the recipe.
         no_workers: Why the recipe runs no rollouts in workers; "" where it does.
@@ -145,12 +145,10 @@ def train_role(
             collector = Sourced(collector, hooks.sources, model)
         if memory is not None:
             collector = Remembering(collector, memory)
-            if workers is not None:
-                workers.memory = memory  # type: ignore[assignment]
         ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, plan, optional)
-        episodes.end(ended.step)
-        keep_weights(run, learner, ended.weights_of)
-    return ". ".join(filter(None, (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)))
+        episodes.end(ended)
+        keep_weights(run, learner)
+    return idle_clip(objective, settings.passes, settings.minibatches)
 
 
 def restored(run: RunFolder, learner: Learner) -> bool:
@@ -455,10 +453,9 @@ def kept_weights(run: RunFolder, role: str) -> Path:
     return run.path / "weights" / role
 
 
-def keep_weights(run: RunFolder, learner: Learner, weights_of: int | None = None) -> None:
-    """Save what was trained, complete or not at all, at the step of the last checkpoint. weights_of: the step whose weights the
-    learner has, where it is another. Raises DiskTrouble."""
-    with run.writing_weights(learner.role, weights_of) as folder:
+def keep_weights(run: RunFolder, learner: Learner) -> None:
+    """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
+    with run.writing_weights(learner.role) as folder:
         save_trained(learner.model, learner.master_weights.named, folder)
 
 
@@ -518,11 +515,15 @@ def engines_of(
 ) -> Iterator[tuple[HttpModel, ...]]:
     """None where this process samples. At the end the adapters that were published are taken out of the engines again.
 
-    Raises EngineUnreachable, MissingCapability for what publishing `train` needs and an engine lacks, UnknownName or EngineError
-    where one serves another model, and what else `HttpModel.connect` raises."""
+    Raises EngineUnreachable, MissingCapability where an engine takes no adapters, UnknownName or EngineError where one serves
+    another model, and what else `HttpModel.connect` raises."""
     if not settings.engine_urls:
         yield ()
         return
+    if train == "full":
+        raise KeepworthError(
+            "Engines are sent adapters, and train = full trains all weights.", "Set train = lora, or no engine."
+        )
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.http_engine import HttpModel, require_alike
 
@@ -534,7 +535,7 @@ def engines_of(
                 url,
                 path_of(settings.model, kind=ModelKind.LANGUAGE),
                 model=settings.engine_model,
-                require=("weights", "pause") if train == "full" else ("adapters",),
+                require=("adapters",),
                 max_staleness=settings.max_staleness,
                 api_key=os.environ.get(KEY) or None,
                 concurrency=max(8, settings.slots),

@@ -31,8 +31,6 @@ from keepworth.episodes.episode import (
     Exchange,
     Group,
     MemoryEvent,
-    MemoryStep,
-    MemoryStepKind,
     Observation,
     RewardScope,
     RewardTerm,
@@ -45,12 +43,12 @@ from keepworth.episodes.episode import (
 )
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
-from keepworth.memory.episode import AnyEpisode, written
+from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
 
 if TYPE_CHECKING:
-    from keepworth.memory.memory import Memory
+    pass
 
 
 # What a rollout is given: everything in it that takes time goes through its context.
@@ -370,15 +368,12 @@ class Limits:
 class Play:
     """Who plays where: a fresh environment and a fresh agent for each episode.
 
-    agent: is given the task and, where there is a memory, its own fork of it. live: in the place of both, for agents that
-    remember in a memory which learns: an agent of the task, and what tells its memory of each step. The end is told by
-    whoever plays it, once all of a group have ended. vary: how a member of a group, by its position, is played otherwise; never
-    where the episode is measured."""
+    agent: is given the task and, where there is a memory, its own fork of it. vary: how a member of a group, by its position, is
+    played otherwise; never where the episode is measured."""
 
     environment: Callable[[Task], Environment]
     agent: Callable[[Task, Bank | None], Agent]
     memory: Callable[[Task], Bank] | None = None
-    live: Callable[[Task, RolloutContext], tuple[Agent, Feedback]] | None = None
     vary: Callable[[Task, int], Variation | None] | None = None
 
 
@@ -402,8 +397,6 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
     """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own.
 
     A stage's horizon counts turns, in the place of those of `limits`."""
-    if how.live is not None and how.memory is not None:
-        raise ValueError("Play has agents that remember in a memory which learns, and banks besides: leave one out")
 
     def begin(task: Task) -> tuple[Bank | None, str]:
         bank = None if how.memory is None else how.memory(task)
@@ -411,18 +404,11 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
         bank, snapshot = await context.shared("memory", begin, task)
-        environment, feedback = how.environment(task), None
+        environment = how.environment(task)
         varied = context.variation
         if varied is None and how.vary is not None and context.member is not None:
             varied = how.vary(task, context.member)
-        if how.live is not None:
-            if varied is not None and varied.strip:
-                raise ValueError(
-                    "an agent that remembers in a memory which learns cannot be asked again without a hint"
-                )
-            agent, feedback = how.live(task, context)
-        else:
-            agent = how.agent(task, None if bank is None else bank.fork())
+        agent = how.agent(task, None if bank is None else bank.fork())
         caller = _Call(model, context, temperature, varied)
         episode = await _episode(
             caller,
@@ -433,7 +419,6 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
             seed=context.seed,
             identity=context.id,
             snapshot=snapshot,
-            feedback=feedback,
         )
         if varied is None:
             return episode
@@ -678,7 +663,6 @@ async def _episode(
         operations=tuple(record.operations),
         exchanges=tuple(record.exchanges),
         decisions=() if feedback is None else feedback.decisions,
-        memory_steps=() if feedback is None else feedback.taken,
         errors=tuple(record.errors),
         seconds={"environment": record.environment_seconds, "sample": caller.seconds},
     )
@@ -805,7 +789,7 @@ class Feedback:
 
     def __init__(
         self,
-        memory: AnyEpisode,
+        memory: LiveEpisode,
         *,
         by: str = "",
         reward_as: Callable[[float], float] = float,
@@ -819,28 +803,10 @@ class Feedback:
         self._progress: float | None = None
         self._credited = 0
 
-    @classmethod
-    def of(cls, memory: Memory, episode: Episode) -> Feedback:
-        """Of an episode that only read the memory, which is written now: where its own feedback stood when it ended."""
-        feedback = cls(written(memory, episode.id, episode.memory_steps, episode.decisions))
-        kinds = [step.kind for step in episode.memory_steps]
-        last = max((index for index, kind in enumerate(kinds) if kind is MemoryStepKind.REWARD), default=0)
-        feedback._credited = kinds[:last].count(MemoryStepKind.ACT)
-        progress = [step.value for step in episode.memory_steps if step.kind is MemoryStepKind.PROGRESS]
-        feedback._progress = progress[-1] if progress else None
-        return feedback
-
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """What memory was asked and chose."""
         return self.memory.decisions
-
-    @property
-    def taken(self) -> tuple[MemoryStep, ...]:
-        """What was done with a memory and not written there; () where it was."""
-        steps = self.memory.taken
-        progress = () if self._progress is None else (MemoryStep(MemoryStepKind.PROGRESS, value=self._progress),)
-        return (*steps, *progress) if steps else ()
 
     def before(self, observation: Observation) -> None:
         """Before the agent acts on `observation`."""

@@ -74,11 +74,6 @@ class Access:
         admin. To others it is about what was noted without a person."""
         return bool(self.user_id) or "admin" in self.roles
 
-    @property
-    def operates(self) -> bool:
-        """Whether it is of whoever runs the server: it gives tokens of every tenant, and sees what the server counts."""
-        return self.tenant == "" and self.whole and "admin" in self.roles
-
     def person(self, by: str | None) -> str | None:
         """Whose word a reward is: that of the token's person, where it has one, else as the program says. Raises NotServed."""
         if not self.user_id:

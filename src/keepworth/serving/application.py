@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import re
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
@@ -51,8 +50,6 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Guard = Callable[[str, str], Any]
 """(path, Authorization header) -> what the credential allows. Raises NotServed where it allows nothing."""
-Served = Callable[[str, str, int, float], None]
-"""Told of each answer: method, route, status, seconds."""
 Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
 """Answers in the event loop, by a response of its own, such as one that streams. The body is left as bytes."""
 
@@ -77,7 +74,6 @@ def application(
     left: Callable[[WaitingCaller], None] | None = None,
     error_shapes: Mapping[str, ErrorShape] | None = None,
     hints: Mapping[str, str] | None = None,
-    served: Served | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
     audit: AuditLog | None = None,
     public: Collection[str] = (),
@@ -93,21 +89,8 @@ def application(
 
     def route(method: str, path: str, answer: Callable[[Request, bytes], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
-            started, status = time.perf_counter(), 500
-            try:
-                async with bodies.read(request) as raw:
-                    response = await answer(request, raw)
-                status = response.status_code
-                return response
-            except NotServed as error:
-                status = error.status
-                raise
-            except ClientDisconnect:
-                status = 499
-                raise
-            finally:
-                if served is not None:
-                    served(method, path, status, time.perf_counter() - started)
+            async with bodies.read(request) as raw:
+                return await answer(request, raw)
 
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
@@ -121,12 +104,9 @@ def application(
         routes=[
             *(route(method, path, compute(answers)) for (method, path), answers in table.items()),
             *(route(method, path, stream(answers)) for (method, path), answers in (streamed or {}).items()),
-            *(
-                Route(path, _Mounted(app, path, bodies, served), include_in_schema=False)
-                for path, app in (mounted or {}).items()
-            ),
+            *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in (mounted or {}).items()),
         ],
-        middleware=[Middleware(_Door, guard, limits, hosts, errors, served, audit, frozenset(public))],
+        middleware=[Middleware(_Door, guard, limits, hosts, errors, audit, frozenset(public))],
         exception_handlers={
             HTTPException: errors.no_route,
             NotServed: errors.not_served,
@@ -144,7 +124,6 @@ class _Door:
     limits: ServerLimits
     hosts: tuple[str, ...] | None
     errors: _Errors
-    served: Served | None
     audit: AuditLog | None
     public: Collection[str]
 
@@ -154,8 +133,6 @@ class _Door:
         try:
             scope["access"] = self._check(scope["method"], scope["path"], Headers(scope=scope))
         except NotServed as error:
-            if self.served is not None:
-                self.served(scope["method"], "(refused)", error.status, 0.0)
             if self.audit is not None:
                 self.audit.refused(scope["method"], error.status)
             await self.errors.refusal(error, scope["path"])(scope, receive, send)
@@ -237,28 +214,11 @@ class _Mounted:
     one that is given a request, and an object for an application."""
 
     app: ASGIApp
-    path: str
     bodies: _Bodies
-    served: Served | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started, status = time.perf_counter(), 499
-
-        async def sent(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            async with self.bodies.read(Request(scope, receive)) as raw:
-                await self.app(scope, _with_body(raw, receive), sent)
-        except NotServed as error:
-            status = error.status
-            raise
-        finally:
-            if self.served is not None:
-                self.served(scope["method"], self.path, status, time.perf_counter() - started)
+        async with self.bodies.read(Request(scope, receive)) as raw:
+            await self.app(scope, _with_body(raw, receive), send)
 
 
 def _with_body(raw: bytes, receive: Receive) -> Receive:

@@ -14,20 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.errors import require_known
 from keepworth.memory.durable_file import PRIVATE
 from keepworth.memory.item import now, timestamp
 from keepworth.serving.access import Access
 from keepworth.serving.calls import known_method
 
 _LOG = logging.getLogger("keepworth.serving")
-AUDITS = ("changes", "all", "off")
-"""changes: what writes, rewards, exports or gives rights, and what was refused for want of them; all: what only reads, too."""
 REFUSALS_PER_SECOND = 10
 """Of callers without a right. Of more in a second only the number is noted, so that nobody can fill a disk by knocking."""
 _READS = ("/search", "/searches")
 _TELLS = ("/export", "/quarantine", "/diff")
-_QUIET = ("/health", "/openapi.json", "/metrics", "/")
+_QUIET = ("/health", "/openapi.json", "/")
 _FILES = "/page/"
 """Of the page, which hold nothing of a memory."""
 MOST_IDS = 100
@@ -42,11 +39,11 @@ def audit_of(memory: Path) -> Path:
 
 
 class AuditLog:
-    """Thread-safe; several processes may write to one file, a line at a time. which: see `AUDITS`."""
+    """Notes what writes, rewards, exports or gives rights, and what was refused for want of them. Thread-safe; several processes
+    may write to one file, a line at a time."""
 
-    def __init__(self, file: Path, which: str = "changes") -> None:
-        require_known("audit", which, AUDITS)
-        self.file, self.which = file, which
+    def __init__(self, file: Path) -> None:
+        self.file = file
         self._lock = threading.Lock()
         self._second, self._refused = "", 0
 
@@ -56,9 +53,7 @@ class AuditLog:
         method = known_method(scope["method"])
         tool = dict(scope.get("tool", {}))
         changes = tool.pop("changes", "")
-        if not self._wanted(method, route, status) or (
-            route == "/mcp" and status < 400 and not (changes or self.which == "all")
-        ):
+        if not self._wanted(method, route, status) or (route == "/mcp" and status < 400 and not changes):
             return
         ids = [*scope.get("path_params", {}).values(), *scope.get("touched", ()), *([episode] if episode else [])]
         self.note(scope.get("access"), f"{method} {route}", status, ids, tool)
@@ -95,15 +90,13 @@ class AuditLog:
             self._write({name: value for name, value in line.items() if value not in ("", [])})
 
     def _wanted(self, method: str, route: str, status: int) -> bool:
-        if self.which == "off" or route in _QUIET or route.startswith(_FILES):
+        if route in _QUIET or route.startswith(_FILES):
             return False
-        if self.which == "all" or status in (401, 403):
+        if status in (401, 403):
             return True
         return route.endswith(_TELLS) or (method != "GET" and not route.endswith(_READS))
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self.which == "off":
-            return
         data = (json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n").encode()
         try:
             # Opened for each line, so that it can be moved away while the server runs.

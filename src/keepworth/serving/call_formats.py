@@ -40,24 +40,11 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenUse:
-    """Tokens of a call, as the upstream counts them. cached: of those that were read, the ones that it had read before."""
-
-    read: int = 0
-    cached: int = 0
-    written: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SpokenReply:
-    """What an answer said: its words, the tools that it calls, and the name by which the upstream goes on from it.
-
-    use: None where the upstream does not say."""
+    """What an answer said: its words, and the tools that it calls."""
 
     words: str = ""
     tools: tuple[str, ...] = ()
-    id: str = ""
-    use: TokenUse | None = None
 
     @property
     def text(self) -> str:
@@ -122,18 +109,17 @@ class ChatFormat(CallFormat):
     path = "/v1/chat/completions"
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        words, tools, found = list[str](), list[str](), list(_events(copy, kind))
-        for event in found:
+        words, tools = list[str](), list[str]()
+        for event in _events(copy, kind):
             choice = _first(event.get("choices"))
             message = _object(choice.get("delta") or choice.get("message"))
             words.append(_text(message.get("content")))
             tools += [_text(_object(each.get("function")).get("name")) for each in _listed(message.get("tool_calls"))]
-        return _spoken(words, tools, found)
+        return SpokenReply("".join(words), tuple(filter(None, tools)))
 
 
 class ResponsesFormat(CallFormat):
-    """OpenAI's responses: a block is an item of the input. Where a call names an earlier response, or a conversation, the
-    upstream has what was sent before, blocks too: they are not sent again."""
+    """OpenAI's responses: a block is an item of the input."""
 
     path = "/v1/responses"
     listed = "input"
@@ -156,8 +142,8 @@ class ResponsesFormat(CallFormat):
         return {"type": "message", **_same(piece)} if "role" in piece else piece
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        words, tools, found = list[str](), list[str](), list(_events(copy, kind))
-        for event in found:
+        words, tools = list[str](), list[str]()
+        for event in _events(copy, kind):
             if kind.startswith(EVENTS):
                 if event.get("type") == "response.output_text.delta":
                     words.append(_text(event.get("delta")))
@@ -166,7 +152,7 @@ class ResponsesFormat(CallFormat):
                 items = _listed(event.get("output"))
                 words += [text_of(item) for item in items if item.get("type") == "message"]
             tools += [_text(item.get("name")) for item in items if str(item.get("type", "")).endswith("_call")]
-        return _spoken(words, tools, found)
+        return SpokenReply("".join(words), tuple(filter(None, tools)))
 
     def broken(self, message: str) -> Body:
         shape = {"type": "error", "code": "502", "message": message, "param": None}
@@ -203,12 +189,12 @@ class MessagesFormat(CallFormat):
         return [text for part in first if (text := _text(part.get("text"))).startswith(MARK)]
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        words, tools, found = list[str](), list[str](), list(_events(copy, kind))
-        for event in found:
+        words, tools = list[str](), list[str]()
+        for event in _events(copy, kind):
             parts = _listed(event.get("content")) or [_object(event.get("content_block")), _object(event.get("delta"))]
             words += [_text(part.get("text")) for part in parts]
             tools += [_text(part.get("name")) for part in parts if str(part.get("type", "")).endswith("tool_use")]
-        return _spoken(words, tools, found)
+        return SpokenReply("".join(words), tuple(filter(None, tools)))
 
     def broken(self, message: str) -> Body:
         return anthropic_error(502, message, "")
@@ -335,35 +321,6 @@ def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(event, dict):
             yield event
-
-
-def _spoken(words: Sequence[str], tools: Sequence[str], events: Sequence[Mapping[str, Any]]) -> SpokenReply:
-    """With what each format says alike: in the events themselves, or in the response or message that they tell of."""
-    id, use = "", None
-    for event in events:
-        for part in (event, _object(event.get("response")), _object(event.get("message"))):
-            # An event of a response has a name of its own, and no model.
-            id = id or (_text(part.get("id")) if part.get("model") else "")
-            use = _used(_object(part.get("usage")), use)
-    return SpokenReply("".join(words), tuple(filter(None, tools)), id, use)
-
-
-def _used(usage: Mapping[str, Any], before: TokenUse | None) -> TokenUse | None:
-    """Anthropic counts what was cached beside what was read, and says in a stream's last event what it wrote alone."""
-    if not usage:
-        return before
-    details = _object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    beside = _whole(usage.get("cache_read_input_tokens"))
-    read = _whole(usage.get("prompt_tokens")) or _whole(usage.get("input_tokens"))
-    read += beside + _whole(usage.get("cache_creation_input_tokens"))
-    written = _whole(usage.get("completion_tokens")) or _whole(usage.get("output_tokens"))
-    before = before or TokenUse()
-    cached = beside or _whole(details.get("cached_tokens"))
-    return TokenUse(max(read, before.read), max(cached, before.cached), max(written, before.written))
-
-
-def _whole(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
 
 
 def _objects(value: Any) -> list[Any] | None:

@@ -5,8 +5,8 @@ right before the user's newest words (`call_formats`). What was sent once is nev
 same words in every later call of the conversation, so a prompt only ever grows at its end, and a provider's prefix cache stays
 good. Conversations are known by what they say, as digests of their pieces, within the bounds of the caller; no session is named.
 A conversation that begins with words that were sent before is a new one, and recalls anew: only a retry within seconds gets what
-was sent the first time. Where the upstream itself keeps a conversation, what it was sent is noted under its name for it, and is
-not sent again. What it keeps is open to whoever has its key, so those routes are closed to tokens of anybody else.
+was sent the first time. Where the upstream itself keeps a conversation, each turn has a block of its own; what
+it keeps is open to whoever has its key, so those routes are closed to tokens of anybody else.
 
 Every turn has a receipt: which items were recalled, and which of them are in the very bytes that went upstream.
 """
@@ -14,6 +14,7 @@ Every turn has a receipt: which items were recalled, and which of them are in th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -32,7 +33,7 @@ from starlette.responses import Response, StreamingResponse
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
-from keepworth.memory.episode import Judge, LiveEpisode
+from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
 from keepworth.memory.item import Provenance, later, now, timestamp, worded
 from keepworth.memory.memory import Memory
@@ -41,7 +42,6 @@ from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import notes
 from keepworth.memory.store.store import Store
-from keepworth.memory.writing import MARK as MARK_OF_UNREAD
 from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
 from keepworth.serving.access import Access, bounds_in, new_access
@@ -51,7 +51,6 @@ from keepworth.serving.call_formats import (
     FORMATS,
     MARK,
     CallFormat,
-    ResponsesFormat,
     SpokenReply,
     first_answer,
     names_kept,
@@ -60,7 +59,6 @@ from keepworth.serving.call_formats import (
     tools_answered,
 )
 from keepworth.serving.calls import NotServed, ServedCall, json_object
-from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
 
@@ -103,32 +101,28 @@ class GatewaySettings:
         top_k: Items recalled for a turn.
         tokens: Of all blocks in one prompt.
         turn_tokens: Of one block (see `tokens_of`).
-        signals: "rules" lets what comes after a turn reward it, "off" does not.
-        judge: Decides in the place of the rules.
+        signals: Whether what comes after a turn rewards it, as the rules read it.
     """
 
     top_k: int = 8
     tokens: int = 1500
     turn_tokens: int = 500
-    signals: str = "off"
-    judge: Judge | None = None
+    signals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """What stands before one message of the user; or all of it that an upstream keeps in a conversation.
+    """What stands before one message of the user.
 
     Args:
         episode: The newest one.
         lines: What is shown of each item, by id.
         at: When it was first sent.
-        known: Whether memory has had a part in the whole conversation.
     """
 
     episode: str = ""
     lines: Mapping[str, str] = field(default_factory=dict)
     at: str = ""
-    known: bool = True
 
     @property
     def text(self) -> str:
@@ -140,11 +134,11 @@ class MemoryBlock:
 
     @property
     def record(self) -> dict[str, Any]:
-        return {"episode": self.episode, "lines": dict(self.lines), "at": self.at, "known": self.known}
+        return {"episode": self.episode, "lines": dict(self.lines), "at": self.at}
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> MemoryBlock:
-        return cls(record["episode"], record["lines"], record.get("at", ""), record.get("known", True))
+        return cls(record["episode"], record["lines"], record.get("at", ""))
 
 
 @dataclass(slots=True)
@@ -154,7 +148,6 @@ class TurnMemory:
     Args:
         head: The newest entry of the journal when memory was asked.
         digest: Of the conversation up to its newest turn; `block` stands before that.
-        remote: What an upstream that keeps the conversation has of it, under the names of `scope`.
         after: The episode of the turn before.
         tools: What tools answered.
     """
@@ -166,7 +159,6 @@ class TurnMemory:
     head: int = 0
     digest: str = ""
     block: MemoryBlock | None = None
-    remote: MemoryBlock = field(default_factory=MemoryBlock)
     after: str = ""
     tools: str = ""
     signals: bool = False
@@ -196,11 +188,10 @@ class Gateway:
         self,
         memories: OpenMemories,
         upstream: Upstream,
-        metrics: Metrics,
         workers: Executor,
         settings: GatewaySettings | None = None,
     ) -> None:
-        self.memories, self.upstream, self.metrics, self.workers = memories, upstream, metrics, workers
+        self.memories, self.upstream, self.workers = memories, upstream, workers
         self.settings = settings or GatewaySettings()
         memory = memories.of(new_access()).memory
         if memory.policy is not None and memory.learning is not None and not memory.learning.searches:
@@ -209,8 +200,6 @@ class Gateway:
                 "there is room for it.",
                 "Serve the memory without an upstream or a model, or with --policy default.",
             )
-        for name, help in HELP.items():
-            metrics.describe(name, help)
         self._finishing: set[asyncio.Future[None]] = set()
         self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """Of (tenant, person) what is being noted by rules: the person's next call waits for it, so as to know it."""
@@ -276,7 +265,7 @@ class Gateway:
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
-            self._report_failure("recall", "a call goes on without memory", error)
+            _report_failure("a call goes on without memory", error)
             return GatewayTurn(call.raw, failed=True)
 
     def _with_memory(
@@ -301,12 +290,11 @@ class Gateway:
             at, clock = before[newest].at, timestamp(open.memory.store.clock())
             if not (at and seconds and later(at, seconds) >= clock):
                 del before[newest]  # the same words, in a new conversation
-        self._count_history(memory, pieces, places, before)
         live = recalled = None
-        room = MemoryRoom(_lines_of((memory.remote, *before.values())), 0)
+        room = MemoryRoom(_lines_of(before.values()), 0)
         if newest not in before and query.strip() and not goes_on:
             live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
-            spent = memory.remote.tokens + sum(block.tokens for block in before.values())
+            spent = sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
@@ -315,24 +303,21 @@ class Gateway:
             ):  # a session names a conversation, and all of the person's are searched
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((place for place in before if place < newest), default=-1)
-            memory.after = before[last].episode if last >= 0 else memory.remote.episode
+            memory.after = before[last].episode if last >= 0 else ""
             before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
         elif goes_on:
             memory.tools = tool_words(pieces)
-        memory.signals = self.settings.signals == "rules" and turn.mode == "on" and "reward" in call.access.roles
+        memory.signals = self.settings.signals and turn.mode == "on" and "reward" in call.access.roles
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
-        memory.episode = memory.block.episode if memory.block is not None else memory.remote.episode
-        if not memory.episode:
+        if memory.block is None:
             return GatewayTurn(turn.content)
+        memory.episode = memory.block.episode
         if blocks := {place: block.text for place, block in before.items() if block.lines}:
             sent = format.put(body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
         if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
             live.end("asked anew")
             return None
-        memory.remote = MemoryBlock(
-            memory.episode, _lines_of((memory.remote, *before.values())), known=memory.remote.known
-        )
         return turn
 
     def _history(
@@ -350,26 +335,11 @@ class Gateway:
             for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
             if (words := first_answer(pieces[place + 1 : end]))
         }
-        remote = [_digest(*memory.scope, "held", name)] if name else []
         with store.database.reading():
             memory.head = store.head()
-            noted = notes.blocks(store, [*digests.values(), *answered.values(), *remote])
-        for digest in remote:
-            memory.remote = MemoryBlock.read(noted[digest]) if digest in noted else MemoryBlock(known=False)
+            noted = notes.blocks(store, [*digests.values(), *answered.values()])
         records = {place: noted.get(answered.get(place, "")) or noted.get(digest) for place, digest in digests.items()}
         return digests, {place: MemoryBlock.read(record) for place, record in records.items() if record}
-
-    def _count_history(
-        self, memory: TurnMemory, pieces: Sequence[Any], places: Sequence[int], before: Mapping[int, MemoryBlock]
-    ) -> None:
-        earlier = places[:-1]
-        lost = [place for place in earlier if place not in before]
-        if lost:
-            between = json.dumps(pieces[lost[0] : places[-1]], ensure_ascii=False)
-            self.metrics.count("keepworth_cache_lost_tokens_total", tokens_of(between))
-        extended = memory.remote.episode or any(place in before for place in earlier)
-        history = "unknown" if lost or not memory.remote.known else "extended" if extended else "new"
-        self.metrics.count("keepworth_prompts_total", history=history)
 
     def _note(
         self,
@@ -394,7 +364,6 @@ class Gateway:
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
             "new": [id for id in memory.block.lines if id in injected],
             "missing": [id for value in before.values() for id in value.lines if id not in injected],
-            "held": [id for id in room.there if id not in injected],
             "tokens": sum(value.tokens for value in before.values()),
             "sha256": hashlib.sha256(turn.content).hexdigest(),
             "bytes": len(turn.content),
@@ -406,16 +375,7 @@ class Gateway:
             words |= {"after": memory.after, "signals": memory.signals} if memory.after else {}
         store = memory.open.memory.store
         block = memory.block.record
-        if not notes.begin_turn(store, memory.digest, block, memory.episode, receipt, words, since=memory.head):
-            return False
-        for name, count in (
-            ("recalled_items", len(ids)),
-            ("injected_items", len(receipt["injected"])),
-            ("missing_items", len(receipt["missing"])),
-            ("memory_tokens", receipt["tokens"]),
-        ):
-            self.metrics.count(f"keepworth_{name}_total", count)
-        return True
+        return notes.begin_turn(store, memory.digest, block, memory.episode, receipt, words, since=memory.head)
 
     def _screened(self, memory: Memory, text: str) -> str:
         """As much of what was said as may lie on the disk; "" for what is refused."""
@@ -424,7 +384,6 @@ class Gateway:
         try:
             return memory.store.scan.screened(Operation(OperationKind.ADD, text=text), Draft())[0].text
         except RefusedText:
-            self.metrics.count("keepworth_refused_texts_total")
             return ""
 
     # -- upstream -------------------------------------------------------------------------------------------------------
@@ -440,24 +399,18 @@ class Gateway:
                 return Response(status_code=499)
             answer, whole = await asked
         except Unreachable as error:
-            self.metrics.count("keepworth_upstream_errors_total", kind=error.kind)
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
-        except NotServed as error:
-            self.metrics.count("keepworth_upstream_errors_total", kind=str(error.status))
+        except NotServed:
             self._finish(turn, 0, b"", "", "stopped by the gateway")
             raise
         finally:
             asked.cancel()  # where the server closes meanwhile
             left.cancel()
-        if answer.status >= 400:
-            self.metrics.count("keepworth_upstream_errors_total", kind=str(answer.status))
         headers = {**answer.headers, **_own_headers(turn)}
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
         copy = whole if len(whole) <= _LONGEST_READ else b""
-        if _has_name(turn):
-            await self._in_thread(self._note_kept, turn.memory, turn.content, copy, answer.kind)
         self._finish(turn, answer.status, copy, answer.kind, _outcome(answer.status))
         return Response(whole, answer.status, headers)
 
@@ -494,18 +447,15 @@ class Gateway:
 
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """The bytes as they come, with a copy for the episode. Where the caller leaves, the upstream's answer ends, too."""
-        copy, outcome, named = bytearray(), "stopped by the caller", not _has_name(turn)
+        copy, outcome = bytearray(), "stopped by the caller"
         try:
             async for part in answer.parts():
                 if turn.memory is not None and len(copy) < _LONGEST_REPLY:
                     copy += part
-                if not named and b"\n\n" in copy:  # before the caller can go on from the name
-                    named = await self._in_thread(self._note_kept, turn.memory, turn.content, bytes(copy), answer.kind)
                 yield part
             outcome = _outcome(answer.status)
         except Unreachable as error:
             # The status is sent already; an event that is an error is what clients understand.
-            self.metrics.count("keepworth_upstream_errors_total", kind="broken")
             outcome = "stopped by the upstream"
             broken = (FORMATS[0] if turn.memory is None else turn.memory.format).broken(str(error))
             event = f"event: {broken['type']}\n" if "type" in broken else ""
@@ -539,10 +489,9 @@ class Gateway:
             del self._noting[whose]
 
     def _asks_a_model(self, memory: TurnMemory) -> bool:
-        """Whether a writer or a judge that may be a model is asked after the turn."""
+        """Whether a writer that may be a model is asked after the turn."""
         writer = memory.open.memory.writer
-        judged = memory.signals and self.settings.judge is not None
-        return judged or not getattr(writer, "by_rules", writer is None)
+        return not getattr(writer, "by_rules", writer is None)
 
     async def end(self) -> None:
         """What is being noted is waited for, and connections upstream are closed."""
@@ -564,7 +513,7 @@ class Gateway:
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
         except Exception as error:
-            self._report_failure("record", "a turn was not recorded whole", error)
+            _report_failure("a turn was not recorded whole", error)
 
     def _record(
         self, memory: TurnMemory, status: int, copy: bytes, kind: str, outcome: str
@@ -575,7 +524,6 @@ class Gateway:
             live, words = memory.open.episode(memory.episode), notes.waiting_turn(store, memory.episode)
             if 0 < status < 400:
                 reply = memory.format.reply(copy, kind)
-                self._count_use(reply)
                 self._act(store, live, reply)
                 if memory.block is not None and (said := reply.words.strip()):
                     # Conversations that begin alike are told apart by what the model answered.
@@ -600,30 +548,6 @@ class Gateway:
             done = worded(reply.text, "the answer")
             live.act(done if done.strip() else "(an answer without words)")
 
-    def _count_use(self, reply: SpokenReply) -> None:
-        for kind in ("read", "cached", "written") if reply.use is not None else ():
-            self.metrics.count("keepworth_upstream_tokens_total", getattr(reply.use, kind), kind=kind)
-
-    def _note_kept(self, memory: TurnMemory, content: bytes, copy: bytes, kind: str) -> bool:
-        """Under the name that the answer has; whether it has said one yet."""
-        name = memory.format.reply(copy, kind).id
-        names = {name, memory.format.continues(from_json(content))} - {""} if name else set()
-        try:
-            for each in names:
-                digest = _digest(*memory.scope, "held", each)
-                notes.keep_block(memory.open.memory.store, digest, memory.remote.record, since=memory.head)
-        except Exception as error:
-            self._report_failure("record", "what the upstream keeps was not noted", error)
-        return bool(name)
-
-    def _report_failure(self, at: str, what: str, error: Exception) -> None:
-        """Count a failure of memory and log it: in a line where the error names its fix, else with its traceback."""
-        self.metrics.count("keepworth_memory_failures_total", at=at)
-        if isinstance(error, KeepworthError):
-            _LOG.warning("%s: %s", what, error)
-        else:
-            _LOG.warning("%s: %s", what, type(error).__name__, exc_info=error)
-
     def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(self._lane, work, *given)
 
@@ -637,24 +561,18 @@ class Gateway:
         if before is not None and words.get("signals"):
             self._signalled(before, text, "user")
         with notes.ending_turn(memory.store, episode) as done:
-            try:
+            with contextlib.suppress(RefusedText):  # it will be refused the next time, too
                 if memory.writer is not None:
                     asked = {"before": before.task} if before is not None else {}
                     message = {"role": "user", "content": text, "said_at": words.get("at", ""), **asked}
-                    done_with = memory.add([message], infer=True, source="gateway", **options)
-                    if any(MARK_OF_UNREAD in item.metadata for item in done_with):
-                        self.metrics.count("keepworth_memory_failures_total", at="extract")
+                    memory.add([message], infer=True, source="gateway", **options)
                 elif says_something(text):
                     memory.add_many([text], provenances=[Provenance("gateway", speaker="user")], **options)
-            except RefusedText:  # it will be the next time, too
-                self.metrics.count("keepworth_refused_texts_total")
             done()
 
     def _signalled(self, live: LiveEpisode, text: str, role: str) -> None:
         """What came next rewards the turn before, or the one whose tool answered."""
-        signal = live.came_next(text, role=role, judge=self.settings.judge)
-        if signal is not None:
-            self.metrics.count("keepworth_signals_total", signal=signal.name)
+        live.came_next(text, role=role)
 
     def resume(self, open: OpenMemory) -> None:
         """Write what a killed process left to be written."""
@@ -665,19 +583,12 @@ class Gateway:
                 _LOG.warning("a turn could not be written: %s", error)
 
 
-HELP = {
-    "keepworth_signals_total": "Turns that what came next spoke for or against, by signal.",
-    "keepworth_prompts_total": "Calls with memory, by history: new, extended (all that was sent before stands), unknown.",
-    "keepworth_recalled_items_total": "Items that memory recalled.",
-    "keepworth_injected_items_total": "Items that are in the bytes that went upstream.",
-    "keepworth_missing_items_total": "Items that should be in the bytes that went upstream, and are not.",
-    "keepworth_memory_tokens_total": "Tokens of memory in prompts, at most.",
-    "keepworth_cache_lost_tokens_total": "Tokens of history that was not sent before as it is, which no cache holds, at most.",
-    "keepworth_upstream_tokens_total": "Tokens as the upstream counts them: read, of those cached, and written.",
-    "keepworth_memory_failures_total": "Calls that went on without memory, and turns that were not recorded whole.",
-    "keepworth_refused_texts_total": "Turns whose words hold what this memory was told not to remember, and were not kept.",
-    "keepworth_upstream_errors_total": "Answers of the upstream with a status from 400, and calls without an answer.",
-}
+def _report_failure(what: str, error: Exception) -> None:
+    """Log a failure of memory: in a line where the error names its fix, else with its traceback."""
+    if isinstance(error, KeepworthError):
+        _LOG.warning("%s: %s", what, error)
+    else:
+        _LOG.warning("%s: %s", what, type(error).__name__, exc_info=error)
 
 
 def _threads(memory: Memory) -> int:
@@ -753,11 +664,6 @@ def _digests(
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _has_name(turn: GatewayTurn) -> bool:
-    """Whether the upstream keeps the conversation, and its answer says under which name."""
-    return turn.memory is not None and isinstance(turn.memory.format, ResponsesFormat)
 
 
 def _retried_within(headers: Mapping[str, str]) -> float:

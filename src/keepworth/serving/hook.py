@@ -314,7 +314,8 @@ def session_file(host: str, session: str) -> Path:
     """Where the state of a host's session lies: in a folder that only its owner can read. Raises HookProblem."""
     owner = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(os.environ.get("KEEPWORTH_HOOKS") or Path(tempfile.gettempdir()) / f"keepworth-hooks-{owner}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # a link that leads nowhere is refused below
+        folder.mkdir(mode=0o700, parents=True)
     state = folder.lstat()
     if folder.is_symlink() or state.st_uid != owner or state.st_mode & 0o077:
         raise HookProblem(f"{folder} is not a folder of this user alone: remove it, or set KEEPWORTH_HOOKS to another")

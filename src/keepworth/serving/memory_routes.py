@@ -20,7 +20,6 @@ from keepworth.memory.store.notes import keep_answer, noted_request, noting
 from keepworth.memory.verbs import VERBS, Verb, VerbCaller, verb
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, first_mistake
-from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wire import plain
 
@@ -45,9 +44,7 @@ def who(caller: ServedCaller) -> Any:
     return {**asdict(access), "roles": list(access.roles), "shared": shared}
 
 
-def memory_table(
-    memories: OpenMemories, metrics: Metrics, more: tuple[Verb, ...] = ()
-) -> dict[tuple[str, str], RouteAnswers]:
+def memory_table(memories: OpenMemories, more: tuple[Verb, ...] = ()) -> dict[tuple[str, str], RouteAnswers]:
     """(method, path) -> what answers it. more: verbs beside those of memory."""
     verbs = (*VERBS, who, *more)
     table: dict[tuple[str, str], RouteAnswers] = {
@@ -56,19 +53,7 @@ def memory_table(
     document = json.dumps(described(verbs)).encode()
     table["GET", "/openapi.json"] = lambda call: ReadyAnswer(document)
     table["GET", "/health"] = lambda call: None
-    table["GET", "/metrics"] = partial(_metrics, metrics)
     return table
-
-
-def _metrics(metrics: Metrics, call: ServedCall) -> ReadyAnswer:
-    if not call.access.operates:
-        raise NotServed(
-            "What the server counts is for whoever runs it.",
-            "Use a token of the tenant '' with the role admin.",
-            status=403,
-            about="Authorization",
-        )
-    return ReadyAnswer(metrics.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
 
 class _NoFields(BaseModel, extra="forbid"):

@@ -22,7 +22,6 @@ from keepworth.serving.audit import AuditLog, audit_of
 from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
 from keepworth.serving.memory_routes import memory_table
-from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
 from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
 
@@ -52,7 +51,6 @@ class MemoryServer(HttpServer):
         upstream_key: What it wants as a bearer token.
         model: Of this process, in place of an upstream. It is taken over.
         mcp: Whether its tools are at /mcp, for hosts of the Model Context Protocol.
-        audit: What is noted of who did what, see `AUDITS`.
         options: Of `Memory`; items with secrets go into quarantine where no scan= is given.
     """
 
@@ -69,15 +67,11 @@ class MemoryServer(HttpServer):
         model: InProcessModel | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
-        audit: str = "changes",
         **options: Any,
     ) -> None:
-        self.metrics = Metrics()
-        self.metrics.describe("keepworth_requests_total", "Answered requests.")
-        self.metrics.describe("keepworth_request_seconds", "From the head of a request to its answer.")
         place = place_of(path)
         self.tokens = Tokens(tokens_of(place.beside))
-        self.audit = AuditLog(audit_of(place.beside), audit)
+        self.audit = AuditLog(audit_of(place.beside))
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.mcp = mcp
@@ -116,7 +110,7 @@ class MemoryServer(HttpServer):
         if upstream is not None:
             from keepworth.serving.gateway import Gateway
 
-            self.gateway = Gateway(self.memories, upstream, self.metrics, workers, settings)
+            self.gateway = Gateway(self.memories, upstream, workers, settings)
             self.memories.when_opened(self.gateway.resume)
             streamed = self.gateway.streamed()
         mounted: dict[str, ASGIApp] = {}
@@ -127,7 +121,7 @@ class MemoryServer(HttpServer):
             mounted["/mcp"] = self._sessions.handle_request
         page = page_table()
         return application(
-            {**memory_table(self.memories, self.metrics, (overview, list_episode_summaries)), **page},
+            {**memory_table(self.memories, (overview, list_episode_summaries)), **page},
             self.tokens.check,
             workers,
             self._limits,
@@ -138,7 +132,6 @@ class MemoryServer(HttpServer):
                 **({} if mcp else {"/mcp": "The tools for hosts are off: start the server with --mcp."}),
                 **({} if upstream is not None else dict.fromkeys((*OPENAI_PATHS, ANTHROPIC_PATH), _NO_GATEWAY)),
             },
-            served=self.metrics.served,
             audit=self.audit,
             hosts=(*LOCAL_HOSTS, host) if reachable_here_alone(host) else None,
             public=[path for _, path in page],

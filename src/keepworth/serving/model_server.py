@@ -1,4 +1,4 @@
-"""A model of this process behind OpenAI's chat completions: alone, or as the upstream of a gateway.
+"""A model of this process behind OpenAI's chat completions, as the upstream of a gateway.
 
 An answer is computed whole; asked for as a stream, it comes as the events of a stream, all at once. One call computes at a time.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
 import secrets
 import threading
@@ -27,10 +26,8 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, SamplingParams
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.application import ServerLimits, application
 from keepworth.serving.call_formats import EVENTS, text_of
-from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, WaitingCaller, openai_error
-from keepworth.serving.http_server import HttpServer
+from keepworth.serving.calls import NotServed, ReadyAnswer, WaitingCaller, openai_error
 from keepworth.serving.upstream import Upstream
 
 MODEL_HEADER = "x-keepworth-model"
@@ -186,41 +183,6 @@ class ModelTransport(httpx.AsyncBaseTransport):
 def upstream_of(model: InProcessModel) -> Upstream:
     """A model of this process as the upstream of a gateway."""
     return Upstream("http://127.0.0.1", transport=ModelTransport(model), name=f"in-process model {model.name}")
-
-
-class ModelServer(HttpServer):
-    """Serves `model` to programs of this machine from `start` to `close`, or inside a `with` block.
-
-    Args:
-        model: Taken over: nothing else should go on using it.
-        port: 0 for any that is free; `url` says which.
-        key: What callers must send as a bearer token; "" for nothing.
-    """
-
-    def __init__(self, model: InProcessModel, *, port: int = 0, key: str = "") -> None:
-        transport = ModelTransport(model)
-        self.model = transport.model
-
-        def check(path: str, authorization: str) -> None:
-            if key and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
-                raise NotServed("The key is missing or wrong.", "Send Authorization: Bearer KEY.", status=401)
-
-        def answer(method: str, path: str) -> RouteAnswers:
-            return lambda call: transport.answer(method, path, call.raw, call.caller)
-
-        def leave(caller: WaitingCaller) -> None:
-            caller.left = True
-
-        table = {route: answer(*route) for route in (("POST", CHAT), ("GET", "/v1/models"))}
-        super().__init__(
-            lambda workers: application(table, check, workers, ServerLimits(), left=leave),
-            port=port,
-            name="model-server",
-            patience=10,
-        )
-
-    def let_go(self) -> None:
-        self.model.close()
 
 
 def _plain(message: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.objective.explain import described, explain, listing
+from keepworth.learning.objective.explain import described, explain
 from keepworth.learning.objective.inputs import inputs, require_inputs
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import (
@@ -260,16 +260,11 @@ def test_explanations_of_fields_no_preset_uses() -> None:
         explain("gsppo")
 
 
-def test_the_listing_has_a_line_a_preset() -> None:
-    assert [line[0] for line in listing()] == list(presets())
-    assert {len(line) for line in listing()} == {7}
-
-
 def test_configuration_and_explanations_do_not_load_torch() -> None:
     code = (
-        "import sys; from keepworth.learning.objective.explain import explain, listing\n"
+        "import sys; from keepworth.learning.objective.explain import explain\n"
         "from keepworth.learning.objective.presets import presets; from keepworth.learning.objective.options import initial\n"
-        "[explain(name) for name in presets()]; listing(); initial(presets()['grpo'])\n"
+        "[explain(name) for name in presets()]; initial(presets()['grpo'])\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -137,11 +137,6 @@ def told(memory: Any) -> dict[str, Any]:
     see("search: far", lambda: memory.search("quantum chromodynamics", filters=ana, threshold=0.9), texts)
     see("search: near", lambda: memory.search("I play chess.", filters=ana, threshold=0.9), texts)
     see("search: trimmed", lambda: memory.search("  I play chess. ", filters=ana, threshold=0.9), texts)
-    see(
-        "search: explained",
-        lambda: memory.search("tofu", filters=ana, explain=True, top_k=1)["results"][0]["score_details"],
-        lambda details: sorted(set(shape(details)) - {"formula"}),
-    )
     see("search: rerank off", lambda: memory.search("tofu", filters=ana, rerank=False), lambda f: bool(f["results"]))
     for name, filters in {
         "equal": {"topic": "food"},
@@ -154,14 +149,13 @@ def told(memory: Any) -> dict[str, Any]:
         "nin": {"topic": {"nin": ["game"]}, "stars": {"gte": 3}},
         "a list": {"topic": ["game", "music"]},
         "contains": {"topic": {"contains": "game"}},
-        "role": {"role": "assistant"},
         "AND": {"AND": [{"topic": "food"}, {"stars": {"gte": 3}}]},
         "OR": {"OR": [{"topic": "game"}, {"stars": {"lte": 1}}]},
         "NOT": {"NOT": [{"topic": "game"}, {"stars": 1}]},
         "all at once": {
             "stars": {"gte": 1},
             "OR": [{"topic": "game"}, {"topic": "food"}],
-            "NOT": [{"role": "assistant"}],
+            "NOT": [{"stars": 5}],
         },
     }.items():
         given = {**ana, **filters}
@@ -170,7 +164,7 @@ def told(memory: Any) -> dict[str, Any]:
             lambda given=given: memory.search("I like tofu soup choir chess Look here", filters=given, threshold=0.0),
             texts,
         )
-    for name, filters in {"anybody": {"user_id": "*"}, "whoever": {"user_id": "ana", "agent_id": "coach"}}.items():
+    for name, filters in {"whoever": {"user_id": "ana", "agent_id": "coach"}}.items():
         see(f"filter {name}", lambda f=filters: memory.search("tofu chess", filters=f, threshold=0.0), texts)
     see("update", lambda: memory.update(first, "I like tempeh.", metadata={"stars": 4, "user_id": "bo"}))
     see(
@@ -186,14 +180,6 @@ def told(memory: Any) -> dict[str, Any]:
     see("delete", lambda: memory.delete(first))
     see("delete: after", lambda: memory.get(first))
     see("delete: history", lambda: memory.history(first)[-1], lambda e: [e["event"], e["new_memory"], e["is_deleted"]])
-    offer = memory.add("An offer.", user_id="cy", expiration_date="2020-02-01", infer=False)["results"][0]["id"]
-    see("expired", lambda: memory.get_all(filters={"user_id": "cy"}), texts)
-    see("expired: shown", lambda: memory.get_all(filters={"user_id": "cy"}, show_expired=True), texts)
-    see("expired: not found", lambda: memory.search("An offer.", filters={"user_id": "cy"}), texts)
-    see("expired: found", lambda: memory.search("An offer.", filters={"user_id": "cy"}, show_expired=True), texts)
-    see("expired: its day", lambda: memory.get(offer)["expiration_date"])
-    see("expired: never", lambda: memory.update(offer, expiration_date=None))
-    see("expired: found again", lambda: memory.get_all(filters={"user_id": "cy"}), texts)
     talk = [
         {"role": "user", "content": "I moved to Oslo in May."},
         {"role": "assistant", "content": "I booked a table at Pippo for you."},
@@ -211,20 +197,11 @@ def told(memory: Any) -> dict[str, Any]:
     )
     see("infer: again", lambda: [memory.add(talk, user_id="di"), memory.get_all(filters={"user_id": "di"})][1], texts)
     see("infer: nothing", lambda: memory.add("Hi there!", user_id="di"))
-    see("infer: told how", lambda: memory.add(talk, user_id="ed", prompt="Only cities."), texts)
-    see(
-        "procedural",
-        lambda: memory.add(talk, agent_id="bot", memory_type="procedural_memory", metadata={"a": 1}),
-        lambda found: [[result["event"], result["memory"]] for result in found["results"]],
-    )
-    see("procedural: kept", lambda: memory.get_all(filters={"agent_id": "bot"}), lambda f: f["results"][0]["metadata"])
     refused: dict[str, Callable[[], Any]] = {
         "add: nobody": lambda: memory.add("x", infer=False),
         "add: a space": lambda: memory.add("x", user_id="an a", infer=False),
         "add: blank": lambda: memory.add("x", user_id="  ", infer=False),
         "add: no messages": lambda: memory.add(7, user_id="ana", infer=False),
-        "add: memory_type": lambda: memory.add("x", user_id="ana", memory_type="dream", infer=False),
-        "add: a bad day": lambda: memory.add("x", user_id="ana", expiration_date="soon", infer=False),
         "search: nobody": lambda: memory.search("tofu"),
         "search: metadata alone": lambda: memory.search("tofu", filters={"topic": "food"}),
         "search: blank": lambda: memory.search("  ", filters=ana),
@@ -236,11 +213,10 @@ def told(memory: Any) -> dict[str, Any]:
         "search: reference_date": lambda: memory.search("tofu", filters=ana, reference_date="2026-01-01"),
         "search: OR of none": lambda: memory.search("tofu", filters={**ana, "OR": []}),
         "get_all: nobody": lambda: memory.get_all(),
-        "update: nothing": lambda: memory.update(offer),
+        "update: nothing": lambda: memory.update(first),
         "update: nobody's": lambda: memory.update("11111111-1111-1111-1111-111111111111", "x"),
         "delete: twice": lambda: memory.delete(first),
         "delete_all: nobody": lambda: memory.delete_all(),
-        "chat": lambda: memory.chat("hello"),
     }
     for name, call in refused.items():
         see(f"refused {name}", call)
@@ -249,7 +225,6 @@ def told(memory: Any) -> dict[str, Any]:
     see("delete_all: others", lambda: memory.get_all(filters={"user_id": 7}), texts)
     see("reset", lambda: memory.reset())
     see("reset: after", lambda: memory.get_all(filters={"user_id": 7}), texts)
-    see("reset: history", lambda: memory.history(offer))
     see("close", lambda: memory.close())
     return out
 

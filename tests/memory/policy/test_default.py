@@ -127,17 +127,19 @@ def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
         assert lost <= 6
 
 
-def test_where_all_rewards_are_0_few_others_are_tried() -> None:
+@pytest.mark.parametrize("questions", [1, 12])
+def test_where_all_rewards_are_0_few_others_are_tried(questions: int) -> None:
     """They may be of no use, and the search right."""
     for seed in range(4):
-        memory = opened(seed=seed)
-        memory.add_many([HOLD, PULL, HALL])
-        usual, departed = order(memory)[0], 0
-        for _ in range(120):
-            hits = memory.search(ASKED, top_k=1)
-            departed += hits[0].text != usual
+        memory, departed = opened(seed=seed), 0
+        asked = [ASKED, *(f"what is the number of locker {'x' * n} on floor {n}" for n in range(1, questions))]
+        memory.add_many([HOLD, PULL, HALL, *asked[1:]])
+        usual = [order(memory, question)[0] for question in asked]
+        for task in range(120):
+            hits = memory.search(asked[task % questions], top_k=1)
+            departed += hits[0].text != usual[task % questions]
             memory.reward(hits.decision, 0.0)
-        assert departed <= 25
+        assert departed <= (10 if questions == 1 else 3)
 
 
 def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -> None:
@@ -271,6 +273,28 @@ def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:
     assert "push: right 20 of 20 times where this is asked" in advised.text
 
 
+def test_steps_that_are_paid_at_the_end_of_an_episode_are_learned() -> None:
+    """Eight doors in a row, six keys for each; after the fourth wrong one all is over."""
+    keys, right = "abcdef", "cafedbac"
+    rooms = [f"room {name}" for name in ("oak", "elm", "ash", "fir", "yew", "bay", "lime", "box")]
+    opens = 0
+    for seed in range(3):
+        memory, draw = opened(seed=seed), random.Random(seed)
+        for number in range(50):
+            with memory.episode("leave the house") as episode:
+                room, mistakes = 0, 0
+                while room < len(rooms) and mistakes < 4:
+                    leaning = {key: draw.gauss(0.0, 1.0) + (key == right[room]) for key in keys}
+                    for key, weight, _ in episode.search(rooms[room], actions=tuple(keys)).advice:
+                        leaning[key] += 2.5 if weight > 0.0 else -1.5
+                    key = max(keys, key=leaning.__getitem__)
+                    episode.act(key)
+                    room, mistakes = (room + 1, mistakes) if key == right[room] else (room, mistakes + 1)
+                episode.reward(float(room == len(rooms)))
+            opens += number >= 30 and room == len(rooms)
+    assert opens >= 0.9 * 3 * 20
+
+
 def test_a_rollback_takes_back_what_was_learned() -> None:
     memory = opened()
     ids = [item.id for item in memory.add_many([HOLD, PULL])]
@@ -348,7 +372,7 @@ def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Pat
         for number in range(30):
             memory.reward(memory.search(SEEN, top_k=1).decision, float(number % 2))
         measured = memory.episode("a task", explore=False)
-        assert memory.search(SEEN, top_k=1).propensity < 1.0
+        assert any(memory.search(SEEN, top_k=1).propensity < 1.0 for _ in range(20))
         assert all(memory.search(SEEN, top_k=1, episode=measured.id).propensity == 1.0 for _ in range(20))
         episode = memory.episode(TASK)
         memory.search_many([SEEN, SEEN], episode=episode.id)

@@ -1,5 +1,5 @@
-"""Updates of TRL's `GRPOTrainer` with a memory as its environment, with a memory in its prompts, and with an environment of ours,
-on a tiny model whose words are given to it; prints the rewards, and what the memory was told: python -m ...with_trl_memory."""
+"""Updates of TRL's `GRPOTrainer` with a memory as its environment and with a memory in its prompts, on a tiny model whose words
+are given to it; prints the rewards, and what the memory was told: python -m ...with_trl_memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from keepworth import Memory
-from keepworth.environments.tool_use import ToolUse, tool
-from keepworth.episodes.episode import Task
-from keepworth.serving.trl import in_trl, recalling, telling, with_memory
+from keepworth.serving.trl import recalling, telling, with_memory
 
 QUESTIONS = {"Where does Ana live?": "Oslo", "What does Bo play?": "chess"}
 PROMPTS: list[str] = []
@@ -48,11 +46,7 @@ class Scripted(trl.GRPOTrainer):  # type: ignore[misc]
             text = words.decode(ids)
             PROMPTS.append(text)
             if "<tools>" in text and "<tool_response>" not in text:
-                name, argument = ("remember", "text") if "remember" in text else ("look", "place")
-                call = {"name": name, "arguments": {argument: "The sky is blue."}}
-                reply = f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>"
-            elif "look" in text and "final" in text and "over" not in text:
-                call = {"name": "answer", "arguments": {"answer": "blue"}}
+                call = {"name": "remember", "arguments": {"text": "The sky is blue."}}
                 reply = f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>"
             else:
                 reply = ("Oslo" if "Ana lives in Oslo" in text else "no idea") + "<|im_end|>"
@@ -62,11 +56,6 @@ class Scripted(trl.GRPOTrainer):  # type: ignore[misc]
 
 def score(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
     return [float(right in each[-1]["content"]) for each, right in zip(completions, answer, strict=True)]
-
-
-def look(place: str) -> str:
-    """Look somewhere."""
-    return place
 
 
 def trained(how: str) -> dict[str, Any]:
@@ -83,13 +72,8 @@ def trained(how: str) -> dict[str, Any]:
     more: dict[str, Any] = {"reward_funcs": telling(score, memory)}
     if how == "environment":
         more["environment_factory"] = with_memory(memory)
-    elif how == "prompts":
-        rows = rows.with_transform(recalling(memory))
     else:
-        tasks = [Task(str(number), "made", "What is the sky?", ("blue",), "exact_match") for number in range(2)]
-        more["environment_factory"], made = in_trl(lambda task: ToolUse([tool(look)]), tasks)
-        rows = datasets.Dataset.from_list(made)
-        more["reward_funcs"] = []
+        rows = rows.with_transform(recalling(memory))
     rewards: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         config = trl.GRPOConfig(
@@ -128,4 +112,4 @@ def trained(how: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    print(json.dumps({name: trained(name) for name in ("environment", "prompts", "ours")}))  # noqa: T201
+    print(json.dumps({name: trained(name) for name in ("environment", "prompts")}))  # noqa: T201

@@ -64,9 +64,7 @@ def audit(
     _tokens(file)  # raises where there is no such memory
     noted = deque(entries(audit_of(file.beside)), last)
     if not noted:
-        yield TextLine(
-            "Nothing is noted: `keepworth serve --memory` notes who changes what, and with --audit all who reads what."
-        )
+        yield TextLine("Nothing is noted: `keepworth serve --memory` notes who changes what.")
     for entry in noted:
         who = " ".join(str(entry[name]) for name in ("tenant", "user", "agent") if entry.get(name))
         what = [str(entry.get(name, "")) for name in ("at", "token")] + [who, str(entry["what"])]

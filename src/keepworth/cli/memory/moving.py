@@ -1,4 +1,4 @@
-"""`keepworth memory backup`, `export`, `import` and `migrate`: a memory in and out of other files and servers."""
+"""`keepworth memory backup`, `export` and `import`: a memory in and out of other files and servers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,17 @@ from keepworth.cli.command import argument, option
 from keepworth.cli.memory.group import (
     FILE,
     Agent,
-    Encoder,
     FileAlone,
-    Json,
     Line,
     Lines,
     NoteLine,
     Target,
     User,
-    app,
-    check_there,
     command,
     opened,
-    print_lines,
 )
 from keepworth.cli.output import say, say_json, working
-from keepworth.memory.place import MemoryPlace, file_of, place_of
+from keepworth.memory.place import MemoryPlace, file_of
 
 if TYPE_CHECKING:
     from keepworth.memory.adapters.formats import FileFormat
@@ -85,7 +80,7 @@ def export_(
 
     if as_json and str(target) == "-":
         raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
-    foreign = _file_format(to, written=True)
+    foreign = _file_format(to)
     if foreign is None and any(bounds.values()):
         raise MemoryProblem(
             f"--to {OWN} writes the whole memory, with its journal.",
@@ -99,7 +94,6 @@ def export_(
                 _write(target, (f"{line}\n" for line, _ in zip(lines, counted, strict=False)), is_json=True)
             yield Line({**record, "lines": next(counted)})
             return
-        assert foreign.writes is not None
         items = list(_items(memory, bounds))
         _write(target, [foreign.writes(items)])
         yield Line({**record, "items": len(items)})
@@ -141,13 +135,12 @@ def _readable(given: str) -> Path:
     return path
 
 
-def _file_format(name: str, *, written: bool = False) -> FileFormat | None:
+def _file_format(name: str) -> FileFormat | None:
     """None for our own. Raises UnknownName."""
     from keepworth.episodes.errors import require_known
     from keepworth.memory.adapters.formats import FORMATS
 
-    names = [each for each, form in FORMATS.items() if form.writes or not written]
-    return FORMATS.get(require_known("format", name, [OWN, *names]))
+    return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
 
 
 @command(
@@ -164,9 +157,7 @@ def import_(
     file: MemoryPlace,
     encoder: str,
     source: Annotated[Path, argument("", "A file that `export` or another program wrote.", parser=_readable)],
-    format: Annotated[
-        str, option("--from", "keepworth, into a new file; or jsonl, mem0, letta or markdown, into any.")
-    ] = OWN,
+    format: Annotated[str, option("--from", "keepworth, into a new file; or jsonl, mem0 or markdown, into any.")] = OWN,
     user: User = "",
     agent: Agent = "",
     skip_bad: Annotated[bool, option("--skip-bad", "Leave out what cannot be taken, and say it.")] = False,
@@ -249,44 +240,3 @@ def _in_quarantine(held: list[Item]) -> str:
     kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
     listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     return f", {len(held)} of them in quarantine ({listed}; `keepworth memory quarantine` lists them)" if held else ""
-
-
-@app.command(
-    rich_help_panel=FILE,
-    examples="""
-    keepworth memory migrate keepworth.mem postgresql://ann@db.example/agents
-    keepworth memory migrate postgresql://ann@db.example/agents back.mem
-    """,
-)
-def migrate(
-    source: Annotated[
-        MemoryPlace, argument("", "A memory file, or the address of a memory in Postgres.", parser=place_of)
-    ],
-    target: Annotated[
-        MemoryPlace, argument("", "A new file, or an address where there is no memory yet.", parser=place_of)
-    ],
-    encoder: Encoder = "default",
-    as_json: Json = False,
-) -> None:
-    """Take a memory from a file to a server, or back: what `export` and `import` take. All of it, or nothing."""
-    import keepworth
-    from keepworth.memory.errors import MemoryProblem
-    from keepworth.memory.store.transfer import exported, imported
-
-    check_there(source)
-    if not target.on_server and target.file.exists():
-        raise MemoryProblem(f"{target} exists: a memory never goes over another; give another path.")
-    with closing(
-        keepworth.Memory(source.opens, encoder=None, policy=None, writer=None, log="off", read_only=True)
-    ) as old:
-        identity = old.store.encoder_identity() if encoder == "default" else None
-        chosen = "none" if encoder == "default" and identity is None else encoder
-        with (
-            opened(target, chosen, make=True, identity=identity, log="off") as new,
-            closing(exported(old.store)) as lines,
-            working("reading"),
-        ):
-            items = imported(new.store, lines)
-            head, place = new.store.head(), new.path
-    text = f"{items} items and {head} journal entries are in {place}. {old.path} is as it was."
-    print_lines(iter([Line({"items": items, "journal": head, "to": place}, text)]), as_json)

@@ -1,30 +1,19 @@
-"""A `Memory` that learns beside the model that is trained; it is in every checkpoint."""
+"""Episodes of a training that are remembered to reward others; they are in every checkpoint."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from keepworth.episodes.episode import UNSOUND, Episode, Group
-from keepworth.episodes.model import Encoder
+from keepworth.episodes.episode import Episode, Group
 from keepworth.learning.collect.episode_credit import EpisodicReward, with_episodic_reward
-from keepworth.learning.collect.workers import MemoryImage
-from keepworth.learning.run_folder import Checkpoint, disk, read_json, replacing, write_json
+from keepworth.learning.run_folder import Checkpoint, read_json, write_json
 from keepworth.learning.trainer import Collected, Collector
-from keepworth.memory.episode import HeldEpisode
-from keepworth.memory.item import now
-from keepworth.memory.memory import Memory
-from keepworth.memory.policy.slots import Policy
-from keepworth.memory.store.maintenance import backup
-from keepworth.rollouts.driver import Feedback
 
 
 class TrainingMemory(Protocol):
-    """A memory of a training's own, such as `LivingMemory`."""
+    """A memory of a training's own, such as `RememberedEpisodes`."""
 
     def open(self, checkpoint: Checkpoint | None) -> None: ...
 
@@ -126,142 +115,3 @@ class RememberedEpisodes:
 
 
 EPISODIC_STATE = "episodic.json"
-
-
-# A memory that learns from reward while a model is trained to act with it.
-#
-#     runs/<name>/memory/<role>.mem                 the memory as it is
-#     runs/<name>/checkpoints/step-000012/living.mem
-#                                                   as it was then: a copy
-#
-# Members of a group only read the memory (`HeldEpisode`): what they are shown follows from what it was when their group began,
-# and from draws that are an episode's own. What they did comes back in their episodes, and is written once the group is trained
-# on, with their rewards, group by group and member by member. So all groups of a step are shown what was learned in the steps
-# before, whether they ran in this process or in workers, which read images of the file. A run that is killed goes on with the
-# memory of its checkpoint; what the groups since then did is done again.
-
-
-MEMORY_COPY = "living.mem"
-
-
-def encoder_of(memory: Memory, otherwise: Encoder | str) -> Encoder | str:
-    """The encoder that a memory has, for the next: a model that is loaded once serves all."""
-    return otherwise if memory.store.embedder is None else memory.store.embedder.encoder
-
-
-class LivingMemory:
-    """The memory of one training, in its run's folder: of each owner (such as a house) its own, in one file. policy: makes a
-    fresh policy; seed: of its draws."""
-
-    def __init__(
-        self, run: Path, role: str, policy: Callable[[], Policy], *, encoder: Encoder | str = "default", seed: int = 0
-    ) -> None:
-        self.path = run / "memory" / f"{role}.mem"
-        self.policy = policy
-        self._encoder, self._seed = encoder, seed
-        self._owners: dict[str, Memory] = {}
-        self._lock = threading.Lock()
-        self._image: MemoryImage | None = None
-        self._time = ""  # for all who read it at once, "" while it is written
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
-
-    def open(self, checkpoint: Checkpoint | None) -> None:
-        """As it was at the checkpoint; empty where there is none, or one without a memory."""
-        self.close()
-        self._fresh()
-        if checkpoint is not None and (checkpoint.path / MEMORY_COPY).exists():
-            with disk(self.path), replacing(self.path) as temporary:
-                shutil.copyfile(checkpoint.path / MEMORY_COPY, temporary)
-
-    def _fresh(self) -> None:
-        """No file, and none of what lies beside one: its log, its layout of vectors."""
-        with disk(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            for path in list(self.path.parent.glob(f"{self.path.name}*")):
-                path.unlink()
-
-    def close(self) -> None:
-        self._close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
-
-    def _close(self) -> None:
-        for memory in self._owners.values():
-            memory.close()
-        self._owners, self._image, self._time = {}, None, ""
-
-    def image(self) -> MemoryImage:
-        """The file as it is, for rollouts elsewhere; the same until something is written."""
-        with self._lock:
-            if self._image is None:
-                self._image = MemoryImage(self._bytes(), self._now())
-                self._time = self._image.time
-            return self._image
-
-    def _bytes(self) -> bytes:
-        with disk(self.path), tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
-            self.save(Path(folder))
-            copy = Path(folder) / MEMORY_COPY
-            return copy.read_bytes() if copy.exists() else b""
-
-    def read(self, image: MemoryImage) -> None:
-        """In a process that plays episodes: from here on it is this image, in a file of its own."""
-        self._close()
-        if self._scratch is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="keepworth-memory-")
-            self.path = Path(self._scratch.name) / self.path.name
-        self._fresh()
-        if image.data:
-            with disk(self.path):
-                self.path.write_bytes(image.data)
-        self._time = image.time
-
-    def of(self, owner: str) -> Memory:
-        """The memory of one owner."""
-        known = self._owners.get(owner)
-        if known is None:
-            settings: dict[str, Any] = {"policy": self.policy, "seed": self._seed, "clock": self._now}
-            known = Memory(self.path, user_id=owner, encoder=self._encoder, **settings)
-            self._encoder = encoder_of(known, self._encoder)
-            self._owners[owner] = known
-        return known
-
-    def _now(self) -> str:
-        return self._time or now()
-
-    def begin(self, owner: str, task: str, id: str) -> Feedback:
-        """The episode `id` of a training, in the owner's memory: its rollout searches in `Feedback.memory`, and it is told once
-        the episode is trained on."""
-        with self._lock:
-            self._time = self._now()
-            return Feedback(HeldEpisode(self.of(owner), id, task, owner=owner, seed=self._seed))
-
-    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        """Write what the episodes of trained groups did, and how they went; nothing of those that say nothing about the agent."""
-        with self._lock:
-            self._time, told = "", 0
-            used: set[str] = set()
-            for episode in (episode for group in groups for episode in group.episodes):
-                if episode.memory_steps:
-                    owner = episode.memory_steps[0].name
-                    used.add(owner)
-                    if episode.stop not in UNSOUND:
-                        Feedback.of(self.of(owner), episode).ended(episode)
-                        told += 1
-            items = sum(len(self.of(owner)) for owner in used)
-            if told:
-                self._close()  # whoever reads it next, here, elsewhere or after a kill, reads what the file says
-            return {"memory/told": float(told), "memory/items": float(items)}
-
-    def save(self, folder: Path) -> None:
-        """A copy, where there is a file."""
-        if self._owners or self.path.exists():
-            self._copy(folder / MEMORY_COPY)
-
-    def _copy(self, target: Path) -> None:
-        opened = next(iter(self._owners.values()), None)
-        with disk(target.parent):
-            if opened is None:  # as a checkpoint left it
-                shutil.copyfile(self.path, target)
-            else:
-                backup(opened.store, target)

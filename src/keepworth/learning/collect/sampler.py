@@ -3,8 +3,8 @@
 At engines each draft is one request, and the engines go on sampling while the learner learns. The members of a group go to one
 engine, which keeps the beginning that they share. New weights are written to the run's folder, each engine loads them from there
 and each publication is proven by itself (`keepworth.models.http_engine`). What runs meanwhile goes on under the adapter it began
-with, or, where full weights are replaced, says from which token on it is of the new ones. `version` is that of the oldest
-weights in service, and every group is born under it: so no token of a group is older than the group.
+with. `version` is that of the oldest weights in service, and every group is born under it: so no token of a group is older
+than the group.
 """
 
 from __future__ import annotations
@@ -234,10 +234,13 @@ class HttpSampler(Sampler):
         from keepworth.models.http_engine import require_alike
 
         super().__init__()
-        self._adapter = hasattr(learner.model.network, "peft_config")
         require_alike(engines)
+        if not hasattr(learner.model.network, "peft_config"):
+            raise AdmissionError(
+                "Engines behind HTTP are sent adapters, and all weights are trained.", "Train an adapter."
+            )
         for engine in engines:
-            _check(settings, engine, self._adapter)
+            _check(settings, engine)
         self._learner = learner
         self._engines = [SampledEngine(engine, asyncio.Semaphore(settings.width)) for engine in engines]
         self._count = len(engines)
@@ -267,12 +270,11 @@ class HttpSampler(Sampler):
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         witness = await in_thread(self._witness)
         before = witness if sent.version == 0 else None
-        if before is None and self._adapter:
+        if before is None:
             before = await in_thread(self._witness, of_base=True)
 
         def make_ready(engine: HttpModel) -> None:
-            if before is not None:
-                engine.calibrate(before)
+            engine.calibrate(before)
             if sent.version == 0:
                 engine.rehearse(sent.folder, witness)
             else:
@@ -327,23 +329,14 @@ class HttpSampler(Sampler):
         return self._homes[group]
 
     async def _request(self, engine: SampledEngine, draft: PartialSample) -> None:
-        version = engine.model.version
         params = replace(
             draft.params,
             max_tokens=draft.params.max_tokens - len(draft.ids),
             seed=derived_seed(draft.params.seed, *draft.stream, len(draft.ids)),
         )
         ((drawn,),) = await in_thread(engine.model.sample, [(*draft.prompt, *draft.ids)], params)
-        if any(span.version < version for span in drawn.spans):
-            raise EngineError(
-                f"{engine.model.url} drew under weights older than version {version}, which it had.",
-                "Was it started anew?",
-            )
-        proven = _until(
-            drawn, engine.model.version
-        )  # full weights change under running requests before they are proven
-        _append(draft, proven)
-        if draft.finish is None and proven is drawn:
+        _append(draft, drawn)
+        if draft.finish is None:
             raise EngineError(f"{engine.model.url} ended a sample by itself.", "Is it shutting down?")
 
     async def _wait_after(self, engine: SampledEngine, tries: int, error: EngineError) -> int:
@@ -392,15 +385,6 @@ class _Witness:
         return [[self._scores[prompt, branch] for branch in of_prompt] for prompt, of_prompt in pairs]
 
 
-def _until(drawn: Sample, version: int) -> Sample:
-    """What of it was drawn before any weights newer than `version`."""
-    end = next((span.start for span in drawn.spans if span.version > version), len(drawn.ids))
-    if end == len(drawn.ids):
-        return drawn
-    spans = tuple(span for span in drawn.spans if span.end <= end)
-    return Sample(drawn.ids[:end], drawn.logprobs[:end], FinishReason.ABORTED, spans)
-
-
 def _append(draft: PartialSample, drawn: Sample) -> None:
     """What was drawn, behind what the draft had; it ends where the sample did, but not where that was interrupted."""
     start = len(draft.ids)
@@ -413,7 +397,7 @@ def _append(draft: PartialSample, drawn: Sample) -> None:
         draft.finish = FinishReason.LENGTH
 
 
-def _check(settings: Asynchrony, engine: HttpModel, adapter: bool) -> None:
+def _check(settings: Asynchrony, engine: HttpModel) -> None:
     if settings.mode != "overlap":
         raise AdmissionError(
             f"mode = {settings.mode!r} needs the in-process engine: an engine behind HTTP goes on by itself.",
@@ -424,6 +408,4 @@ def _check(settings: Asynchrony, engine: HttpModel, adapter: bool) -> None:
             f"The engine keeps {engine.versions_kept} versions, and samples may be {settings.staleness.max_staleness} behind.",
             f"Connect with max_staleness={settings.staleness.max_staleness}.",
         )
-    engine.require("adapters" if adapter else "weights")
-    if not adapter:
-        engine.require("pause")
+    engine.require("adapters")

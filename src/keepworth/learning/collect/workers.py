@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from keepworth.environments.environment import in_thread
 from keepworth.episodes.episode import Episode, StopReason, Task, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
@@ -51,28 +50,6 @@ Message = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryImage:
-    """A memory as it is at a moment, for processes that read it and never write it.
-
-    data: the file, b"" for a memory without one; time: for all who read it, whatever their clocks say."""
-
-    data: bytes
-    time: str
-
-
-class ReadMemory(Protocol):
-    """A memory that the controller writes and rollouts read."""
-
-    def image(self) -> MemoryImage:
-        """As it is now; the same object until it changes."""
-        ...
-
-    def read(self, image: MemoryImage) -> None:
-        """From here on it is this."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class GroupRun:
     """What a worker needs to run a group. version: of the weights now."""
 
@@ -97,10 +74,9 @@ class AskedDraft:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRollout:
-    """What a recipe gives a rollout worker. memory: that its rollout reads and the controller writes; None for none."""
+    """What a recipe gives a rollout worker."""
 
     rollout: TrainedRollout
-    memory: ReadMemory | None = None
 
 
 class Rollouts:
@@ -108,11 +84,10 @@ class Rollouts:
 
     Args:
         text: Is given the version of new weights.
-        memory: What the rollout reads, given images of the controller's.
     """
 
-    def __init__(self, rollout: TrainedRollout, text: TextSide | None = None, memory: ReadMemory | None = None) -> None:
-        self._rollout, self._text, self._memory = rollout, text, memory
+    def __init__(self, rollout: TrainedRollout, text: TextSide | None = None) -> None:
+        self._rollout, self._text = rollout, text
         self._messages: list[Message] = []
         self._something = asyncio.Event()
         self._running: dict[int, asyncio.Future[list[None]]] = {}
@@ -133,11 +108,6 @@ class Rollouts:
                 self._answer(*rest)
             elif number in self._running:
                 self._running[number].cancel()
-
-    def read(self, image: MemoryImage) -> None:
-        """From here on the memory is this."""
-        assert self._memory is not None
-        self._memory.read(image)
 
     def _say(self, *message: Any) -> None:
         self._messages.append(message)
@@ -214,24 +184,16 @@ class _LiveWorker:
         self.worker = worker
         self.runs: dict[int, _Run] = {}
         self.died: WorkerDied | None = None
-        self._image: MemoryImage | None = None
-        self._showing = asyncio.Lock()
         self._numbers = itertools.count()
         self._outgoing: list[Message] = []
         self._sending: asyncio.Task[None] | None = None
 
-    async def run(
-        self, group: OpenGroup, run: GroupRun, sampler: DraftSampler, image: MemoryImage | None
-    ) -> list[Episode]:
+    async def run(self, group: OpenGroup, run: GroupRun, sampler: DraftSampler) -> list[Episode]:
         """Until every member of the group is done; returns the tries that failed. Raises WorkerDied where the worker does not
-        live to its end. image: what the group's episodes read."""
+        live to its end."""
         number = next(self._numbers)
         running = self.runs[number] = _Run(group, sampler)
         try:
-            async with self._showing:
-                if image is not self._image:
-                    await asyncio.wrap_future(self.worker.call("read", image))
-                    self._image = image
             episodes, failed = await asyncio.wrap_future(self.worker.call("run", number, run))
         except asyncio.CancelledError:
             self.tell(DROP, number)
@@ -293,10 +255,8 @@ class _LiveWorker:
 class RolloutWorkers:
     """So many workers of a cluster that run groups. Made before the loop runs; all else is called on it.
 
-    part: what a worker is made of. note: is called with a line about every worker that dies. memory: what episodes read, and only
-    the controller writes, while none runs. Raises what `Cluster.spawn` raises."""
-
-    memory: ReadMemory | None = None
+    part: what a worker is made of. note: is called with a line about every worker that dies. Raises what `Cluster.spawn`
+    raises."""
 
     def __init__(
         self,
@@ -330,13 +290,12 @@ class RolloutWorkers:
         """Run the members of a group to their ends, whatever becomes of the workers meanwhile: it runs in the one with the
         fewest groups, and in another one, from its start, if that dies."""
         run = GroupRun(group.index, group.task, group.size, terms, version)
-        image = None if self.memory is None else await in_thread(self.memory.image)
         for _ in range(DEATHS):
             async with self._back:
                 await self._back.wait_for(lambda: any(worker.died is None for worker in self._workers))
             worker = min((w for w in self._workers if w.died is None), key=lambda worker: len(worker.runs))
             try:
-                for failed in await worker.run(group, run, sampler, image):
+                for failed in await worker.run(group, run, sampler):
                     note_failed(failed)
                 return
             except WorkerDied as error:

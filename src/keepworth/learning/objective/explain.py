@@ -13,7 +13,7 @@ from typing import Any, cast
 from keepworth.learning.objective import parts
 from keepworth.learning.objective.inputs import episode_inputs, inputs
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import Citation, preset, presets, source_of
+from keepworth.learning.objective.presets import Citation, preset, source_of
 
 _AGGREGATIONS = {
     "token-mean": "1/(all tokens) sum_i sum_t",
@@ -165,13 +165,3 @@ def controls(objective: Objective) -> list[str]:
     if objective.teacher is not None and objective.teacher.anneal is not None:
         rules.append(f"the teacher's coefficient is {written(objective.teacher.anneal)}")
     return rules
-
-
-def listing() -> list[tuple[str, str, str, str, str, str, str]]:
-    """One line a preset: name, advantage, ratio, surrogate, correction, aggregation, KL."""
-    lines = []
-    for name, o in presets().items():
-        corrections = " and ".join(map(repr, o.correction)) or "none"
-        kl = "none" if o.kl is None else repr(o.kl)
-        lines.append((name, repr(o.advantage), repr(o.ratio), repr(o.surrogate), corrections, str(o.aggregation), kl))
-    return lines

@@ -1,12 +1,9 @@
-"""What others keep memories in, as texts: mem0's lists, Letta's agent files and passages, markdown, lines of JSON.
+"""What others keep memories in, as texts: mem0's lists, markdown, lines of JSON.
 
-Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`; all but Letta's are written from
-items. What a format has no field for stands under `keepworth` in its metadata, so that reading what was written here gives it
-back. Markdown holds texts alone. History, supersessions and what was learned are in our own export
-(`keepworth.memory.store.transfer`) and no other.
-
-The shapes: what `Memory.get_all` of mem0 2 gives; `AgentFileSchema` and `BlockSchema` of Letta (letta/schemas/agent_file.py), and
-the passages of its archival memory as its API lists them.
+Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`, and written from items. What a
+format has no field for stands under `keepworth` in its metadata, so that reading what was written here gives it back. Markdown
+holds texts alone. History, supersessions and what was learned are in our own export (`keepworth.memory.store.transfer`) and no
+other. The shape of mem0's list is what `Memory.get_all` of mem0 2 gives.
 """
 
 from __future__ import annotations
@@ -193,7 +190,10 @@ _MEM0_SCOPES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session
 
 def read_mem0(text: str) -> Iterator[FoundRecord]:
     """What `get_all` gives, as JSON: {"results": [...]}, or the list alone."""
-    whole = _whole(text, "mem0")
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MemoryProblem(f"This is no JSON ({error}).", "Give the file as mem0 wrote it.") from error
     listed = whole.get("results", whole.get("memories")) if isinstance(whole, dict) else whole
     if not isinstance(listed, list):
         raise MemoryProblem("This is no list of mem0's.", 'Give the JSON of its get_all: {"results": [...]}.')
@@ -228,40 +228,6 @@ def write_mem0(items: Iterable[Item]) -> str:
         metadata = {**record.get("metadata", {}), **ours}
         results.append({**row, "metadata": metadata} if metadata else row)
     return json.dumps({"results": results}, indent=1, ensure_ascii=False) + "\n"
-
-
-# -- Letta ------------------------------------------------------------------------------------------------------------
-
-
-def read_letta(given: str) -> Iterator[FoundRecord]:
-    """An agent file, whose blocks become a memory for each paragraph or list entry; or passages as the API lists them."""
-    whole = _whole(given, "Letta")
-    passages = whole if isinstance(whole, list) else whole.get("passages", whole.get("archival_memory"))
-    blocks = [] if isinstance(whole, list) else whole.get("blocks", whole.get("core_memory"))
-    if not isinstance(passages, list) and not isinstance(blocks, list):
-        raise MemoryProblem(
-            "This is no agent file of Letta's.", "Give an .af file, which has blocks, or a list of passages."
-        )
-    for number, each in enumerate(blocks or [], 1):
-        place = f"block {number}"
-        if not isinstance(each, dict) or not isinstance(each.get("value"), str):
-            yield FoundRecord(place, {"problem": "it has no text in 'value'"})
-            continue
-        label = str(each.get("label") or "")
-        for at, (_, text, _) in enumerate(_entries(each["value"]), 1):
-            entry: Record = {"text": text, **({"metadata": {"block": label}} if label else {})}
-            yield FoundRecord(f"{place}, entry {at}", entry)
-    for number, each in enumerate(passages or [], 1):
-        if not isinstance(each, dict) or "text" not in each:
-            yield FoundRecord(f"passage {number}", {"problem": "it has no field 'text'"})
-            continue
-        record = _back(
-            each.get("metadata") or each.get("metadata_"),
-            {"text": each["text"], "event_time": each.get("created_at") or ""},
-        )
-        if each.get("tags"):
-            record["metadata"] = {**record.get("metadata", {}), "tags": each["tags"]}
-        yield FoundRecord(f"passage {number}", record)
 
 
 # -- markdown ---------------------------------------------------------------------------------------------------------
@@ -347,13 +313,6 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-def _whole(text: str, whose: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MemoryProblem(f"This is no JSON ({error}).", f"Give the file as {whose} wrote it.") from error
-
-
 def utc(time: str) -> str:
     """A time of ours, as mem0 writes it."""
     return f"{time}+00:00" if time else ""
@@ -366,15 +325,14 @@ def text_hash(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """writes: None where it is read alone."""
+    """How one format is read into records and written from items."""
 
     reads: Callable[[str], Iterator[FoundRecord]]
-    writes: Callable[[Iterable[Item]], str] | None = None
+    writes: Callable[[Iterable[Item]], str]
 
 
 FORMATS = {
     "jsonl": FileFormat(read_lines, write_lines),
     "mem0": FileFormat(read_mem0, write_mem0),
-    "letta": FileFormat(read_letta),
     "markdown": FileFormat(read_markdown, write_markdown),
 }

@@ -1,5 +1,5 @@
-"""mem0's `Memory` and `AsyncMemory`: the same calls, defaults and result dictionaries, over one of our files. What cannot take
-effect here is an error that says so.
+"""mem0's `Memory` and `AsyncMemory`: its quick start's calls, defaults and result dictionaries, over one of our files. An option
+that cannot take effect here is an error that says so.
 
 from keepworth.memory.adapters.mem0 import Memory
 
@@ -10,22 +10,19 @@ m.search("where does Ana live", filters={"user_id": "ana"})
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime, time, timedelta
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from types import NoneType
+from typing import Any
 
 from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
 from keepworth.memory.adapters.formats import text_hash, utc
 from keepworth.memory.adapters.mem0_config import Setup, setup
-from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime, NoWriter, UnknownItem
-from keepworth.memory.item import Item, ItemKind, Timestamp
+from keepworth.memory.async_memory import awaitable
+from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, NoWriter, UnknownItem
+from keepworth.memory.item import Item
 from keepworth.memory.policy.writers import Facts
 from keepworth.memory.search.search import Ask, Hit, checked_query
 from keepworth.memory.search.where import Filter, parsed
@@ -44,15 +41,21 @@ _EVENTS = {
 _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
 _IDENTITY = (*_ENTITIES, "actor_id")
 """What metadata cannot say: whose a memory is, and who spoke."""
-PROCEDURAL = "procedural_memory"
 CONVERSATION = "conversation"
 """The source of what was stored as it was said."""
-_PROCEDURE = """Write down what an agent did, so that it or another one can go on from there, or do it again. Say the task; \
-then, in order, each step with what was done and what came of it, word for word where names, numbers, addresses and errors \
-matter; then where things stand and what is left to do. Leave out small talk. Answer with the text alone."""
 _WIDE = 60
 """Candidates at least, from which those below the threshold are taken out."""
-UNSET: Final = object()
+_NOT_HERE = {
+    "rerank": "search the memory itself with a function that scores texts: `.memory.search(query, reranker=FUNCTION)`",
+    "reference_date": "for what was true at a time, search the memory itself: `.memory.search(query, as_of='2026-01-31')`",
+    "explain": "search the memory itself: `.memory.search(query, explain=True)`",
+    "show_expired": "the memory's own history has it: `.memory.history(id)`",
+    "expiration_date": "give the memory's own verbs an end: `.memory.update(id, expires_at='2026-01-31')`",
+    "timestamp": "give the memory's own verbs a time: `.memory.add(text, event_time='2026-01-31')`",
+    "memory_type": "there are facts alone",
+    "prompt": "say custom_instructions in the configuration",
+}
+"""Options of mem0's that have no effect here, and what has."""
 
 
 class UnknownMemory(UnknownItem, ValueError):
@@ -79,7 +82,7 @@ class Memory:
             self.memory = config
             return
         self._setup = setup(config)
-        facts = self._facts(self._setup, "")
+        facts = self._facts(self._setup)
         self.memory = engine.Memory(self._setup.path, encoder=self._setup.encoder, writer=facts)
 
     @classmethod
@@ -96,37 +99,36 @@ class Memory:
         agent_id: str | None = None,
         run_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        timestamp: Timestamp = "",
-        expiration_date: str | date | None = None,
         infer: bool = True,
-        memory_type: str | None = None,
-        prompt: str | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
-        """{"results": [{"id", "memory", "event"}]}. event: ADD, UPDATE (also of an item that takes the place of an older one),
-        DELETE, or NONE for what was there already. As in mem0, system messages are not stored; a model sees them.
+        """Keep what messages say, as {"results": [{"id", "memory", "event"}]}.
 
-        timestamp: when it was said. expiration_date: the last day on which it is found, YYYY-MM-DD. infer: let the configured
-        model say what to keep; False stores each message. memory_type: "procedural_memory", with an agent_id, stores one text
-        about what the agent did. prompt: instructions for the model, instead of custom_instructions.
-        Raises NoWriter where no model is configured, InvalidScope, InvalidText, InvalidTime, InvalidFilter."""
-        scope = _scope({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
-        if memory_type not in (None, PROCEDURAL):
-            raise InvalidFilter(f"memory_type={memory_type!r:.40} does not exist: there is {PROCEDURAL!r}")
-        told = _told(messages)
-        given: dict[str, Any] = {
+        event: ADD, UPDATE (also of an item that takes the place of an older one), DELETE, or NONE for what was there already. As
+        in mem0, system messages are not stored; a model sees them.
+
+        Args:
+            messages: A text, a message, or several.
+            user_id, agent_id, run_id: Whose memory; at least one.
+            metadata: Kept with each item.
+            infer: Let the configured model say what to keep; False stores each message.
+            options: None has an effect.
+
+        Raises:
+            NoWriter: No model is configured.
+            InvalidScope, InvalidText, InvalidFilter: What was given is wrong.
+        """
+        _refuse(options)
+        listed = _messages(messages)
+        fields: dict[str, Any] = {
             "metadata": _without_identity(metadata or {}, {}, "add()"),
-            "event_time": timestamp,
-            "expires_at": _expiry(expiration_date),
-            **scope,
+            **_scope({"user_id": user_id, "agent_id": agent_id, "run_id": run_id}),
         }
-        if memory_type is not None and agent_id is not None:
-            return {"results": [self._procedure(told, prompt, given)]}
         if infer:
-            done = write(self.memory, told, writer=self._writer(prompt or ""), **given)
+            done = write(self.memory, listed, writer=self._writer(), **fields)
             return {"results": [{"id": item.id, "memory": item.text, "event": _EVENTS[kind]} for item, kind in done]}
-        if prompt is not None:
-            raise InvalidFilter("prompt has no effect with infer=False, which asks no model: leave it out")
-        return {"results": self._stored([each for each in told if _said(each)], given)}
+        spoken = [message for message in listed if message.get("role") not in (None, "system")]
+        return {"results": self._stored(spoken, fields)}
 
     def _stored(self, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Messages as they are."""
@@ -147,37 +149,23 @@ class Memory:
             for item, message, actor in zip(self.memory.add(own, **given), messages, actors, strict=True)
         ]
 
-    def _procedure(
-        self, told: Sequence[Mapping[str, Any]], prompt: str | None, given: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        if self._setup is None or self._setup.chat is None:
-            raise NoWriter(f"memory_type={PROCEDURAL!r} asks a language model, and none is configured: {_CONFIGURE}")
-        asked = [
-            {"role": "system", "content": prompt or _PROCEDURE},
-            *told,
-            {"role": "user", "content": "Write the procedural memory of the conversation above."},
-        ]
-        text = self._setup.chat.complete(asked).strip()
-        metadata = {**given["metadata"], "memory_type": PROCEDURAL}
-        item = self.memory.add(text, kind=ItemKind.SKILL, **{**given, "metadata": metadata}, repeat=True)
-        return {"id": item.id, "memory": item.text, "event": "ADD"}
-
     @staticmethod
-    def _facts(setup: Setup | None, prompt: str) -> Any:
-        """What says what to keep, told `prompt`; None where nothing is configured that could. Raises InvalidFilter."""
-        if setup is not None and setup.chat is not None:
-            return method("writer", "model").make(chat=setup.chat, instructions=prompt or setup.instructions)
-        if prompt or (setup is not None and setup.instructions):
-            what = "prompt" if prompt else "custom_instructions"
-            raise InvalidFilter(f"{what} is for a language model, and none is configured: {_CONFIGURE}")
-        return Facts() if setup is not None and setup.rules else None
+    def _facts(setup: Setup | None) -> Any:
+        """What says what to keep; None where nothing is configured that could. Raises InvalidFilter."""
+        if setup is None:
+            return None
+        if setup.chat is not None:
+            return method("writer", "model").make(chat=setup.chat, instructions=setup.instructions)
+        if setup.instructions:
+            raise InvalidFilter(f"custom_instructions is for a language model, and none is configured: {_CONFIGURE}")
+        return Facts() if setup.rules else None
 
-    def _writer(self, prompt: str) -> Any:
+    def _writer(self) -> Any:
         """The same, None where the memory has one of its own. Raises NoWriter."""
-        found = self._facts(self._setup, prompt)
-        if found is None and self._setup is not None:
+        writer = self._facts(self._setup)
+        if writer is None and self._setup is not None:
             raise NoWriter(f"add(infer=True) asks a language model what to keep, and none is configured: {_CONFIGURE}")
-        return found
+        return writer
 
     def search(
         self,
@@ -186,10 +174,6 @@ class Memory:
         top_k: int = 20,
         filters: Mapping[str, Any] | None = None,
         threshold: float | None = 0.1,
-        rerank: bool = False,
-        explain: bool = False,
-        reference_date: Any = None,
-        show_expired: bool = False,
         limit: int | None = None,
         **options: Any,
     ) -> dict[str, Any]:
@@ -197,16 +181,8 @@ class Memory:
         beside them.
 
         threshold: the least cosine of a hit, 0.1 where it is None; the score is from 0 to 1 and made of words and meaning.
-        filters: mem0's, over metadata and what a record says beside (see `translated`). explain: "score_details" with each
-        result. show_expired: also what is past its `expiration_date`. Raises InvalidFilter for one that says nothing, and
-        for options that would have no effect. No policy takes part:
-        mem0 has no rewards."""
-        if rerank:
-            raise InvalidFilter(f"option rerank={rerank!r:.40} has no effect in this adapter: {_NO_RERANKER}")
-        if reference_date is not None:
-            raise InvalidFilter(
-                f"option reference_date={reference_date!r:.40} has no effect in this adapter: {_NO_REFERENCE_DATE}"
-            )
+        filters: mem0's, over metadata (see `translated`), and whose memory it is. No policy takes part: mem0 has no
+        rewards. Raises InvalidFilter for a filter that says nothing, and for options that would have no effect."""
         scope, where = self._split(filters, options)
         count = _count(top_k if limit is None else limit)
         ask = Ask(checked_query(query.strip() if isinstance(query, str) else query), plain=True)
@@ -228,13 +204,10 @@ class Memory:
             return kept[:count]
 
         wide = max(4 * count, _WIDE)
-        memory = _before_all_ends(self.memory) if show_expired else self.memory
-        (hits,) = memory.answer([ask], top_k=wide, where=where, fits=near, explain=explain, **scope)
+        (hits,) = self.memory.answer([ask], top_k=wide, where=where, fits=near, **scope)
         records = self._records([hit.item for hit in hits])
         for record, hit in zip(records, hits, strict=True):
             record["score"] = hit.score
-            if explain:
-                record["score_details"] = _details(hit, least)
         return {"results": records}
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
@@ -249,18 +222,13 @@ class Memory:
         *,
         filters: Mapping[str, Any] | None = None,
         top_k: int = 20,
-        show_expired: bool = False,
         limit: int | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """As `search`, without a query: in order of writing. show_expired: also what is past its `expiration_date`."""
+        """As `search`, without a query: in order of writing."""
         scope, where = self._split(filters, options)
         count = _count(top_k if limit is None else limit)
-        if show_expired:
-            wanted = where or Filter()
-            also = wanted.function
-            where = replace(wanted, function=lambda item: item.current and (also is None or also(item)))
-        found = self.memory.get_all(limit=count, where=where, all_states=bool(show_expired), **scope) if count else []
+        found = self.memory.get_all(limit=count, where=where, **scope) if count else []
         return {"results": self._records(found)}
 
     def update(
@@ -268,20 +236,20 @@ class Memory:
         memory_id: str,
         text: str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        expiration_date: Any = UNSET,
         data: str | None = None,
+        **options: Any,
     ) -> dict[str, str]:
-        """metadata: merged into what is there; whose memory it is, it cannot change. expiration_date: None for no end. data:
-        mem0's older name of text. Raises UnknownMemory, InvalidText."""
+        """metadata: merged into what is there; whose memory it is, it cannot change. data: mem0's older name of text. Raises
+        UnknownMemory, InvalidText, InvalidFilter."""
+        _refuse(options)
         text = data if text is None else text
-        if text is None and metadata is None and expiration_date is UNSET:
-            raise InvalidText("update was given nothing to change: pass text, metadata or expiration_date")
+        if text is None and metadata is None:
+            raise InvalidText("update was given nothing to change: pass text or metadata")
         item = self._known(memory_id)
         merged = None
         if metadata is not None:
             merged = {**item.metadata, **_without_identity(metadata, self._records([item])[0], "update()")}
-        end = None if expiration_date is UNSET else _expiry(expiration_date)
-        self.memory.update(memory_id, text, metadata=merged, expires_at=end, repeat=True)
+        self.memory.update(memory_id, text, metadata=merged, repeat=True)
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
@@ -323,10 +291,6 @@ class Memory:
         if self._setup is not None:
             self._setup.close()
 
-    def chat(self, query: str) -> Any:
-        """Not there, in mem0 neither."""
-        raise NotImplementedError("mem0's Memory has no chat, and this one neither: search, and ask a model of yours")
-
     def __enter__(self) -> Memory:
         return self
 
@@ -353,74 +317,37 @@ class Memory:
         self, filters: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Filter | None]:
         """(scope, filter). Raises InvalidFilter for what would have no effect, InvalidScope where nobody is named."""
-        for name, value in options.items():
-            if name not in _ENTITIES:
-                raise InvalidFilter(
-                    f"option {name}={value!r:.40} has no effect in this adapter: it takes {', '.join(_ENTITIES)}; metadata goes "
-                    "into filters"
-                )
+        _refuse({name: value for name, value in options.items() if name not in _ENTITIES})
         if filters is not None and not isinstance(filters, Mapping):
             raise InvalidFilter(f"filters must be a dictionary, got {filters!r:.60}: give names and values")
         entities, rest = _entities(filters or {}, "filters")
         for name, value in options.items():
-            if value is not None and entities.setdefault(name, value) != value:
+            if name in _ENTITIES and value is not None and entities.setdefault(name, value) != value:
                 raise InvalidFilter(f"{name} is said twice, {entities[name]!r:.40} and {value!r:.40}: say it once")
-        named = {name: value for name, value in entities.items() if _one(value)}
-        rest |= {name: value for name, value in entities.items() if name not in named and value is not None}
-        scope = _scope(named, needed=not any(name in rest for name in _ENTITIES))
-        asked = parsed(translated(rest), place="filters")
-        if asked is None or not _names(rest) & _PAYLOAD:
-            return scope, asked
-        return scope, Filter(function=lambda item: asked.meets(self._payload(item)))
-
-    def _payload(self, item: Item) -> dict[str, Any]:
-        """What filters see of an item that ask for more than metadata."""
-        record = self._records([item])[0]
-        return {**(record.pop("metadata") or {}), **record, "data": item.text}
-
-
-Result = TypeVar("Result")
-
-
-def _in_thread(verb: Callable[..., Result]) -> Callable[..., Awaitable[Result]]:
-    @functools.wraps(verb)
-    async def awaited(self: AsyncMemory, *arguments: Any, **options: Any) -> Result:
-        return await asyncio.to_thread(verb, self.sync, *arguments, **options)
-
-    return awaited
+        for name, value in entities.items():
+            if value == "*" or not isinstance(value, (str, int, NoneType)) or isinstance(value, bool):
+                raise InvalidFilter(f"filters[{name!r}] names one, got {value!r:.40}: give its name")
+        return _scope(entities), parsed(translated(rest), place="filters")
 
 
 class AsyncMemory:
-    """mem0's `AsyncMemory`: `Memory` with verbs that are awaited, and run in threads. sync: the `Memory`."""
+    """mem0's `AsyncMemory`: the verbs of `Memory`, awaited, and run in threads."""
 
     def __init__(self, config: Any = None, **options: Any) -> None:
-        self.sync = Memory(config, **options)
+        self.memory = Memory(config, **options)
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> AsyncMemory:
         return cls(config_dict)
 
-    add = _in_thread(Memory.add)
-    search = _in_thread(Memory.search)
-    get = _in_thread(Memory.get)
-    get_all = _in_thread(Memory.get_all)
-    update = _in_thread(Memory.update)
-    delete = _in_thread(Memory.delete)
-    delete_all = _in_thread(Memory.delete_all)
-    history = _in_thread(Memory.history)
-    reset = _in_thread(Memory.reset)
-    chat = _in_thread(Memory.chat)
-
-    def close(self) -> None:
-        self.sync.close()
+    def __getattr__(self, name: str) -> Any:
+        return awaitable(self, Memory, "memory", name)
 
     async def __aenter__(self) -> AsyncMemory:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 _CONFIGURE = (
@@ -428,25 +355,17 @@ _CONFIGURE = (
     "'config': {'model': ..., 'openai_base_url': ..., 'api_key': ...}}}); or, for rules instead of a model, {'llm': {'provider': "
     "'keepworth'}}. add(..., infer=False) stores messages as they are"
 )
-_NO_RERANKER = (
-    "no reranker can be configured here. Leave rerank out, or search the memory itself with a function "
-    "that scores texts: `.memory.search(query, user_id=..., reranker=FUNCTION)`"
-)
-_NO_REFERENCE_DATE = (
-    "it belongs to mem0's platform, and mem0's own package refuses it, too. For what was written in a time, give "
-    "filters={'created_at': {'gte': '2026-01-01', 'lt': '2026-02-01'}}; for what was true at a time, search the memory itself: "
-    "`.memory.search(query, user_id=..., as_of='2026-01-31')`"
-)
 
 
-def _before_all_ends(memory: engine.Memory) -> engine.Memory:
-    """The same memory as of a time at which nothing had expired. Its searches are not logged."""
-    early = copy(memory)
-    early._clock, early._logs = (lambda: "0001-01-01T00:00:00"), False
-    return early
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Raises InvalidFilter for the first option that asks for something."""
+    for name, value in options.items():
+        if value not in (None, False) or name not in _NOT_HERE:
+            instead = _NOT_HERE.get(name, f"it takes {', '.join(_ENTITIES)}; metadata goes into filters")
+            raise InvalidFilter(f"option {name}={value!r:.40} has no effect in this adapter: {instead}")
 
 
-def _told(messages: object) -> list[Mapping[str, Any]]:
+def _messages(messages: object) -> list[Mapping[str, Any]]:
     """Messages with texts; images and what has no content are left out, as mem0 does without a model that sees.
     Raises InvalidText."""
     listed = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
@@ -454,7 +373,7 @@ def _told(messages: object) -> list[Mapping[str, Any]]:
         listed = [listed]
     if not isinstance(listed, (list, tuple)):
         raise InvalidText(f"messages must be text, a dictionary or a list of them, got {type(messages).__name__}")
-    told: list[Mapping[str, Any]] = []
+    kept: list[Mapping[str, Any]] = []
     for number, message in enumerate(listed):
         if not isinstance(message, Mapping):
             raise InvalidText(
@@ -465,18 +384,14 @@ def _told(messages: object) -> list[Mapping[str, Any]]:
             parts = [part for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
             content = " ".join(part["text"] for part in parts if part.get("type") == "text")
         if isinstance(content, str) and content.strip():
-            told.append({**message, "content": content})
+            kept.append({**message, "content": content})
         else:
             _LOG.warning("message %d has no text, and is left out", number)
-    return told
+    return kept
 
 
-def _said(message: Mapping[str, Any]) -> bool:
-    return message.get("role") is not None and message["role"] != "system"
-
-
-def _scope(entities: Mapping[str, Any], needed: bool = True) -> dict[str, str]:
-    """Whose memory it is, in our words. Raises InvalidScope where nobody is named and `needed`."""
+def _scope(entities: Mapping[str, Any]) -> dict[str, str]:
+    """Whose memory it is, in our words. Raises InvalidScope where nobody is named."""
     scope = {}
     for name, value in entities.items():
         text = "" if value is None else str(value).strip()
@@ -484,14 +399,9 @@ def _scope(entities: Mapping[str, Any], needed: bool = True) -> dict[str, str]:
             raise InvalidScope(f"{name}={value!r:.60} is no name: give one without spaces")
         if text:
             scope[_ENTITIES[name]] = text
-    if needed and not scope:
+    if not scope:
         raise InvalidScope("at least one of user_id, agent_id, run_id is needed")
     return scope
-
-
-def _one(value: object) -> bool:
-    """Whether a filter of an entity names one."""
-    return value != "*" and isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def _without_identity(metadata: Mapping[str, Any], there: Mapping[str, Any], verb: str) -> dict[str, Any]:
@@ -506,24 +416,6 @@ def _count(top_k: object) -> int:
     if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 0:
         raise InvalidFilter(f"top_k must be a whole number of at least 0, got {top_k!r:.40}")
     return top_k
-
-
-def _expiry(day: object) -> str:
-    """The moment after the last day, "" for none. Raises InvalidTime."""
-    if day is None or day == "":
-        return ""
-    try:
-        last = day.date() if isinstance(day, datetime) else day if isinstance(day, date) else date.fromisoformat(day)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise InvalidTime(f"expiration_date must be a day, YYYY-MM-DD, got {day!r:.40}") from error
-    return datetime.combine(last + timedelta(days=1), time()).isoformat()
-
-
-def _expiration_date(item: Item) -> str:
-    """The last day on which an item is found, "" for one without an end."""
-    if not item.expires_at:
-        return ""
-    return (datetime.fromisoformat(item.expires_at) - timedelta(microseconds=1)).date().isoformat()
 
 
 def _entities(filters: Mapping[str, Any], place: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -553,6 +445,8 @@ def translated(filters: Mapping[str, Any], place: str = "filters") -> dict[str, 
     out: list[dict[str, Any]] = []
     for name, value in filters.items():
         at = f"{place}[{name!r:.60}]"
+        if name in _BESIDE:
+            raise InvalidFilter(f"{at} is no metadata, and filters are over metadata: leave it out")
         if name in ("AND", "OR", "NOT"):
             if (
                 not isinstance(value, (list, tuple))
@@ -581,29 +475,9 @@ def translated(filters: Mapping[str, Any], place: str = "filters") -> dict[str, 
     return {"$and": out} if len(out) > 1 else out[0] if out else {}
 
 
-def _names(filters: Mapping[str, Any]) -> set[str]:
-    """Of what a filter asks, at any depth."""
-    found = set(filters)
-    for name in ("AND", "OR", "NOT"):
-        for each in filters.get(name, ()):
-            found |= _names(each)
-    return found
-
-
 _OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains")
-_PAYLOAD = {
-    *_ENTITIES,
-    "id",
-    "memory",
-    "data",
-    "hash",
-    "created_at",
-    "updated_at",
-    "role",
-    "attributed_to",
-    "expiration_date",
-}
-"""What mem0 keeps beside metadata."""
+_BESIDE = {*_ENTITIES, "id", "memory", "data", "hash", "created_at", "updated_at", "role", "attributed_to"}
+"""What mem0 keeps beside metadata, and filters see there."""
 
 
 def _record(item: Item, changed: str) -> dict[str, Any]:
@@ -625,24 +499,9 @@ def _record(item: Item, changed: str) -> dict[str, Any]:
         "actor_id": item.metadata.get("actor_id"),
         "role": item.provenance.speaker if said else "",
         "attributed_to": "" if said else item.provenance.speaker,
-        "expiration_date": _expiration_date(item),
     }
     record.update({name: value for name, value in named.items() if value})
     return record
-
-
-def _details(hit: Hit, threshold: float) -> dict[str, Any]:
-    """What mem0 says of a score, and ours: the sum that gives it. There is no boost for entities."""
-    return {
-        "semantic_score": hit.dense,
-        "bm25_score": hit.lexical or 0.0,
-        "entity_boost": 0.0,
-        "raw_score": hit.score,
-        "max_possible_score": 1.0,
-        "final_score": hit.score,
-        "threshold": threshold,
-        "formula": "" if hit.why is None else hit.why.formula,
-    }
 
 
 def _change(memory_id: str, revision: Revision, created: str) -> dict[str, Any]:

@@ -85,6 +85,13 @@ BOUND, SLACK = 3.0, 0.01
 """What departing from the search's own order may have cost: rewards, and the share of all rewards beside them."""
 BLIND = 0.5
 """The least that the search's first choice is supposed to be worth where rewards say nothing of items."""
+SAME = 0.01
+"""The probability, before the first reward, that all rewards are the same whatever is shown."""
+FIRM = 5.0
+"""Another equal reward of an item first at a question, after n of them, has the probability (FIRM + n) / (FIRM + n + 1) where
+rewards do say something."""
+SAME_BOUND, SAME_SLACK = 0.5, 0.005
+"""`BOUND` and `SLACK` as long as all rewards were the same."""
 UNLIKELY = 0.003
 """What is better with a smaller probability than this is not tried."""
 CLEAR = 1.25
@@ -191,12 +198,12 @@ class RewardRecord:
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
         self._question, self._lead = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        self._rewards, self._weight, self._lost = np.zeros(0), np.zeros(0), np.zeros(0)
+        self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
         self._count = self._first = self._total = 0
         self._rows: tuple[dict[str, array[int]], ...] = {}, {}, {}  # of the table, by way of giving credit and by arm
         self._arms: tuple[dict[str, _Arm], ...] = {}, {}, {}  # what is made of them, until it changes
         self._places: dict[str, int] = {}
-        self._slates = False
+        self._slates = self._steps = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
         self._weights: dict[bool, Floats] = {}  # until the next reward, as the next
         self._accounts: dict[str, Account] = {}
@@ -206,7 +213,7 @@ class RewardRecord:
         self.trusts = array("d")
         self._ordinals: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
-        self._tried = self._hoped = 0.0
+        self._tried = self._hoped = self._surprise = 0.0
         self._sum = self._squares = self._number = 0.0
         self.lost = 0.0
         self.ledger = Ledger()
@@ -240,6 +247,7 @@ class RewardRecord:
         *,
         action: str = "",
         weight: float = 1.0,
+        credit: float | None = None,
         decision: str = "",
         odds: Mapping[str, float] | None = None,
         expected: float = 0.0,
@@ -256,7 +264,8 @@ class RewardRecord:
             reward: as it was given; beyond the bounds it counts as the bound.
             shown: ids of the items that were shown, in order.
             action: what was done, "" where nobody said.
-            weight: 1 over how many choices share the reward.
+            weight: 1 over how many choices share the reward: how much it says of the estimates.
+            credit: how much it says of what was chosen here, `weight` if not given.
             odds, expected, unit: see `Ledger.add`.
             instead: the reward that was expected of the search's own order, where another was shown.
             by: who gave the reward, "" for the program itself.
@@ -284,16 +293,18 @@ class RewardRecord:
                 told = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
                 self._likelihood = DISCOUNT * self._likelihood + weight * trust * told
         self.trusts.append(trust)
+        credit = trust * (weight if credit is None else credit)
         weight *= trust
         self._total += 1
         if decision and (before := self._places.get(decision, -1)) >= self._first:
             self._count_in(before, -1.0)
-            self._weight[before] = 0.0
+            self._weight[before] = self._credit[before] = 0.0
             self._forget_arms()
         if self._count == len(self._rewards):
             self._make_room()
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
+        self._credit[row] = credit
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first = action or (shown[0] if shown else "")
         self._lead[row] = self._ordinals.setdefault(first, len(self._ordinals))
@@ -307,6 +318,7 @@ class RewardRecord:
                 self._rows[credit].setdefault(key, array("q")).append(row)
                 self._arms[credit].pop(key, None)
         self._slates = self._slates or len(shown) > 1
+        self._steps = self._steps or credit > weight
         self._count = row + 1
         self._weights.clear()
         self._accounts.clear()
@@ -332,6 +344,7 @@ class RewardRecord:
             times, earned = self._pairs.get(pair, (0.0, 0.0))
             self._tried += turn * min(1.0, times)
             self._hoped += turn * earned / max(1.0, times)
+            self._surprise += turn * math.log1p(max(times, 0.0) / FIRM)
             if turn < 0.0:
                 self._pairs[pair] = times + weight, earned + weight * reward
         self._number += weight
@@ -404,7 +417,7 @@ class RewardRecord:
             self.ledger.forget(self._since)
         self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
         self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
-        self._lost = grown(self._lost[kept], size)
+        self._credit, self._lost = grown(self._credit[kept], size), grown(self._lost[kept], size)
         self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
@@ -421,10 +434,10 @@ class RewardRecord:
             return arm or _NO_ARM
         rows = np.array(self._rows[credit][key], dtype=np.int64)
         rows = rows[rows >= self._first]
-        weight, times, earned = self._weight[rows], 0.0, 0.0
+        weight, times, earned = self._credit[rows], 0.0, 0.0
         if len(rows):
             times, earned = float(weight.cumsum()[-1]), float((weight * self._rewards[rows]).cumsum()[-1])
-        arm = self._arms[credit][key] = _Arm(rows, times, earned, float(np.count_nonzero(weight > 0.0)))
+        arm = self._arms[credit][key] = _Arm(rows, times, earned, float(np.count_nonzero(self._weight[rows] > 0.0)))
         return arm
 
     @property
@@ -450,7 +463,8 @@ class RewardRecord:
         """The mean reward of an item first at a question, each pair counting once."""
         return (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
 
-    def _near(self, vector: Vectors) -> _Near:
+    def _near(self, vector: Vectors, *, blame: bool = False) -> _Near:
+        """blame: whether steps divide the failure of their episode among them, for which one that is wrong is enough."""
         n, live = len(self._numbers), slice(self._first, self._count)
         # One thread: what a second one saves here is less than its start costs.
         distance = np.vecdot(self._questions[:n], vector.astype(np.float32)) - np.float32(1.0)
@@ -460,7 +474,9 @@ class RewardRecord:
         close = by_row >= self.bandwidth * math.log(FAR) + min(0.0, nearest)
         rows = np.flatnonzero(close)
         there = rows + self._first
-        far, own, rewards = by_row[rows], self._weight[there], self._rewards[there]
+        far, own, rewards = by_row[rows], self._credit[there], self._rewards[there]
+        if blame:
+            own = rewards * own + (1.0 - rewards) * np.minimum(own, self._weight[there])
         counts = np.exp(far / self.bandwidth)
         relative = np.exp((far - nearest) / self.bandwidth)
         counts[counts < FAR] = 0.0
@@ -519,11 +535,11 @@ class RewardRecord:
         self._unfitted.discard(key)
         rows = np.array(self._rows[DONE].get(key, ()), dtype=np.int64)
         self._pull[:, :, rows] = 0.0
-        rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)][-LATEST:]
+        rows = rows[(rows >= self._first) & (self._credit[rows] > 0.0)][-LATEST:]
         vectors = self._questions[self._question[rows]].astype(np.float64)
         for ridge, keep in enumerate(RIDGES):
             alike = (vectors @ vectors.T) * keep ** np.abs(rows[:, None] - rows)
-            alike[np.diag_indices(len(rows))] += NOISE / self._weight[rows]
+            alike[np.diag_indices(len(rows))] += NOISE / self._credit[rows]
             goals = np.stack([self._rewards[rows], np.ones(len(rows))], axis=1)
             self._pull[:, ridge, rows] = np.linalg.solve(alike, goals).T
 
@@ -587,7 +603,8 @@ class RewardRecord:
         worth = tuple(starmap(Worth, zip(*(column.tolist() for column in columns), accounts, strict=True)))
         better: Floats = np.zeros(n)
         returns = min(1.0, near.returns / 3.0)
-        if scores is not None and n > 1 and 0.5 * returns > UNLIKELY:
+        # No probability is larger than that of rewards saying anything of items.
+        if scores is not None and n > 1 and min(0.5, sure) * returns > UNLIKELY:
             searched = in_rewards_of(scores)
             lead = int(np.argmax(searched + means))
             # Nothing can be better than the first by more than is left to the highest reward.
@@ -604,6 +621,8 @@ class RewardRecord:
                 likely = 1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0)))  # the normal one's, within 0.01
                 for weight, by_model in zip(model, likely, strict=True):
                     better += weight @ by_model
+            if self.all_same:
+                better /= (1.0 + times) ** 2
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
@@ -615,7 +634,8 @@ class RewardRecord:
         Returns:
             (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that they
             speak for, and (action, -1, similarity) for the nearest failure of those that they speak against, the worst first,
-            at most `VOTES` together; nothing where they say nothing. And the same as lines of a prompt.
+            at most `VOTES` together; nothing where they say nothing. The failure of an episode of several steps speaks against
+            none of them. And the same as lines of a prompt.
         """
         nothing = ((), "")
         if not self._rows[DONE] or not actions or not len(self):
@@ -623,8 +643,10 @@ class RewardRecord:
         weights = self.weights[2 + DONE * len(MODELS) :]
         if weights.sum() < SPOKEN:
             return nothing
-        judged = self._judge(self._near(vector), (DONE,), actions)
-        gains = weights @ judged.gain[0] / weights.sum()
+        judged = blamed = self._judge(self._near(vector), (DONE,), actions)
+        if self._steps:
+            blamed = self._judge(self._near(vector, blame=True), (DONE,), actions)
+        gains = weights @ blamed.gain[0] / weights.sum()
         best_first = np.argsort(-gains, kind="stable").tolist()
         votes: list[tuple[str, float, float]] = []
         records: list[str] = []
@@ -633,8 +655,11 @@ class RewardRecord:
             if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
                 continue
             rows = self._arm(DONE, actions[place]).rows
-            rows = rows[self._weight[rows] > 0.0]
-            rows = rows[(self._rewards[rows] < 0.5) == against]
+            rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
+            if against:
+                rows = rows[self._weight[rows] >= self._credit[rows]]
+                if not len(rows):
+                    continue
             cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
             nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
             votes += [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
@@ -647,6 +672,7 @@ class RewardRecord:
         """The reward that the search's first choice counts for where another stands first.
 
         Rewards that say nothing of items say nothing against this one either, so that it may be right though all rewards are 0.
+        As long as they are all the same, this grows with each one more.
 
         Args:
             expected: The reward that was expected of it, from 0 to 1 or beyond.
@@ -656,12 +682,20 @@ class RewardRecord:
             The reward, from 0 to 1: at least `BLIND` as far as rewards say nothing of items, and half of that if it is shown.
         """
         blind = BLIND * float(self.weights[:2].sum())
+        if self.all_same:
+            blind = SAME / (SAME + (1.0 - SAME) * math.exp(-self._surprise) * 0.5 ** len(self._numbers))
         return min(1.0, max(expected, 0.5 * blind if shown else blind))
 
     @property
     def may_move(self) -> bool:
         """Whether departing from the search's own order has not cost more than it may."""
-        return self.lost <= BOUND + SLACK * self._number
+        bound, slack = (SAME_BOUND, SAME_SLACK) if self.all_same else (BOUND, SLACK)
+        return self.lost <= bound + slack * self._number
+
+    @property
+    def all_same(self) -> bool:
+        """Whether no reward was other than the others so far, so that nothing speaks for one item more than for another."""
+        return self._number * self._squares - self._sum * self._sum <= 1e-9 * self._number * self._number
 
     # The ledger.
 

@@ -79,6 +79,8 @@ class Replay:
         trusts: how far it counts for each choice, where that was judged before."""
         task, _, choices = about()
         judged, encoder = iter(trusts or ()), self.experience.encoder
+        # What was done before the same was asked again led nowhere. What was done last led to the end.
+        last = {choice.decision.query: choice.decision.id for choice in choices}
         for choice, reward, weight in log.credited(choices, news.value):
             decision, vector = choice.decision, self.vector(choice)
             if vector is None:
@@ -93,6 +95,7 @@ class Replay:
                 decision.chosen,
                 action=choice.action,
                 weight=weight,
+                credit=float(last[decision.query] == decision.id) if choice.action and weight < 1.0 else None,
                 decision=decision.id,
                 odds=choice.details.get("odds"),
                 expected=choice.details.get("expected", 0.0),

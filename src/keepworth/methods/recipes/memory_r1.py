@@ -8,8 +8,8 @@ After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Me
   all zero at first and teach nothing;
 * one update per batch, exactly on policy, no clipping to do and no reference model (the paper reports neither its
   clip range nor its KL coefficient);
-* the manager's reward is by default whether its operation is the right one on generated cases, where that is known;
-  `manager_reward = "answer"` is the paper's: what a frozen reader can answer from the bank afterwards;
+* the manager's reward is whether its operation is the right one on generated cases, where that is known; the paper's, what can be
+  answered from the bank afterwards, is that of `memory_r1_joint`;
 * each role is trained alone with the other frozen, as in the paper. The reader of a manager's banks is the untrained
   model, or the trained answerer of the run that `reader` names;
 * the answerer learns with a low-rank adapter, the manager with all weights but the embeddings; `train` says otherwise.

@@ -9,21 +9,18 @@ So a few training compositions (`worked`) are imitated worked out; `worked = 0` 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import Count, Idle, Rate, Refill, Settings, is_supervised
+from keepworth.recipes.settings import Count, Idle, Rate, Refill, Settings
 from keepworth.recipes.system import Measured, Pair, System
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Task
-    from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
 
 EXAMPLE = (("k", "q"), ("milk", "salt"))
@@ -31,10 +28,7 @@ EXAMPLE = (("k", "q"), ("milk", "salt"))
 
 
 class Config(Settings):
-    """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper.
-
-    hints: partial solutions, as SPARKLE (arXiv 2506.04723) prepends to hard problems. They carry no gradient, and nothing is
-    measured with them."""
+    """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce", description="supervised imitates right answers instead, as many as reinforcement samples"
@@ -44,16 +38,6 @@ class Config(Settings):
     evaluate_every: Count = 12
     checkpoint_every: Count = 8
     depth: int = Field(default=2, ge=2, le=4)
-    deeper: bool = Field(
-        default=False,
-        description="what is reinforced, and measured on dev, is one function deeper than what was imitated",
-    )
-    hints: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="over this share of the training the first steps of the solution are given, fewer and fewer",
-    )
     length: int = Field(default=4, ge=3, le=8, description="words of an argument")
     tasks: int = Field(default=800, ge=8, description="compositions with words to train on")
     held_out: int = Field(default=87, ge=2, description="questions per measurement")
@@ -67,8 +51,6 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
-        if is_supervised(self):
-            yield ("hints",), "with method = supervised, which is given whole solutions", "set method = reinforce"
         if not self.warm_start:
             yield ("worked", "warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
@@ -96,24 +78,11 @@ def asked(task: Task) -> str:
 def system(config: Config) -> System:
     from keepworth.agents.agent import Completer
     from keepworth.environments.question import Question
-    from keepworth.learning.collect.curriculum import drawn_task, position_of
     from keepworth.methods.recipes._strings import composition_of, string_tasks, worked_out
     from keepworth.rollouts.driver import Limits, Play
 
-    depth, trained_depth = config.depth, config.depth + config.deeper
+    depth = config.depth
     completer = Completer(head(), after=" =", max_tokens=config.max_tokens)
-
-    def hinted(task: Task, memory: Bank | None) -> Completer:
-        solution = worked_out(task).split(", ")
-        shown = "".join(f" {step}," for step in solution[: int(task.tags.get("hint", "0"))])
-        return Completer(head(), after=f" ={shown}", max_tokens=config.max_tokens)
-
-    def order(group: int) -> Task:
-        """The task of a group, at first with all steps but the last, then with fewer."""
-        task = drawn_task(trained, None, config.seed, group)
-        left = 1 - position_of(group) / (config.steps * config.tasks_per_step * config.hints)
-        hint = int(max(0.0, left) * (trained_depth - 1) + random.Random(f"hint/{config.seed}/{group}").random())
-        return replace(task, tags={**task.tags, "hint": str(hint)})
 
     def right(model: InProcessModel, task: Task) -> list[Pair]:
         return [(model.encode(completer.render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))]
@@ -135,14 +104,13 @@ def system(config: Config) -> System:
         return Measured(string_tasks(split, config.held_out, seed, depth=depth, length=config.length), {"": play})
 
     play = Play(lambda task: Question(), lambda task, memory: completer)
-    trained = string_tasks("train", config.tasks, config.seed, depth=trained_depth, length=config.length)
+    trained = string_tasks("train", config.tasks, config.seed, depth=depth, length=config.length)
     return System(
         role="policy",
         title="a policy learns to compose functions",
         train=trained,
-        play=Play(play.environment, hinted) if config.hints else play,
-        dev=measured("dev", trained_depth),
-        order=order if config.hints else None,
+        play=play,
+        dev=measured("dev", depth),
         test={
             f"unseen compositions of {depth}": measured("test", depth),
             f"unseen compositions of {depth + 1}": measured("test", depth + 1),

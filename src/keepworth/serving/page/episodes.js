@@ -91,7 +91,7 @@ function choice(each, place, texts) {
 function receiptOf(receipt) {
   const ids = listed => (listed ?? []).length ? listed.map(each => [make("a", { href: `#/memory/${encodeURIComponent(each)}` }, each), " "]) : "none";
   return card("Receipt of the gateway", facts([
-    ["recalled", ids(receipt.recalled)], ["in the prompt", ids(receipt.injected)], ["missing from it", ids(receipt.missing)], ["in it before", ids(receipt.held)],
+    ["recalled", ids(receipt.recalled)], ["in the prompt", ids(receipt.injected)], ["missing from it", ids(receipt.missing)],
     ["tokens of memory", receipt.tokens ?? ""], ["SHA-256 of the bytes", receipt.sha256 ? code(receipt.sha256) : ""]]));
 }
 

@@ -288,7 +288,6 @@ def task_sets(config: Config) -> dict[str, list[Task]]:
 
         sets = {split: locomo(split, data=config.data) for split in ("train", "dev", "test")}
     else:
-        from keepworth.tasks.cloze import training_cloze
         from keepworth.tasks.longmemeval import longmemeval
 
         def split(name: str) -> list[Task]:
@@ -297,10 +296,6 @@ def task_sets(config: Config) -> dict[str, list[Task]]:
             )
 
         sets = {name: split(name) for name in ("train", "dev", "test")}
-        if config.labels != "labelled":
-            # As many as there are labelled ones, so that "mixed" is half and half.
-            unlabelled = training_cloze(config.seed, len(sets["train"]), distractors=config.distractors)
-            sets["train"] = unlabelled if config.labels == "cloze" else [*sets["train"], *unlabelled]
     if config.questions is not None:
         sets = {name: tasks if name == "train" else tasks[: config.questions] for name, tasks in sets.items()}
     return sets

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents.answerer import ModelReader
 from keepworth.agents.manager import ANSWER_TOKENS, Choose, chosen_by, manager_params, warm_start_examples
 from keepworth.episodes import Episode, Task
-from keepworth.learning.collect.curriculum import drawn_task, position_of
+from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
@@ -28,13 +27,7 @@ from keepworth.methods.recipes._memory_r1.measures import (
     operation_rows,
 )
 from keepworth.methods.recipes._memory_r1.steps import (
-    Consequence,
-    ManagerStep,
-    Score,
-    answer_reward,
-    conversation_step,
     manage,
-    operation_reward,
     operation_step,
 )
 from keepworth.methods.recipes._reader import FoundReader, found_reader
@@ -45,12 +38,9 @@ from keepworth.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
-    from keepworth.tasks.facts import ManagerTuple
 
 OPERATION_TASKS = 1024
 """Generated cases to train on; a run that sees them all begins again with the first."""
-JUDGING = 600.0
-"""Seconds that a reader may take for one answer of the manager's, also on a busy machine."""
 HELD_OUT = 240
 """Generated cases per measurement, about people of the held-out split."""
 
@@ -109,49 +99,19 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
 
 
 class Managing:
-    """What is trained on: generated cases with a known right operation, or real conversations judged by a reader.
-
-    The `RecipeEpisodes` of the training. Steps are made and scored by one thread at a time: banks, the encoder and a reader are
-    not for several."""
+    """What is trained on: generated cases with a known right operation. The `RecipeEpisodes` of the training."""
 
     def __init__(self, config: Config, model: InProcessModel, measures: Measures) -> None:
         self.config, self.model, self.measures, self.progress = config, model, measures, measures.progress
-        self._lock = Lock()
-        self.score: Score
-        self.items: Sequence[Task | ManagerTuple]
-        if config.manager_reward == "operation":
-            self.score = operation_reward()
-            self.items = operation_tasks("train", OPERATION_TASKS, config.seed, level=config.level)
-        else:
-            from keepworth.tasks.facts import manager_tuples
-            from keepworth.tasks.longmemeval import longmemeval
-
-            tasks = longmemeval("train", distractors=config.distractors, extractive=config.extractive, abstention=False)
-            self.items, counts = manager_tuples(tasks, seed=config.seed)
-            self.progress.note(
-                f"{counts.tuples} steps from {counts.tasks} questions; {counts.no_fact} had no usable fact"
-            )
-            self.score = answer_reward(measures.reader)
-            self.root = measures.root
+        self.tasks = operation_tasks("train", OPERATION_TASKS, config.seed, level=config.level)
 
     def task(self, group: int) -> Task:
-        item = self._item(group)
-        return item if isinstance(item, Task) else Task(item.key, "conversation", item.fact.statement, (), "none")
+        kind = (lambda task: task.tags["operation"]) if self.config.balance else None
+        return drawn_task(self.tasks, kind, self.config.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        async def step_of_group() -> ManagerStep:
-            step: ManagerStep = await context.call(self._step, context.group, seconds=JUDGING)
-            return step
-
-        async def judge(text: str) -> Consequence:
-            consequence: Consequence = await context.with_group(
-                "score", lambda texts: self._scored(step, texts), text, seconds=JUDGING
-            )
-            return consequence
-
-        step: ManagerStep = await context.shared("step", step_of_group)
-        params = manager_params(self.model, temperature=self.config.temperature)
-        return await manage(self.model, step, context, params, judge)
+        step = await context.shared("step", operation_step, task)
+        return await manage(self.model, step, context, manager_params(self.model, temperature=self.config.temperature))
 
     def begin(self, learner: Learner) -> None:
         """What an untrained manager does, and the warm start."""
@@ -175,27 +135,6 @@ class Managing:
         if step == self.config.steps:
             self.measures.operations(step, "reinforced", "test")
             self.measures.maintained(step, "reinforced", lambda tasks: chosen_by(self.model))
-
-    def _item(self, group: int) -> Task | ManagerTuple:
-        return drawn_task(self.items, _operation_of if self.config.balance else None, self.config.seed, group)
-
-    def _step(self, group: int) -> ManagerStep:
-        """What the manager is shown, ready to be acted on."""
-        item = self._item(group)
-        if isinstance(item, Task):
-            return operation_step(item)
-        with self._lock:
-            at = position_of(group) // self.config.tasks_per_step
-            return conversation_step(item, self.root, attempt=at)
-
-    def _scored(self, step: ManagerStep, texts: Sequence[str]) -> list[Consequence]:
-        with self._lock:
-            return self.score(step, texts)
-
-
-def _operation_of(item: Task | ManagerTuple) -> str:
-    """The type of a generated case, for a balanced order: the operation that is right."""
-    return item.tags["operation"] if isinstance(item, Task) else ""
 
 
 class Measures:
@@ -258,10 +197,9 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     found = [row for row in run.evals() if row.get("role") == "manager"]
     order = ["always_add", "untrained", "warm_start", "reinforced", "evidence_only"]
     tables = []
-    practised = config.level if config.warm_start or config.manager_reward == "operation" else None
     kinds = {
         level: f"{cases} generated cases about people it never saw"
-        + (", of the kind it was trained on" if level == practised else ", a kind it was not trained on")
+        + (", of the kind it was trained on" if level == config.level else ", a kind it was not trained on")
         for level, cases in (("plain", "plain"), ("near-miss", "harder"))
     }
     for split, title, note in (

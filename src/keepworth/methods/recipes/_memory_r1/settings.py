@@ -48,14 +48,13 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 class Config(TrainingSettings):
     """Everything a run depends on. What is not given takes the role's default, and is shown resolved by --print-config."""
 
-    matters: ClassVar[tuple[str, ...]] = ("role", "recall", "memories", "labels", "reward", "manager_reward", "reader")
+    matters: ClassVar[tuple[str, ...]] = ("role", "recall", "memories", "reward", "level", "reader")
 
     role: Literal["answerer", "manager"] = "answerer"
     encoder: str = "minilm"
 
     source: Literal["longmemeval", "locomo"] = "longmemeval"
     data: str | None = None
-    labels: Literal["labelled", "cloze", "mixed"] = "labelled"
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce", description="answerer: supervised imitates the answer key instead"
     )
@@ -82,7 +81,6 @@ class Config(TrainingSettings):
     warm_start_batch: Count = 16
     warm_start_learning_rate: Rate = 5e-5
     maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")
-    manager_reward: Literal["operation", "answer"] = "operation"
     reader: str | None = Field(
         default=None, description="manager: run whose trained answerer reads the banks; None is the untrained model"
     )
@@ -122,17 +120,18 @@ class Config(TrainingSettings):
 
     @property
     def reads(self) -> bool:
-        """Whether a manager's run has a frozen reader answer from banks: for its reward, or for its measure."""
-        return self.role == "manager" and (self.maintained or self.manager_reward == "answer")
+        """Whether a manager's run is measured by what a frozen reader answers from banks."""
+        return self.role == "manager" and self.maintained
 
 
 ANSWERER_ONLY = (
-    *("source", "data", "labels", "method", "recall", "memories", "dates", "words", "curve"),
-    "reward",  # the manager's answers are scored with token F1, and its operations with right or wrong
+    *("source", "data", "method", "recall", "memories", "dates", "words", "curve"),
+    "extractive",  # banks are measured on extractive questions
+    "reward",  # the manager's operations are right or wrong
 )
 MANAGER_ONLY = (
     *("level", "warm_start", "warm_start_passes", "warm_start_batch", "warm_start_learning_rate"),
-    *("maintained", "manager_reward", "reader"),
+    *("maintained", "reader"),
 )
 
 
@@ -142,7 +141,7 @@ def without_effect(config: Config) -> Iterator[Idle]:
     if config.role == "answerer":
         yield MANAGER_ONLY, "with role = answerer", "set role = manager"
         if config.source == "locomo":
-            fixed = ("extractive", "distractors", "labels")
+            fixed = ("extractive", "distractors")
             yield fixed, "with source = locomo, which is read as it is", "set source = longmemeval"
         else:
             own = "set source = locomo, or train on rows of your own: keepworth train --tasks FILE.jsonl"
@@ -153,26 +152,15 @@ def without_effect(config: Config) -> Iterator[Idle]:
             yield (*SAMPLED, "group_size", "reward"), "with method = supervised", "set method = reinforce"
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
-    if config.manager_reward == "answer":
-        yield (
-            ("balance",),
-            "with manager_reward = answer, whose tasks are of one type",
-            "set manager_reward = operation",
-        )
     if not config.warm_start:
         first = ("warm_start_passes", "warm_start_batch", "warm_start_learning_rate")
         yield first, "with warm_start = 0", "set warm_start"
     if not config.reads:
         reading = ("reader", "encoder", "max_tokens", "style", "distractors")
-        reason = "with manager_reward = operation and maintained = false, where nobody reads a bank"
+        reason = "with maintained = false, where nobody reads a bank"
         yield reading, reason, "set maintained = true"
-    if config.manager_reward != "answer":
-        reason = "with manager_reward = operation, as banks are measured on extractive questions"
-        yield ("extractive",), reason, "set manager_reward = answer"
 
 
 def default_of(key: str, config: Config) -> Any:
     """The value that `key` takes where it is not given."""
-    if key == "balance" and config.manager_reward == "answer":
-        return False  # its tasks are of one type
     return ROLE_DEFAULTS[config.role].get(key, Config.model_fields[key].default)

@@ -1,0 +1,111 @@
+"""Ghost in the Minecraft: plans that succeeded often enough are condensed into one reference plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from keepworth.memory.item import Status
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, need
+from keepworth.methods.policies._cases import require_part
+from keepworth.methods.policies._parts import AllRetrieved, Capacity, Exemplars, MostSimilar, Unvalued
+from keepworth.methods.writers._episodes import RawCases
+from keepworth.registry import Method
+
+PARTS = ("references",)
+
+
+def sub_goal(goal: str, observation: str) -> str:
+    """What is to be done now: the observation, or where a task is one decision its text."""
+    return observation or goal
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFirst:
+    """The reference plan alone where the most similar record is one and at least as similar as `alike`; else the `k` nearest."""
+
+    k: int
+    alike: float
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        similar = MostSimilar(self.k)(query, pool)
+        near = len(similar.rows) > 0 and similar.similarities[0] >= self.alike
+        if near and "successes" in pool.items[int(similar.rows[0])].metadata:
+            return Candidates(similar.rows[:1], similar.similarities[:1])
+        return similar
+
+
+@dataclass(frozen=True, slots=True)
+class Condense:
+    """Of `successes` records whose situations are at least as similar as `alike`, and most of which did the same, the newest
+    that did so becomes the reference plan; the others are archived, and say which one took their place."""
+
+    successes: int
+    alike: float
+
+    def __post_init__(self) -> None:
+        need("a reference plan", count={"successes": self.successes}, rate={"alike": self.alike})
+
+    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+        if use is not None:
+            return
+        for new in np.flatnonzero(pool.born[: len(pool)] == time).tolist():
+            rows = pool.advising()
+            if new not in rows:
+                continue
+            near = rows[pool.similarities(pool.vectors[new], rows) >= self.alike].tolist()
+            weights = {row: int(pool.items[row].metadata.get("successes", 1)) for row in near}
+            if sum(weights.values()) < self.successes:
+                continue
+            votes = Counter[int]()
+            for row, weight in weights.items():
+                votes[int(pool.content[row])] += weight
+            content, count = votes.most_common(1)[0]
+            if 2 * count <= sum(weights.values()):
+                continue
+            reference = max(row for row in near if pool.content[row] == content)
+            pool.revise(reference, time=time, why="reference plan", successes=count)
+            for row in near:
+                if row != reference:
+                    pool.set_status(row, Status.ARCHIVED, time=time, why=f"condensed into {pool.items[reference].id}")
+
+
+def gitm(*, k: int = 4, successes: int = 5, alike: float = 0.98, steps: bool = False, without: str = "") -> Policy:
+    """Ghost in the Minecraft: reference plans of what succeeded `successes` times, else the `k` most similar successes.
+
+    Args:
+        successes: Records of one situation from which a reference plan is made.
+        alike: Cosine from which two situations are one.
+        without: "references" keeps and shows all records.
+    """
+    require_part(without, PARTS)
+    return Policy(
+        "gitm",
+        sub_goal,
+        MostSimilar(k) if without else ReferenceFirst(k, alike),
+        Unvalued(),
+        AllRetrieved(k),
+        Exemplars(),
+        RawCases(failures=False, steps=steps),
+        (Capacity(),) if without else (Condense(successes, alike), Capacity()),
+    )
+
+
+METHOD = Method(
+    kind="policy",
+    name="gitm",
+    title="Ghost in the Minecraft",
+    paper="arXiv 2305.17144",
+    about="what succeeded often enough in one situation is condensed into one reference plan, which is shown alone",
+    claim="ObtainDiamond 67.5 %, 47.5 points over the earlier best; plans of five successes become one.",
+    differs=(
+        "By rule: a sub-goal is what is seen now, a plan what was done in it, and the reference what most did, where the paper's "
+        "model writes it. There is no decomposer and no feedback within an episode."
+    ),
+    label="analogue",
+    make=gitm,
+    parts=PARTS,
+)

@@ -1,0 +1,202 @@
+"""Adaptive Memory Allocator: which rule of eviction manages a memory that is full, learned from reward as a contextual bandit
+(Cho et al., "Spatially-aware transformers for embodied agents", arXiv 2402.15160).
+
+Someone walks through a house and sees what stands in a room; what stands there changes. A memory holds the last `capacity` sights
+but for what its rule lets go. A sentence, known from the start, says what will be asked at the end. The rules:
+
+    fifo: the oldest goes;  lifo: the newest;  mvfo: the oldest of the most visited room;  lvfo: of the least visited
+
+Q(goal, rule) is a linear function of the sentence's embedding, trained towards the reward of the rule that was chosen:
+w_rule <- w_rule + rate (r - w_rule . goal) goal, epsilon-greedily, one rule for a whole episode. Four kinds of question, each
+made so that another rule answers it, are the streams; sentences of the test are worded as none of the training is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.registry import Method, part
+
+Numbers = NDArray[np.float64]
+RULES = ("fifo", "lifo", "mvfo", "lvfo")
+ROOMS, STEPS, ASKED = 9, 60, 6
+GOALS: Mapping[str, Sequence[str]] = {
+    "recent": (
+        "Which sights are the newest?",
+        "What did you look at just now?",
+        "Which objects did you see last?",
+        "Name the most recent things on your way.",
+        "What have you come across in the past few minutes?",
+        "Tell me about the latest sights.",
+    ),
+    "early": (
+        "Which sights are the oldest?",
+        "What did you look at in the very beginning?",
+        "Which objects did you see first?",
+        "Name the things at the beginning of your walk.",
+        "What was there when you started?",
+        "Tell me about your very first sights.",
+    ),
+    "rare": (
+        "Which sights are of rooms with the fewest visits?",
+        "What did you see in places that you seldom enter?",
+        "What stood in the rooms that you hardly ever visited?",
+        "Name objects of rarely seen places.",
+        "What is in the rooms where you almost never go?",
+        "Tell me about the corners of the house that are seldom entered.",
+    ),
+    "often": (
+        "Which sights are of the room with the most visits?",
+        "What did you see in the place that you enter all the time?",
+        "What stood in the room that you visited most often?",
+        "Name all the objects of your favourite place.",
+        "What has been in the room where you always go?",
+        "Tell me about the busiest room of the house.",
+    ),
+}
+"""What is asked, in words."""
+TRAINING, TEST = slice(0, 4), slice(4, 6)
+"""Which wordings are learned from, and which are measured."""
+
+
+def evict(rule: str, rooms: Sequence[int], capacity: int) -> list[int]:
+    """The times of the sights that a memory holds after a walk.
+
+    Args:
+        rule: One of `RULES`.
+        rooms: The room of each step.
+        capacity: How many sights it holds.
+    """
+    held: list[int] = []
+    visits = np.zeros(ROOMS)
+    for time, room in enumerate(rooms):
+        visits[room] += 1
+        if len(held) == capacity:
+            if rule in ("fifo", "lifo"):
+                held.pop(0 if rule == "fifo" else -1)
+            else:
+                sign = 1.0 if rule == "mvfo" else -1.0
+                held.remove(max(held, key=lambda seen: (sign * visits[rooms[seen]], -seen)))
+        held.append(time)
+    return held
+
+
+def draw_walk(draw: np.random.Generator) -> list[int]:
+    """Rooms of each step. How often a room is visited falls with its rank, which is drawn anew for each walk."""
+    odds = draw.permutation(1.0 / np.arange(1, ROOMS + 1))
+    return list(map(int, draw.choice(ROOMS, size=STEPS, p=odds / odds.sum())))
+
+
+def asked_times(kind: str, rooms: Sequence[int]) -> list[int]:
+    """The times of the sights that a question is about."""
+    if kind in ("recent", "early"):
+        return list(range(STEPS))[-ASKED:] if kind == "recent" else list(range(ASKED))
+    visits = np.bincount(rooms, minlength=ROOMS)
+    if kind == "often":
+        room = int(visits.argmax())
+        return [time for time, at in enumerate(rooms) if at == room][-ASKED:]
+    rarest = [int(room) for room in np.argsort(visits, kind="stable") if visits[room]][:2]
+    return [time for time, at in enumerate(rooms) if at in rarest][-ASKED:]
+
+
+def reward(rule: str, kind: str, rooms: Sequence[int], capacity: int) -> float:
+    """The share of what is asked for that the memory still holds."""
+    held = set(evict(rule, rooms, capacity))
+    return float(np.mean([time in held for time in asked_times(kind, rooms)]))
+
+
+def learn_rules(
+    goals: Numbers, rewards: Numbers, draw: np.random.Generator, rate: float, epsilon: tuple[float, float]
+) -> Numbers:
+    """Weights of Q, [rules, features].
+
+    Args:
+        goals: Embeddings of what will be asked, [episodes, features], each of length 1.
+        rewards: What each rule would earn, [episodes, rules]; the learner sees that of the rule it chooses.
+        draw: Of exploration.
+        rate: Step size of the regression.
+        epsilon: Share of rules chosen by chance, at the first episode and at the last.
+    """
+    weights = np.zeros((len(RULES), goals.shape[1]))
+    for goal, earned, explore in zip(goals, rewards, np.linspace(*epsilon, len(goals)), strict=True):
+        chosen = int(draw.integers(len(RULES))) if draw.random() < explore else int((weights @ goal).argmax())
+        weights[chosen] += rate * (earned[chosen] - weights[chosen] @ goal) * goal
+    return weights
+
+
+def run(
+    *,
+    episodes: int = 1000,
+    test: int = 200,
+    seeds: int = 20,
+    capacity: int = 12,
+    rate: float = 0.5,
+    encoder: str = "minilm",
+) -> Rows:
+    """Recall of every rule, of the allocator and of its controls, on each stream and on all together.
+
+    Args:
+        episodes: Walks that are learned from.
+        test: Walks that are measured, of each seed.
+        seeds: Draws of everything.
+        capacity: Sights that a memory holds.
+        rate: Step size of the regression.
+        encoder: What embeds the goals.
+    """
+    kinds = tuple(GOALS)
+    embed = part("encoder")(encoder).encode
+    words = {kind: np.asarray(embed(list(texts)), dtype=np.float64) for kind, texts in GOALS.items()}
+    arms: dict[str, list[float]] = {}
+    clusters: dict[str, list[str]] = {}
+    for seed in range(seeds):
+        draw = np.random.default_rng([11, seed])
+
+        def play(count: int, wordings: slice, draw: np.random.Generator = draw) -> tuple[list[str], Numbers, Numbers]:
+            asked = [kinds[at] for at in draw.integers(len(kinds), size=count)]
+            goals = np.stack([draw.choice(words[kind][wordings]) for kind in asked])
+            walks = [draw_walk(draw) for _ in asked]
+            earned = [
+                [reward(rule, kind, rooms, capacity) for rule in RULES]
+                for kind, rooms in zip(asked, walks, strict=True)
+            ]
+            return asked, goals, np.array(earned)
+
+        _, goals, earned = play(episodes, TRAINING)
+        asked, tested, of_rules = play(test, TEST)
+        permuted = earned[draw.permutation(len(earned))]
+        chosen = {
+            "allocator": learn_rules(goals, earned, draw, rate, (1.0, 0.05)),
+            "allocator, rewards permuted": learn_rules(goals, permuted, draw, rate, (1.0, 0.05)),
+            "allocator that sees no goal": learn_rules(np.ones((episodes, 1)), earned, draw, rate / 10, (1.0, 0.05)),
+        }
+        scores = {rule: of_rules[:, at] for at, rule in enumerate(RULES)}
+        for name, weights in chosen.items():
+            seen = tested if weights.shape[1] > 1 else np.ones((test, 1))
+            scores[name] = of_rules[np.arange(test), (seen @ weights.T).argmax(1)]
+        scores["chance"] = of_rules.mean(1)
+        best = {kind: of_rules[np.array(asked) == kind].mean(0).argmax() for kind in set(asked)}
+        scores["best rule of each stream"] = of_rules[np.arange(test), [best[kind] for kind in asked]]
+        for name, values in scores.items():
+            for kind in ("all", *kinds):
+                there = np.ones(test, dtype=bool) if kind == "all" else np.array(asked) == kind
+                arm = f"{name} on {kind}"
+                arms.setdefault(arm, []).extend(map(float, values[there]))
+                clusters.setdefault(arm, []).extend([str(seed)] * int(there.sum()))
+    return [row for arm, values in arms.items() for row in rows_of({arm: values}, clusters[arm])]
+
+
+METHOD = Method(
+    kind="study",
+    name="ama",
+    title="Adaptive Memory Allocator",
+    paper="arXiv 2402.15160",
+    about="a bandit learns which rule of eviction manages a memory, from what will be asked",
+    claim="with its allocator a memory recalls as well as with the best fixed rule of each task, which nobody has to know",
+    differs="a memory of sights in a made house; the goal is a sentence; Q is linear, and no transformer is trained beside it",
+    label="analogue",
+    make=Study(run, "share of what is asked for that the memory still holds"),
+)

@@ -1,0 +1,264 @@
+"""Enter the Mind Palace: retrieve more, look around, or answer, by the value of information (Ginting et al., "Enter the mind
+palace: reasoning and planning for long-term active embodied question answering", arXiv 2507.12846).
+
+    V = share of the evidence that has been read;  VOI(option) = E[V after it] - V
+    do the option with the largest VOI - cost;  answer when none is above 0
+
+A palace here is what somebody said in many conversations, and a room is one of them. Each option reads one more entry: the next
+best by words, by meaning or by both, or the one beside what was read last. The VOI of an option is a logistic regression of how
+much V rose on what can be seen before reading, fitted on questions with marked evidence: first with options drawn at random, then
+once more with those that the first fit chooses. Nobody is told whether what was read is evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from keepworth.evaluation.statistics import pooled_estimate
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.memory.search.index import InvertedIndex
+from keepworth.memory.search.index import tokens as terms_of
+from keepworth.registry import Method, part
+from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
+from keepworth.tasks.longmemeval import longmemeval
+
+Numbers = NDArray[np.float64]
+OPTIONS = ("words", "meaning", "both", "beside")
+MOST = 16
+"""Entries after which everybody answers."""
+Estimate = Callable[[str, Numbers], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Palace:
+    """A question and what can be read for it, in order of time.
+
+    Attributes:
+        words: BM25 of each entry with the question, the best 1; [entries].
+        meaning: Cosine of each entry with the question; [entries].
+        both: Of each entry the sum of 1 / (60 + rank) by words and by meaning; [entries].
+        rooms: The conversation of each entry.
+        turns: The turn of each entry; evidence is marked by turn.
+        evidence: The turns that answer the question.
+        cluster: Questions of one cluster share evidence.
+    """
+
+    words: Numbers
+    meaning: Numbers
+    both: Numbers
+    rooms: tuple[str, ...]
+    turns: tuple[str, ...]
+    evidence: frozenset[str]
+    cluster: str
+
+    def value(self, read: Sequence[int] | NDArray[np.intp]) -> float:
+        """V: the share of the evidence that has been read."""
+        return len(self.evidence & {self.turns[entry] for entry in read}) / len(self.evidence)
+
+    def propose(self, read: Sequence[int]) -> dict[str, int]:
+        """The entry that each option would read next; an option that has none is left out."""
+        unread = np.ones(len(self.words), dtype=bool)
+        unread[list(read)] = False
+        if not unread.any():
+            return {}
+        proposed = {
+            "words": int(np.where(unread, self.words, -np.inf).argmax()),
+            "meaning": int(np.where(unread, self.meaning, -np.inf).argmax()),
+            "both": int(np.where(unread, self.both, -np.inf).argmax()),
+        }
+        for entry in (read[-1] + 1, read[-1] - 1) if read else ():
+            if 0 <= entry < len(unread) and unread[entry] and self.rooms[entry] == self.rooms[read[-1]]:
+                proposed.setdefault("beside", entry)
+        return proposed
+
+    def describe(self, entry: int, read: Sequence[int], expected: float) -> Numbers:
+        """What can be seen of an entry before it is read; expected: the sum of the VOI of what has been read."""
+        words, meaning = self.words[entry], self.meaning[entry]
+        room = [at for at, name in enumerate(self.rooms) if name == self.rooms[entry]]
+        read_words = max((self.words[at] for at in read), default=0.0)
+        read_meaning = max((self.meaning[at] for at in read), default=0.0)
+        seen = [1.0, words, 1 / (1 + (self.words > words).sum()), meaning, 1 / (1 + (self.meaning > meaning).sum())]
+        seen += [30 * self.both[entry], 1 / (1 + (self.both > self.both[entry]).sum())]
+        seen += [self.words[room].max(), self.meaning[room].max(), float(any(at in read for at in room))]
+        seen += [read_words - words, read_meaning - meaning, len(read) / MOST, min(expected, 2.0), float(not read)]
+        return np.array(seen)
+
+
+def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]], Numbers], limit: int) -> list[Palace]:
+    """The questions of a split whose evidence is marked, with other conversations around it."""
+    palaces = []
+    for task in longmemeval(split, distractors=distractors, abstention=False)[: limit or None]:
+        entries = haystack(task)
+        evidence = frozenset(turn_of(place(entry)) for entry in entries if entry.evidence)
+        if not evidence:
+            continue
+        index = InvertedIndex()
+        for entry in entries:
+            index.add(entry.text)
+        terms = list(dict.fromkeys(terms_of(task.input)))
+        words = np.asarray(index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp))), dtype=np.float64)
+        vectors = encode([task.input, *(entry.text for entry in entries)])
+        turns = tuple(turn_of(place(entry)) for entry in entries)
+        rooms = tuple(map(session_of, turns))
+        meaning = vectors[1:] @ vectors[0]
+        both = sum(1 / (60 + np.argsort(np.argsort(-scores, kind="stable"))) for scores in (words, meaning))
+        scores = (words / max(words.max(), 1e-9), meaning, np.asarray(both))
+        palaces.append(Palace(*scores, rooms, turns, evidence, cluster_of(task)))
+    return palaces
+
+
+def fit(rows: Numbers, rises: Numbers, penalty: float = 1.0) -> Numbers:
+    """Weights of a logistic regression of rises in [0, 1] on rows, [samples, features], by Newton's method."""
+    weights = np.zeros(rows.shape[1])
+    for _ in range(20):
+        expected = 1 / (1 + np.exp(-rows @ weights))
+        gradient = rows.T @ (rises - expected) - penalty * weights
+        hessian = (rows * (expected * (1 - expected))[:, None]).T @ rows + penalty * np.eye(len(weights))
+        weights = weights + np.linalg.solve(hessian, gradient)
+    return weights
+
+
+def estimate_by(weights: Mapping[str, Numbers]) -> Estimate:
+    """The VOI of an option as its regression says."""
+    return lambda option, row: float(1 / (1 + np.exp(-row @ weights[option]))) if option in weights else 0.0
+
+
+def explore(
+    palaces: Sequence[Palace], draw: np.random.Generator, estimate: Estimate | None
+) -> dict[str, tuple[Numbers, Numbers]]:
+    """What was seen and how much V rose, of every option at every step: options are read at random, or as an estimate says."""
+    seen: dict[str, tuple[list[Numbers], list[float]]] = {option: ([], []) for option in OPTIONS}
+    for palace in palaces:
+        read, expected = list[int](), 0.0
+        for _ in range(MOST):
+            proposed = palace.propose(read)
+            rows = {option: palace.describe(entry, read, expected) for option, entry in proposed.items()}
+            for option, entry in proposed.items():
+                seen[option][0].append(rows[option])
+                seen[option][1].append(palace.value([*read, entry]) - palace.value(read))
+            if not proposed:
+                break
+            option = (
+                draw.choice(list(proposed)) if estimate is None else max(proposed, key=lambda o: estimate(o, rows[o]))
+            )
+            expected += 0.0 if estimate is None else estimate(option, rows[option])
+            read.append(proposed[option])
+    return {option: (np.array(rows), np.array(rises)) for option, (rows, rises) in seen.items()}
+
+
+def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: bool = False) -> Estimate:
+    """The estimate of VOI: fitted on random options, then on those that it chooses. permuted: to rises in another order."""
+    estimate: Estimate | None = None
+    for _ in range(2):
+        samples = explore(palaces, draw, estimate)
+        estimate = estimate_by(
+            {
+                option: fit(rows, draw.permutation(rises) if permuted else rises)
+                for option, (rows, rises) in samples.items()
+            }
+        )
+    assert estimate is not None
+    return estimate
+
+
+def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:
+    """The entries in the order in which they would be read, and the VOI that each promised."""
+    read, promised = list[int](), list[float]()
+    while len(read) < MOST and (proposed := palace.propose(read)):
+        values = {
+            option: estimate(option, palace.describe(entry, read, sum(promised))) for option, entry in proposed.items()
+        }
+        option = max(values, key=lambda o: values[o])
+        read.append(proposed[option])
+        promised.append(values[option])
+    return read, promised
+
+
+def stop_at(promised: Sequence[float], cost: float) -> int:
+    """How many entries are read: until none promises more than it costs."""
+    return next((count for count, value in enumerate(promised) if value <= cost), len(promised))
+
+
+def interpolate(palace: Palace, read: Sequence[int] | NDArray[np.intp], count: float) -> float:
+    """V after a number of entries that need not be whole: a share of questions reads one more."""
+    low = int(count)
+    return (1 - count + low) * palace.value(read[:low]) + (count - low) * palace.value(read[: low + 1])
+
+
+def run(
+    *,
+    distractors: int = 30,
+    encoder: str = "minilm",
+    budgets: Sequence[str] = ("3", "5", "8"),
+    limit: int = 0,
+    measured: str = "test",
+    seed: int = 0,
+) -> Rows:
+    """The evidence read at equal mean numbers of entries: by VOI, and by every fixed number in each order.
+
+    Args:
+        distractors: Conversations around those that hold the evidence.
+        encoder: What embeds entries.
+        budgets: Mean numbers of entries on the training questions, which set the cost.
+        limit: Questions of a split; 0 for all.
+        measured: The split that is measured; the other is "train".
+        seed: Of exploration.
+    """
+    made, known = part("encoder")(encoder), dict[str, Numbers]()
+
+    def encode(texts: Sequence[str]) -> Numbers:
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        known.update(zip(new, np.asarray(made.encode(new), dtype=np.float64) if new else (), strict=True))
+        return np.stack([known[text] for text in texts])
+
+    train, test = (open_palaces(split, distractors, encode, limit) for split in ("train", measured))
+    clusters = [palace.cluster for palace in test]
+    draw = np.random.default_rng(seed)
+    estimates = {"value of information": learn(train, draw), "rises permuted": learn(train, draw, permuted=True)}
+    rows: Rows = []
+    for budget in map(float, budgets):
+        arms: dict[str, list[float]] = {}
+        for name, estimate in estimates.items():
+            trained, walks = (
+                [walk(palace, estimate)[1] for palace in train],
+                [walk(palace, estimate) for palace in test],
+            )
+            costs = sorted({value for promised in trained for value in promised}, reverse=True)
+            cost = next(c for c in costs if np.mean([stop_at(promised, c) for promised in trained]) >= budget)
+            counts = [stop_at(promised, cost) for _, promised in walks]
+            spent = float(np.mean(counts))
+            by_stopping = [p.value(read[:n]) for p, (read, _), n in zip(test, walks, counts, strict=True)]
+            fixed = [interpolate(p, read, spent) for p, (read, _) in zip(test, walks, strict=True)]
+            arms[f"{name}, {spent:.2f} entries"] = by_stopping
+            arms[f"{name}, all read as many"] = fixed
+            if name == "value of information":
+                for order in ("words", "meaning", "both"):
+                    arms[f"best by {order}, all read as many"] = [
+                        interpolate(p, np.argsort(-getattr(p, order), kind="stable")[: MOST + 1], spent) for p in test
+                    ]
+                arms["whoever knows the evidence"] = [min(1.0, spent / len(p.evidence)) for p in test]
+                gain = [one - other for one, other in zip(by_stopping, fixed, strict=True)]
+        rows += [{**row, "arm": f"{row['arm']} (budget {budget:g})"} for row in rows_of(arms, clusters)]
+        estimated = pooled_estimate(gain, clusters)
+        rows.append(
+            {"arm": f"stopping by value, minus all read as many (budget {budget:g})", "mean": estimated.mean,
+             "low": estimated.low, "high": estimated.high, "n": len(gain), "clusters": len(set(clusters))}
+        )  # fmt: skip
+    return rows
+
+
+METHOD = Method(
+    kind="study",
+    name="mind_palace",
+    title="Enter the Mind Palace",
+    paper="arXiv 2507.12846",
+    about="read one more, look around or answer, by the value of information",
+    claim="more right answers with fewer memories retrieved and less exploration than fixed retrieval (no number checked)",
+    differs="conversations in the place of scene graphs; success is the evidence read; VOI is a regression of past rises",
+    label="analogue",
+    make=Study(run, "share of the evidence turns that were read"),
+)

@@ -47,7 +47,7 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     assert "No verdict is possible: 2 comparisons corrected together need at least 7 seeds." in done.output
     assert json.loads((out / "plan.json").read_text())["power"]["floor"] == 7
     shown = CliRunner().invoke(program, ["show", str(out)]).stdout
-    assert "advantage - exprag on near-miss, stream" in " ".join(shown.split())
+    assert "mixture - exprag on near-miss, stream" in " ".join(shown.split())
     assert all(line in done.output for line in shown.splitlines())
     assert json.loads(CliRunner().invoke(program, ["show", str(out), "--json"]).stdout) == summary
     rows = (out / "rows.jsonl").read_text()

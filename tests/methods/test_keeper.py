@@ -112,7 +112,7 @@ def test_never_more_than_the_budget_and_what_is_pinned_stays(
                     pinned.add(item.id)
             assert len(memory) <= most
             assert all(memory.get(id).current for id in pinned)
-            undone = memory.restore(before)
+            undone = memory.rollback(since=before)
             assert texts(memory) == state
             memory.rollback(undone.id)
 
@@ -252,7 +252,7 @@ def test_an_undone_choice_is_no_evidence() -> None:
             with memory.episode() as episode:
                 episode.reward(number % 2)
         assert keeper_of(memory).learned(memory).rewards == 25
-        memory.restore(before)
+        memory.rollback(since=before)
         assert len(memory) == 2
         # Nothing is given up any more, so nothing says what it would have been worth.
         assert keeper_of(memory).learned(memory).rewards == 0

@@ -30,7 +30,6 @@ CHANGES = {
     "+masked": "that method, choosing without the values that it learns",
     "+published": "that method with the settings of its paper",
     "+on": "that method with settings under which its mechanism decides something; others are those that it has anyway",
-    "+tuned": "this project's method with the settings of --tuned, which rivals have anyway",
     "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
 }
 AGENTS = ("usual", "linear", "tabular")

@@ -108,10 +108,9 @@ def test_version(command: Command) -> None:
         (("train", "counting", "--name", ".", "--fresh"), "'.' cannot be the name of a run"),
         (("train", "counting", "--name", "a/b"), "'a/b' cannot be the name of a run"),
         (("demo", "--name", "/tmp"), "'/tmp' cannot be the name of a run"),
-        (("eval", "answerer", "--out", "."), "is a folder"),
         (("report",), "There is no run in runs yet"),
         (("show", "nothing"), "There is no run 'nothing'"),
-        (("objectives", "explain", "grppo"), "Did you mean"),
+        (("methods", "show", "grppo"), "Did you mean"),
         (("models", "check", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
     ],
 )
@@ -152,15 +151,6 @@ def test_starting_over_deletes_no_files_of_something_else(command: Command, tmp_
     assert code == 2
     assert "mine holds files, but no record of a run" in err
     assert (tmp_path / "mine" / "weights" / "model.bin").read_text() == "precious"
-
-
-def test_where_the_numbers_go_is_tried_before_they_are_measured(command: Command, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    code, _, err = command("eval", "answerer", "--out", "file/numbers.json", "nothing")
-    assert (code, "file cannot be written" in err) == (2, True)
-    code, _, err = command("eval", "answerer", "--out", "new/numbers.json", "nothing")
-    assert (code, "There is no run 'nothing'" in err) == (2, True)
-    assert (tmp_path / "new").is_dir()
 
 
 def test_streams_are_evaluated_under_eval(command: Command) -> None:

@@ -75,7 +75,7 @@ def test_sentences_are_broken_between_words_and_numbers_are_not(width: int) -> N
 @pytest.mark.parametrize("width", WIDTHS)
 def test_lists_fit(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    for words in (["eval", "list"], ["recipes"]):
+    for words in (["eval", "list"], ["methods", "--kind", "recipe"]):
         assert main(words) == 0
         wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > width]
         assert wide == [], words

@@ -62,10 +62,8 @@ def test_layers_are_computed_again_and_left_as_they_were() -> None:
     assert len(calls) == 2 + 4 + 2
 
 
-@pytest.mark.parametrize("config", ["Gemma2", "Lfm2"])
-def test_other_families_are_recomputed_alike(tmp_path: Path, config: str) -> None:
-    """Windows in a tree; and a network that computes each branch by itself."""
-    model, _ = loaded(tmp_path, BY_CONFIG[config])
+def test_a_family_with_windows_is_recomputed_alike(tmp_path: Path) -> None:
+    model, _ = loaded(tmp_path, BY_CONFIG["Gemma2"])
     named = attach_lora(model, 2)
     for name, value in named.items():
         torch.nn.init.normal_(value.data, std=0.1, generator=torch.Generator().manual_seed(len(name)))

@@ -72,13 +72,10 @@ def test_a_mixture_sums_to_one_and_matches_its_draws(kind: str) -> None:
         np.array([0.3, 0.1, -0.2]),
         np.array([0.2, 0.5, 0.1]),
         2,
-        off=0.1,
         explore=0.2,
-        probe=0.05,
-        waiting=((3,), (4, 3)),
         conflicts=conflicts,
     )
-    slates = [slate for size in range(3) for slate in permutations(range(5), size)]
+    slates = [slate for size in range(3) for slate in permutations(range(3), size)]
     assert sum(mixture.probability(slate) for slate in slates) == pytest.approx(1.0, abs=1e-7)
     generator = np.random.default_rng(3)
     seen = Counter(mixture.draw(generator)[0] for _ in range(20_000))

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from keepworth.cli.command import App, option
-from keepworth.cli.output import say, say_json, stopping
+from keepworth.cli.output import say, say_json, say_row, stopping
 
 if TYPE_CHECKING:
     from keepworth.control.settings import PpoSettings
 
 app = App(help="Small networks with memory, in worlds that hide their state.")
+BARS = "▁▂▃▄▅▆▇█"
 
 
 @app.command(
@@ -52,15 +55,11 @@ def train(
     rows: list[dict[str, Any]] = []
     beside = published(world)
     message = f"The last checkpoint is in {folder}; the same command goes on from there."
-    if not as_json:
-        say(f"{memory} in {world}, seed {seed}")
-    with stopping(message):
+    title = f"{memory} in {world}, seed {seed}"
+    with _Curve(title, settings.updates, beside, as_json) as curve, stopping(message):
         for row in train_in(settings, folder):
             rows.append(row)
-            if as_json:
-                say_json(row)
-            elif len(rows) % max(1, settings.updates // 20) == 0 or len(rows) == settings.updates:
-                say(f"{row['steps']:>10,} steps  return {_number(row['recent'])}  {row['seconds']:,.0f} s")
+            curve.show(rows)
     if as_json:
         return
     best = max((row["return"] for row in rows if row["return"] is not None), default=None)
@@ -68,6 +67,46 @@ def train(
     if beside:
         say(_describe_published(beside))
     say(f"in {folder}: curve.json, checkpoint.pt")
+
+
+@app.command(
+    examples="""
+    keepworth control table benchmarks/control/table
+    keepworth control table runs/control --json
+    """,
+)
+def table(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of runs, or a file that benchmarks.control.table wrote.")
+    ] = Path("runs/control"),
+    as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
+) -> None:
+    """Print worlds by memories: the best mean return of each, over seeds, with published numbers beside."""
+    import json
+
+    from keepworth.control.table import read_cells, summarise
+    from keepworth.episodes.errors import KeepworthError
+
+    summary = json.loads(folder.read_text(encoding="utf-8")) if folder.is_file() else summarise(read_cells(folder))
+    if not summary["rows"]:
+        raise KeepworthError(
+            f"{folder} holds no finished run.", "keepworth control train --folder FOLDER/NAME makes one."
+        )
+    if as_json:
+        say_json(summary)
+        return
+    memories = sorted({row["memory"] for row in summary["rows"]})
+    say_row("world", "n", "steps", *memories, "GRU, published", "best, published")
+    for world in sorted({row["world"] for row in summary["rows"]}):
+        cells = {row["memory"]: row for row in summary["rows"] if row["world"] == world}
+        beside = summary["published"].get(world)
+        said = [f"{beside['gru']:.3f}", f"{beside['best']:.3f} ({beside['whose']})"] if beside else ["", ""]
+        seeds = "/".join(sorted({str(row["n"]) for row in cells.values()}))
+        steps = "/".join(sorted({f"{count:,}" for row in cells.values() for count in row["steps"]}))
+        scores = [f"{cells[memory]['best']:.3f}" if memory in cells else "" for memory in memories]
+        say_row(world, seeds, steps, *scores, *said)
+    if summary["mean_rank"]:
+        say_row("mean rank", "", "", *(str(summary["mean_rank"].get(memory, "")) for memory in memories), "", "")
 
 
 def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:
@@ -87,6 +126,59 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
     # With fewer worlds than minibatches an update is not divided.
     given["minibatches"] = min(4, envs)
     return PpoSettings(**{**given, "memory_settings": memory_values, **values})
+
+
+class _Curve:
+    """The curve while it grows: on a terminal a picture that is drawn again, elsewhere a line now and then, or JSON."""
+
+    def __init__(self, title: str, updates: int, beside: tuple[float, float, str] | None, as_json: bool) -> None:
+        self._title, self._updates, self._beside, self._as_json = title, updates, beside, as_json
+        self._live: Any = None
+
+    def __enter__(self) -> _Curve:
+        from keepworth.episodes.text import terminal
+
+        console = terminal()
+        if console.is_terminal and not self._as_json:
+            from rich.live import Live
+
+            self._live = Live(console=console, refresh_per_second=4)
+            self._live.start()
+        elif not self._as_json:
+            say(self._title)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, rows: list[dict[str, Any]]) -> None:
+        row, done = rows[-1], len(rows)
+        if self._as_json:
+            say_json(row)
+        elif self._live is not None:
+            self._live.update(self._picture(rows))
+        elif done % max(1, self._updates // 20) == 0 or done == self._updates:
+            speed = row["steps"] / max(row["seconds"], 1e-9)
+            say(f"{row['steps']:>10,} steps  return {_number(row['recent'])}  {speed:,.0f} steps/s")
+
+    def _picture(self, rows: list[dict[str, Any]]) -> Any:
+        from rich.text import Text
+
+        points = [row["recent"] for row in rows if row["recent"] is not None]
+        columns = 60
+        stride = max(1, -(-len(points) // columns))
+        shown = points[::stride][-columns:]
+        top = max([*points, *(self._beside[:2] if self._beside else ())], default=0.0)
+        low = min(points, default=0.0)
+        bars = "".join(BARS[int((point - low) / max(top - low, 1e-9) * (len(BARS) - 1))] for point in shown)
+        row = rows[-1]
+        speed = row["steps"] / max(row["seconds"], 1e-9)
+        lines = [
+            f"{self._title}: {row['steps']:,} steps, {speed:,.0f} a second, {len(rows)} of {self._updates} updates",
+            f"{_number(low)} {bars} {_number(row['recent'])}",
+        ]
+        return Text("\n".join(lines + ([_describe_published(self._beside)] if self._beside else [])))
 
 
 def _describe_published(numbers: tuple[float, float, str]) -> str:

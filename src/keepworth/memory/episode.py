@@ -35,37 +35,8 @@ Judge = Callable[[str, str], float]
 """(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
 
 
-class EpisodeBase:
-    """What every attempt at a task has in common: a memory, a task, and checks of what is looked for and done."""
-
-    _memory: Memory
-    id: str
-    task: str
-
-    @property
-    def reward_range(self) -> tuple[float, float] | None:
-        """That of the memory; None where it takes all rewards."""
-        return None if self._memory.learning is None else self._memory.learning.reward_range
-
-    def _looked_for(self, query: str) -> tuple[str, str]:
-        """Goal and observation of a search. Raises InvalidText."""
-        seen = worded(query, "the query")
-        if not (self.task.strip() or seen.strip()):
-            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
-        return (self.task, seen) if self.task.strip() else (seen, "")
-
-    def _done(self, action: str, searched: bool) -> str:
-        """An action as it is kept. Raises InvalidText, ClosedEpisode."""
-        if not searched:
-            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
-        done = self._memory._unsaid(worded(action, "the action"))
-        if not done.strip():
-            raise InvalidText("the action is empty: say what was done")
-        return done
-
-
 @check_keywords
-class LiveEpisode(EpisodeBase):
+class LiveEpisode:
     """Search, act, reward, in this order, as often as there are steps.
 
     id: for `Memory.reward` and `rollback`, also long afterwards. number: counted from 0 in its file; acts: how often something
@@ -92,6 +63,27 @@ class LiveEpisode(EpisodeBase):
         self.acts = 0
         self._waiting: list[str] = []
         self._action: str | None = None
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """That of the memory; None where it takes all rewards."""
+        return None if self._memory.learning is None else self._memory.learning.reward_range
+
+    def _looked_for(self, query: str) -> tuple[str, str]:
+        """Goal and observation of a search. Raises InvalidText."""
+        seen = worded(query, "the query")
+        if not (self.task.strip() or seen.strip()):
+            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
+        return (self.task, seen) if self.task.strip() else (seen, "")
+
+    def _done(self, action: str, searched: bool) -> str:
+        """An action as it is kept. Raises InvalidText, ClosedEpisode."""
+        if not searched:
+            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
+        done = self._memory._unsaid(worded(action, "the action"))
+        if not done.strip():
+            raise InvalidText("the action is empty: say what was done")
+        return done
 
     def search(
         self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]

@@ -7,8 +7,7 @@ how alike any two of them are, since all share words that carry no meaning here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,20 +66,6 @@ class Actions:
         for action in actions:
             number = self.number(action)
             self._listed[number] = True
-
-    @contextmanager
-    def untouched(self) -> Iterator[None]:
-        """What is numbered or offered inside is forgotten at the end."""
-        known, listed = len(self._texts), self._listed.copy()
-        vectors = self._vectors, self._total, self._encoded
-        try:
-            yield
-        finally:
-            for text in self._texts[known:]:
-                del self._numbers[text]
-            del self._texts[known:]
-            self._listed = listed
-            self._vectors, self._total, self._encoded = vectors
 
     def listed(self, numbers: Numbers) -> Bools:
         result: Bools = self._listed[numbers]

@@ -122,10 +122,9 @@ class Experience:
         episode: int | None = None,
         admits: Callable[[int], bool] | None = None,
         most: int | None = None,
-        generator: np.random.Generator | None = None,
     ) -> Use:
         """Choose what is shown. frozen: without exploration, as a memory that no longer learns would. by: for whom. admits: which
-        rows may be shown; most: at most so many. generator: of the draws, where it is not the policy's own."""
+        rows may be shown; most: at most so many."""
         query = self.query(goal, observation, actions, step, learning=not frozen, by=by, episode=episode)
         assert self.policy.retriever is not None
         candidates = self.policy.retriever(query, self.pool)
@@ -137,7 +136,7 @@ class Experience:
             choice = choice.at_most(most)
         if frozen:
             choice = choice.certain()
-        slate, part = choice.draw(self.generator if generator is None else generator)
+        slate, part = choice.draw(self.generator)
         return Use(query, candidates, values, choice, slate, part)
 
     def present(self, use: Use) -> Presented:

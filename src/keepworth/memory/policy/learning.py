@@ -18,7 +18,6 @@ import threading
 import warnings
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -161,7 +160,7 @@ class Learning:
             assert isinstance(record, RewardRecord)
             drawn = log.EpisodeDraws()
             if ask.explore:
-                drawn = ask.own.drawn if ask.own else self._drawn_in(ask.number)
+                drawn = self._drawn_in(ask.number)
             vector = experience.encoder.encode([text])[0]
             query = Query(text, vector, _NO_WORDS, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
@@ -174,7 +173,7 @@ class Learning:
                 choice = choice.certain()
             elif isinstance(choice, Independent):
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
-            slate, part = choice.draw(experience.generator if ask.own is None else ask.own.generator)
+            slate, part = choice.draw(experience.generator)
             use = Use(query, candidates, values, choice, slate, part)
             presented, similarities = [items[index] for index in slate], scores[list(slate)].tolist()
             if policy.presenter is lines and not ask.actions:
@@ -207,12 +206,7 @@ class Learning:
             experience = self._now()
             if experience.policy.retriever is None:
                 raise OtherPolicy
-            # An episode that is not on file leaves nothing of itself in what is learned: what it did there comes with its end.
-            untouched: AbstractContextManager[object] = nullcontext()
-            if ask.own is not None:
-                untouched = experience.pool.actions.untouched()
-            with untouched:
-                return self._retrieve(experience, ask, top_k, admits)
+            return self._retrieve(experience, ask, top_k, admits)
 
     def _retrieve(self, experience: Experience, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         pool = experience.pool
@@ -226,7 +220,6 @@ class Learning:
             episode=ask.number if ask.number >= 0 else self._begun(),
             admits=lambda row: admits(pool.items[row]),
             most=top_k,
-            generator=None if ask.own is None else ask.own.generator,
         )
         ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
         near = use.candidates.similarities.tolist()

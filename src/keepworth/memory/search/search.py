@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from keepworth.memory.policy.ledger import Account
-    from keepworth.memory.store.log import EpisodeDraws
 
     Vectors = npt.NDArray[np.float32]
 
@@ -204,19 +203,10 @@ class Hits(list[Hit]):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnDraws:
-    """What a search of an episode that is not on file goes by. generator: of its draws; drawn: what it showed and withheld."""
-
-    generator: np.random.Generator
-    drawn: EpisodeDraws
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
     be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
-    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it; own:
-    draws of an episode that is not on file."""
+    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it."""
 
     goal: str
     observation: str = ""
@@ -226,7 +216,6 @@ class Ask:
     number: int = -1
     explore: bool = True
     plain: bool = False
-    own: OwnDraws | None = field(default=None, hash=False)
 
     @property
     def text(self) -> str:

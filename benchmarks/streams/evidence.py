@@ -37,6 +37,7 @@ SUBJECTS = {
     "expel": ("expel", "expel+masked"),
     "agent-workflow-memory": ("agent-workflow-memory", "exprag+published"),
     "dynamic-cheatsheet": ("dynamic-cheatsheet", "exprag+published"),
+    "gitm": ("gitm", "gitm-without-references"),
     "memrl": ("memrl+on", "memrl"),
     "memento-kernel": ("memento-kernel+on", "exprag"),
     "rememberer": ("rememberer+on", "exprag"),
@@ -98,6 +99,11 @@ SAID = {
         "similarity where a task is one decision, and below no memory where tasks pay at the end only: what was done in an "
         "episode that failed is discouraged, right steps too. Over all {plain} points against plain similarity.",
     ),
+    "gitm": (
+        "held in part",
+        "Reference plans let the agent read {words}, at {control} points of success over all streams; on the other streams no "
+        "situation comes up five times, and they change nothing. Nothing is better for them, and Minecraft was not played.",
+    ),
 }
 """Verdict and sentence of each method; numbers are means over all streams, with the control, plain similarity or no memory."""
 
@@ -157,14 +163,22 @@ def measured(runs: Sequence[Path]) -> dict[str, Any]:
             }
             for name in results.families
         },
+        "words": {
+            name: {arm: _mean_words(results.of(name, arm)) for arm in results.arms if results.of(name, arm)}
+            for name in results.families
+        },
     }
+
+
+def _mean_words(rows: Sequence[Any]) -> float:
+    return round(float(np.mean([row.words for row in rows])), 1)
 
 
 def merged(before: dict[str, Any], fresh: dict[str, Any], arm: str) -> dict[str, Any]:
     """The result before, with one arm as it was measured again."""
-    for measure in ("success", "frozen"):
+    for measure in ("success", "frozen", "words"):
         for stream, arms in fresh[measure].items():
-            before[measure][stream][arm] = arms[arm]
+            before.setdefault(measure, {}).setdefault(stream, {})[arm] = arms[arm]
     where = ", ".join(fresh["success"])
     before["command"] += f"; {arm} on {where} at revision {fresh['revision']}: {fresh['command']}"
     return before
@@ -230,13 +244,26 @@ def write_evidence(name: str, result: dict[str, Any]) -> None:
         "comparisons": earlier["comparisons"] + comparisons,
         "controls": list(dict.fromkeys(["none", "oracle", *without])),
         "verdict": verdict,
-        "sentence": said.format(**{word: points(against(result, arm, other, streams)) for word, other in gaps.items()}),
+        "sentence": said.format(
+            words=words_read(result, arm, without[0]),
+            **{word: points(against(result, arm, other, streams)) for word, other in gaps.items()},
+        ),
     }
     if earlier["arms"]:
         evidence |= {"machine": before["machine"], "n": before["n"]}
         for key, mark in (("command", "; "), ("revision", ", "), ("seeds", ", ")):
             evidence[key] = mark.join(dict.fromkeys([*before[key].split(mark), *evidence[key].split(mark)]))
     file.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def words_read(result: dict[str, Any], arm: str, other: str) -> str:
+    """The words that both read a task, where they differ and were counted."""
+    pairs = [
+        (name, arms[arm], arms[other]) for name, arms in result.get("words", {}).items() if {arm, other} <= set(arms)
+    ]
+    return " and ".join(
+        f"{mine:.0f} words for {theirs:.0f} on {name}" for name, mine, theirs in pairs if mine != theirs
+    )
 
 
 def summary(name: str, values: Sequence[float]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class StreamRow:
         target: How often a question with the attacker's trigger got what the attacker wants.
         routing: Success lost because right advice was kept and not shown.
         items: In memory at the end.
+        words: Read by the agent, situation and memory together, a task.
     """
 
     family: str
@@ -47,6 +48,7 @@ class StreamRow:
     routing: float = float("nan")
     items: int = 0
     seconds: float = 0.0
+    words: float = float("nan")
 
     @property
     def auc(self) -> float:
@@ -71,6 +73,7 @@ def row(name: str, order: str, seed: int, arm: str, run: StreamRun) -> StreamRow
         _mean(run.routing),
         run.items,
         run.seconds,
+        float(run.words.mean()),
     )
 
 
@@ -192,6 +195,7 @@ def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
                 "routing_loss": _mean([each.routing for each in rows]),
                 "items": _mean([float(each.items) for each in rows]),
                 "seconds": _mean([each.seconds for each in rows]),
+                "words": _mean([each.words for each in rows]),
                 "n": len(rows),
             }
     return found

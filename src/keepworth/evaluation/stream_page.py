@@ -166,6 +166,7 @@ OPTIONAL = {
     "attack": ("attacker", "attacker: how often the agent did what an attacker wanted"),
     "routing_loss": ("lost", "lost: success lost because right advice was kept and not shown"),
     "calls": ("calls", "calls: of the model, a task"),
+    "words": ("words", "words: read by the agent, a task"),
 }
 """Columns that a stream may lack, and what they say."""
 

@@ -100,9 +100,9 @@ SAID = {
         "episode that failed is discouraged, right steps too. Over all {plain} points against plain similarity.",
     ),
     "gitm": (
-        "held in part",
+        "not held",
         "Reference plans let the agent read {words}, at {control} points of success over all streams; on the other streams no "
-        "situation comes up five times, and they change nothing. Nothing is better for them, and Minecraft was not played.",
+        "situation comes up five times, and they change nothing. Success is no higher with them; Minecraft was not played.",
     ),
 }
 """Verdict and sentence of each method; numbers are means over all streams, with the control, plain similarity or no memory."""
@@ -111,12 +111,14 @@ SAID = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, help="folders")
-    parser.add_argument("--arm", help="take this arm alone into the result file")
+    parser.add_argument("--arm", nargs="*", default=[], help="take these arms alone into the result file")
     options = parser.parse_args()
     if options.runs:
-        found = measured(options.runs)
+        found = fresh = measured(options.runs)
         if options.arm:
-            found = merged(json.loads(RESULT.read_text(encoding="utf-8")), found, options.arm)
+            found = json.loads(RESULT.read_text(encoding="utf-8"))
+        for arm in options.arm:
+            found = merged(found, fresh, arm)
         RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     for name in SAID:

@@ -43,8 +43,8 @@ POLICIES = (None, "default", "memrl")
 FEEDBACK = ("permuted", "true", "nothing", "flipped", "constant")
 REGIMES = ((20, 600), (200, 1000), (600, 600))
 """How many different questions are asked, and how often in all."""
-MORE = {"ten shown": 5, "permuted": 3}
-"""Times as many draws where one is nearly all or nothing: ten shown; the default with permuted rewards of 20 questions."""
+MORE = {"two notes": 5, "ten shown": 5, "permuted": 3}
+"""Times as many draws where one is nearly all or nothing: two notes and ten shown; the default with permuted rewards of 20 questions."""
 
 
 class Remembered:
@@ -284,7 +284,7 @@ def main() -> None:
     found: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     found |= {"command": f"python -m benchmarks.memory.learning --data DATA --draws {given.draws}", **versions()}
     if wanted("notes"):
-        found["two notes"] = {"default": notes_table("default", given.draws)}
+        found["two notes"] = {"default": notes_table("default", MORE["two notes"] * given.draws)}
     if wanted("slates"):
         found["slates"] = slates_table("default", given.draws)
     if wanted("traps"):

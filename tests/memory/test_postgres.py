@@ -489,7 +489,7 @@ def test_the_commands_take_an_address(
     call("update", "m1", "Ana likes smoked tofu", "--encoder", "none")
     assert "smoked" in call("show", "m1")
     assert "smoked" in call("diff", before)
-    undone = call("restore", before)
+    undone = call("rollback", "--since", before)
     assert "smoked" not in call("show", "m1")
     assert "--file" in undone
     call("rollback", "--source", "facts.txt")

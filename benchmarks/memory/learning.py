@@ -44,7 +44,7 @@ FEEDBACK = ("permuted", "true", "nothing", "flipped", "constant")
 REGIMES = ((20, 600), (200, 1000), (600, 600))
 """How many different questions are asked, and how often in all."""
 MORE = {"two notes": 5, "ten shown": 5, "permuted": 3}
-"""Times as many draws where one is nearly all or nothing: two notes and ten shown; the default with permuted rewards of 20 questions."""
+"""Times as many draws where one is nearly all or nothing: two notes, ten shown, and permuted rewards of 20 questions."""
 
 
 class Remembered:

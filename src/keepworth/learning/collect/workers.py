@@ -180,9 +180,10 @@ class _Run:
 class _LiveWorker:
     """One of the workers, from its start to its death."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, note: Callable[[str], None]) -> None:
         self.worker = worker
         self.runs: dict[int, _Run] = {}
+        self._note = note
         self.died: WorkerDied | None = None
         self._numbers = itertools.count()
         self._outgoing: list[Message] = []
@@ -199,7 +200,7 @@ class _LiveWorker:
             self.tell(DROP, number)
             raise
         except WorkerDied as died:
-            self.died = died
+            self._die(died)
             raise
         finally:
             del self.runs[number]
@@ -225,14 +226,20 @@ class _LiveWorker:
         finally:
             self._sending = None
 
-    async def listen(self) -> WorkerDied:
+    def _die(self, died: WorkerDied) -> None:
+        """Say once that the worker died, whichever call is the first to meet its death."""
+        if self.died is None:
+            self.died = died
+            self._note(f"{died.message} Its groups begin again.")
+
+    async def listen(self) -> None:
         """Do what the worker asks for, until it dies."""
         while True:
             try:
                 messages = await asyncio.wrap_future(self.worker.call("heard"))
             except WorkerDied as died:
-                self.died = died
-                return died
+                self._die(died)
+                return
             for word, number, *rest in messages:
                 run = self.runs.get(number)
                 if run is None:
@@ -272,7 +279,7 @@ class RolloutWorkers:
         names = [f"rollout worker {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
             workers = list(pool.map(lambda name: cluster.spawn(part, name, needs), names))
-        self._workers = [_LiveWorker(worker) for worker in workers]
+        self._workers = [_LiveWorker(worker, note) for worker in workers]
         self._back = asyncio.Condition()
 
     async def listen(self) -> None:
@@ -309,8 +316,7 @@ class RolloutWorkers:
     async def _keep(self, number: int) -> None:
         while True:
             live = self._workers[number]
-            died = await live.listen()
-            self._note(f"{died.message} Its groups begin again.")
+            await live.listen()
             try:
                 await asyncio.wrap_future(live.worker.restarted())
             except KeepworthError as error:
@@ -318,7 +324,7 @@ class RolloutWorkers:
                     raise
                 self._note(f"{live.worker.name} is gone, and the run goes on with fewer workers: {error}")
                 return
-            self._workers[number] = _LiveWorker(live.worker)
+            self._workers[number] = _LiveWorker(live.worker, self._note)
             async with self._back:
                 self._back.notify_all()
 

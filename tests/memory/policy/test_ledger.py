@@ -447,9 +447,10 @@ def test_of_a_log_without_odds_nothing_is_guessed(tmp_path: Path) -> None:
         assert statement.net == 0.0
 
 
-def test_what_harms_wherever_it_comes_up_stands_behind_another() -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_harms_wherever_it_comes_up_stands_last(seed: int) -> None:
     with filled_memory(withhold=0.5) as memory:
-        generator = np.random.default_rng(1)
+        generator = np.random.default_rng(seed)
         for number in range(450):  # every question is another one, so nothing is sure near any of them
             with memory.episode(f"reset router {number} {generator.integers(10**9)}") as episode:
                 shown = [hit.text for hit in episode.search(top_k=2)]
@@ -459,8 +460,8 @@ def test_what_harms_wherever_it_comes_up_stands_behind_another() -> None:
         assert account.verdict == "harms"
         asked = "reset router with an axe"
         hits = memory.episode(asked, explore=False).search()
-        assert hits[0].id != hold.id
-        assert memory.worth(hits[0].id, asked).effect > max(0.0, memory.worth(hold.id, asked).effect)
+        assert hits[-1].id == hold.id
+        assert memory.worth(hits[0].id, asked).effect > 0.0 > memory.worth(hold.id, asked).effect
         assert account.cost < 0.0
 
 

@@ -594,11 +594,15 @@ class RewardRecord:
                     times, earned = np.where(more, judged.times[way], times), np.where(more, judged.earned[way], earned)
         sure = max(0.0, 1.0 - float(weights[:2].sum()))
         low, span = self.range[0], self.span
+        accounts = [self.ledger.account(id, span, since=self._since) for id in ids]
+        clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
+        for index, shown_by_chance in enumerate(accounts):
+            if shown_by_chance and shown_by_chance.clear and not clears[index]:
+                # Where nothing is sure near the question, what the experiment is sure of stands for it.
+                predicted[index] += shown_by_chance.effect / span - means[index]
+                means[index] = shown_by_chance.effect / span
         with_it = low + span * np.minimum(np.maximum(predicted, 0.0), 1.0)
         without = low + span * np.minimum(np.maximum(predicted - means, 0.0), 1.0)
-        clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
-        since, span = self._since, self.span
-        accounts = [self.ledger.account(id, span, since=since) for id in ids]
         columns = (with_it, without, times, earned, np.full(n, sure), seen, clears)
         worth = tuple(starmap(Worth, zip(*(column.tolist() for column in columns), accounts, strict=True)))
         better: Floats = np.zeros(n)

@@ -13,7 +13,7 @@ import argparse
 import json
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,31 +149,18 @@ def measured(runs: Sequence[Path]) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "seeds": len(results.seeds),
         "tasks": {name: len(results.of(name, "none")[0].bits) for name in results.families},
-        "success": {
-            name: {
-                arm: [round(row.auc, 4) for row in ordered(results, name, arm)]
-                for arm in results.arms
-                if results.of(name, arm)
-            }
-            for name in results.families
-        },
-        "frozen": {
-            name: {
-                arm: [round(row.final, 4) for row in ordered(results, name, arm)]
-                for arm in results.arms
-                if results.of(name, arm)
-            }
-            for name in results.families
-        },
-        "words": {
-            name: {arm: _mean_words(results.of(name, arm)) for arm in results.arms if results.of(name, arm)}
-            for name in results.families
-        },
+        "success": per_arm(results, lambda rows: [round(row.auc, 4) for row in rows]),
+        "frozen": per_arm(results, lambda rows: [round(row.final, 4) for row in rows]),
+        "words": per_arm(results, lambda rows: round(float(np.mean([row.words for row in rows])), 1)),
     }
 
 
-def _mean_words(rows: Sequence[Any]) -> float:
-    return round(float(np.mean([row.words for row in rows])), 1)
+def per_arm(results: Results, take: Callable[[list[Any]], Any]) -> dict[str, dict[str, Any]]:
+    """What `take` makes of the rows of an arm, by rule set, for each stream and arm."""
+    return {
+        name: {arm: take(ordered(results, name, arm)) for arm in results.arms if results.of(name, arm)}
+        for name in results.families
+    }
 
 
 def merged(before: dict[str, Any], fresh: dict[str, Any], arm: str) -> dict[str, Any]:
@@ -214,9 +201,9 @@ def write_evidence(name: str, result: dict[str, Any]) -> None:
     streams = list(result["success"])
     others = dict.fromkeys((*without, "none", "plain similarity", "nearest-mean+on", "default"))
     arms = [
-        summary(f"{each} on {stream}, {result['tasks'][stream]} tasks", result["success"][stream][each])
+        summary(f"{compared} on {stream}, {result['tasks'][stream]} tasks", result["success"][stream][compared])
         for stream in streams
-        for each in dict.fromkeys((arm, *without, *OTHERS))
+        for compared in dict.fromkeys((arm, *without, *OTHERS))
     ]
     comparisons = [
         {

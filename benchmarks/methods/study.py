@@ -34,7 +34,7 @@ CONCLUSIONS = {
             "stop where the meaning falls",
             "best by words, by meaning, by both",
             "whoever knows the evidence",
-        ],  # fmt: skip
+        ],
         "held in part",
         "The paper's answers were not asked for: success is the evidence that was read. At equal mean numbers of entries, about "
         "3, 5 and 8, it reads more of it than every fixed number by words, meaning or both. Stopping by value adds "

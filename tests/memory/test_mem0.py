@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from keepworth.memory import memory as engine
 from keepworth.memory.adapters.mem0 import AsyncMemory, Memory
-from keepworth.memory.adapters.mem0_config import FILE, InvalidConfig
-from keepworth.memory.errors import InvalidFilter, MemoryProblem, NoWriter
+from keepworth.memory.errors import InvalidFilter
 from tests.memory.packages import mem0_story
 from tests.serving.scripted import scripted
 
 RAM = {"provider": "keepworth", "config": {"path": ":memory:"}}
 HASHING = {"provider": "keepworth", "config": {"model": "hashing"}}
-VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "VLLM_API_KEY", "KEEPWORTH_ENCODER_KEY")
+VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "KEEPWORTH_ENCODER_KEY")
 
 
 @pytest.fixture(autouse=True)
@@ -35,128 +35,65 @@ def says(text: str) -> dict[str, Any]:
     return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
 
 
-def test_without_a_model_what_is_told_is_stored_and_nothing_is_made_up(tmp_path: Path) -> None:
+def test_without_a_model_facts_are_found_by_rules(tmp_path: Path) -> None:
     with Memory.from_config({"embedder": HASHING}) as m:
-        with pytest.raises(NoWriter, match=r"OPENAI_API_KEY.*infer=False"):
-            m.add("I moved to Oslo.", user_id="ana")
-        assert m.get_all(filters={"user_id": "ana"}) == {"results": []}
-        m.add("I moved to Oslo.", user_id="ana", infer=False)
-    assert (tmp_path / FILE).exists()
+        m.add("I live in Bergen.", user_id="ana")
+        m.add([{"role": "user", "content": "I moved to Oslo."}], user_id="ana")
+    assert (tmp_path / "keepworth.mem").exists()
     with Memory() as again:
         assert [result["memory"] for result in again.get_all(filters={"user_id": "ana"})["results"]] == [
             "I moved to Oslo."
         ]
-    with Memory.from_config({"llm": {"provider": "keepworth"}, "vector_store": RAM, "embedder": HASHING}) as rules:
-        rules.add("I live in Bergen.", user_id="ana")
-        rules.add([{"role": "user", "content": "I moved to Oslo."}], user_id="ana")
-        assert [result["memory"] for result in rules.get_all(filters={"user_id": "ana"})["results"]] == [
-            "I moved to Oslo."
-        ]
 
 
-def test_the_environment_s_key_is_a_model_as_in_mem0(monkeypatch: pytest.MonkeyPatch) -> None:
-    with scripted((200, says('{"facts": ["Ana moved to Oslo."]}'))) as server:
-        monkeypatch.setenv("OPENAI_API_KEY", "k3y")
-        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-        with Memory.from_config({"vector_store": RAM, "embedder": HASHING}) as m:
-            (found,) = m.add("I moved to Oslo.", user_id="ana")["results"]
-        assert (found["memory"], found["event"]) == ("Ana moved to Oslo.", "ADD")
-    asked = server.asked[0]
-    assert (asked["model"], asked["key"], asked["max_completion_tokens"]) == ("gpt-5-mini", "Bearer k3y", 2000)
-    assert "temperature" not in asked
-
-
-def test_sections_for_models_behind_urls_take_effect() -> None:
+def test_sections_for_models_behind_urls_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     def embeddings(asked: dict[str, Any]) -> dict[str, Any]:
         return {"data": [{"index": n, "embedding": mem0_story.embedding(t)} for n, t in enumerate(asked["input"])]}
 
+    monkeypatch.setenv("OPENAI_API_KEY", "k3y")
     with scripted((200, says('{"facts": ["Ana likes to sing."]}'))) as chat, scripted((200, embeddings)) as encoder:
         config = {
             "vector_store": RAM,
             "llm": {
-                "provider": "vllm",
-                "config": {"vllm_base_url": chat.url, "model": "m", "temperature": 0.7, "max_tokens": 99},
+                "provider": "openai",
+                "config": {"openai_base_url": f"{chat.url}/v1", "model": "m", "temperature": 0.7, "max_tokens": 99},
             },
-            "embedder": {"provider": "ollama", "config": {"ollama_base_url": encoder.url, "embedding_dims": 64}},
+            "embedder": {
+                "provider": "openai",
+                "config": {"openai_base_url": f"{encoder.url}/v1", "embedding_dims": 64},
+            },
             "custom_instructions": "Leave out food.",
-            "version": "v1.1",
         }
         with Memory.from_config(config) as m:
             m.add("I sing, and like tofu.", user_id="ana")
-            assert (
-                m.search("who likes to sing", filters={"user_id": "ana"})["results"][0]["memory"]
-                == "Ana likes to sing."
-            )
-            assert m.memory.store.encoder_identity().model == f"{encoder.url}/v1#nomic-embed-text"
+            found = m.search("who likes to sing", filters={"user_id": "ana"})["results"]
+            assert found[0]["memory"] == "Ana likes to sing."
+            assert m.memory.store.encoder_identity().model == f"{encoder.url}/v1#text-embedding-3-small?dimensions=64"
     first = chat.asked[0]
-    assert (first["temperature"], first["max_tokens"], first["key"]) == (0.7, 99, None)
+    assert (first["temperature"], first["max_tokens"], first["key"]) == (0.7, 99, "Bearer k3y")
     assert "Leave out food." in first["messages"][0]["content"]
-    assert {(each["path"], each["model"]) for each in encoder.asked} == {("/v1/embeddings", "nomic-embed-text")}
-    assert not any("dimensions" in each for each in encoder.asked), "ollama takes none"
+    assert {each["dimensions"] for each in encoder.asked} == {64}
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "a vector store": (
-        {"vector_store": {"provider": "qdrant", "config": {"host": "x"}}},
-        "'qdrant' has no effect here",
-    ),
-    "an option of it": ({"vector_store": {"provider": "keepworth", "config": {"on_disk": True}}}, "config.on_disk"),
-    "a graph": ({"graph_store": {"provider": "neo4j"}}, "graph_store=.*no graph here"),
-    "a reranker": ({"reranker": {"provider": "cohere"}}, "reranker=.*nothing reranks"),
-    "a history": ({"history_db_path": "h.db"}, "history_db_path=.*memory's own file"),
-    "a version": ({"version": "v1.0"}, "version='v1.0'"),
-    "a misspelt section": ({"embeder": {}}, "did you mean 'embedder'"),
-    "a misspelt option": ({"llm": {"provider": "openai", "config": {"modle": "m"}}}, "did you mean 'model'"),
-    "another protocol": ({"llm": {"provider": "anthropic", "config": {}}}, "'anthropic' is not spoken to here"),
-    "no key": ({"llm": {"provider": "openai", "config": {"model": "m"}}}, "OPENAI_API_KEY.*infer=False"),
-    "no key of an encoder": ({"embedder": {"provider": "openai"}}, "embedder wants a key"),
-    "no model": ({"llm": {"provider": "lmstudio"}}, "names no model for lmstudio"),
-    "sampling": ({"llm": {"provider": "vllm", "config": {"top_p": 0.5}}}, "llm.config.top_p has no effect"),
+    "a vector store": ({"vector_store": {"provider": "qdrant", "config": {}}}, "vector_store.provider"),
+    "a graph": ({"graph_store": {"provider": "neo4j"}}, "graph_store"),
+    "an option": ({"llm": {"provider": "openai", "config": {"top_p": 0.5}}}, "llm.config.top_p"),
+    "another protocol": ({"llm": {"provider": "anthropic", "config": {}}}, "llm.provider"),
     "instructions to nobody": ({"custom_instructions": "Be brief."}, "custom_instructions is for a language model"),
-    "dimensions": (
-        {"embedder": {"provider": "huggingface", "config": {"model": "hashing:64", "embedding_dims": 9}}},
-        "9",
-    ),
-    "no dictionary": (7, "a configuration is a dictionary"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_of_a_configuration_has_no_effect_is_an_error(name: str, tmp_path: Path) -> None:
     config, message = REFUSED[name]
-    with pytest.raises(InvalidFilter, match=message) as caught:
+    with pytest.raises(InvalidFilter, match=message):
         Memory.from_config(config)
-    assert name == "instructions to nobody" or isinstance(caught.value, InvalidConfig)
     assert not list(tmp_path.iterdir()), "there is no file yet"
 
 
-def test_a_configuration_of_mem0_s_own_class_counts_for_what_was_set() -> None:
-    class MemoryConfig:
-        def model_dump(self, *, exclude_unset: bool) -> dict[str, Any]:
-            assert exclude_unset
-            return {"vector_store": RAM, "embedder": HASHING}
-
-    with Memory(MemoryConfig()) as m:
-        assert m.memory.path == ":memory:"
-    with pytest.raises(InvalidFilter, match="encoder= has no effect"):
-        Memory({"vector_store": RAM}, encoder="hashing")
-
-
-def test_a_threshold_needs_an_encoder() -> None:
-    with Memory(":memory:", encoder="hashing", policy=None) as m:
-        m.add("likes tofu soup", user_id="ana", infer=False)
-        m.add("plays chess", user_id="ana", infer=False)
-        assert len(m.search("tofu soup", filters={"user_id": "ana"})["results"]) == 1
-        assert len(m.search("tofu soup", filters={"user_id": "ana"}, threshold=0.0)["results"]) == 2
-    with Memory(":memory:", encoder=None) as words:
-        words.add("likes tofu", user_id="ana", infer=False)
-        assert words.search("tofu", filters={"user_id": "ana"})["results"][0]["memory"] == "likes tofu"
-        with pytest.raises(InvalidFilter, match="threshold has no effect without an encoder"):
-            words.search("tofu", filters={"user_id": "ana"}, threshold=0.3)
-
-
 def test_one_update_is_one_line_of_history_and_rewards_are_none() -> None:
-    with Memory(":memory:", encoder="hashing") as m:
+    with Memory(engine.Memory(encoder="hashing")) as m:
         (kept,) = m.add("likes tofu", user_id="ana", metadata={"a": 1}, infer=False)["results"]
         m.update(kept["id"], "likes tempeh", metadata={"b": 2})
         before = m.get(kept["id"])
@@ -167,7 +104,7 @@ def test_one_update_is_one_line_of_history_and_rewards_are_none() -> None:
 
 
 def test_a_memory_that_is_reset_is_empty_and_goes_on(tmp_path: Path) -> None:
-    with Memory(str(tmp_path / "a.mem"), encoder="hashing") as m:
+    with Memory(engine.Memory(tmp_path / "a.mem", encoder="hashing")) as m:
         m.add("my code is ZXQ", user_id="ana", infer=False)
         m.search("what is the code ZXQ", filters={"user_id": "ana"})
         m.reset()
@@ -185,11 +122,8 @@ def test_the_awaited_one_does_the_same() -> None:
             done = await asyncio.gather(*(m.add(f"note {n}", user_id="ana", infer=False) for n in range(8)))
             assert {result["event"] for one in done for result in one["results"]} == {"ADD"}
             found = await m.get_all(filters={"user_id": "ana"}, top_k=5)
-            assert len(found["results"]) == 5
             await m.update(found["results"][0]["id"], "another note")
             assert (await m.get(found["results"][0]["id"]))["memory"] == "another note"
-            await m.delete_all(user_id="ana")
-            assert (await m.search("note", filters={"user_id": "ana"})) == {"results": []}
             with pytest.raises(AttributeError, match="AsyncMemory has no 'chat'"):
                 await m.chat("hello")
 
@@ -212,23 +146,16 @@ def test_mem0_told_the_same_story_gives_the_same_answers(tmp_path: Path) -> None
     with mem0_story.models() as url:
         ours = json.loads(json.dumps(mem0_story.told(Memory.from_config(mem0_story.config(url, RAM)))))
     assert ours == theirs
-    assert len(theirs) > 80
+    assert len(theirs) > 60
 
 
 def test_our_side_of_the_story_holds_without_mem0() -> None:
     """What the story finds in mem0 beside it (see above), as far as it can be said without."""
     with mem0_story.models() as url:
-        m = Memory.from_config(mem0_story.config(url, RAM))
-        ours = mem0_story.told(m)
-    assert ours["added"][0] == {
-        "memory": "I like tofu soup.",
-        "event": "ADD",
-        "actor_id": "Ana",
-        "role": "user",
-    }
-    assert [our["memory"] for our in ours["added"]] == ["I like tofu soup.", "Noted, tofu soup it is.", "Look here"]
+        ours = mem0_story.told(Memory.from_config(mem0_story.config(url, RAM)))
+    assert ours["added"] == [["ADD", "I like tofu soup."], ["ADD", "Noted, tofu soup it is."], ["ADD", "Look here"]]
     assert ours["get"] == {
-        **dict.fromkeys(("id", "memory", "hash", "created_at", "updated_at", "user_id", "actor_id", "role"), "str"),
+        **dict.fromkeys(("id", "memory", "hash", "created_at", "updated_at", "user_id", "role"), "str"),
         "metadata": {"stars": "int", "topic": "str"},
         "score": "NoneType",
     }
@@ -237,17 +164,3 @@ def test_our_side_of_the_story_holds_without_mem0() -> None:
     assert ours["infer: nothing"] == {"results": []}
     assert all(outcome["raises"] for name, outcome in ours.items() if name.startswith("refused"))
     assert ours["reset: after"] == ours["delete_all: after"] == []
-
-
-def test_errors_are_of_the_kinds_that_mem0_raises() -> None:
-    with Memory(":memory:", encoder=None) as m:
-        for call in (
-            lambda: m.delete("m7"),
-            lambda: m.update("m7", "x"),
-            lambda: m.search(" ", filters={"user_id": "ana"}),
-            lambda: m.delete_all(),
-            lambda: m.add("x", user_id="ana", infer=False, prompt="Be brief."),
-        ):
-            with pytest.raises(ValueError, match=r"\w") as caught:
-                call()
-            assert isinstance(caught.value, MemoryProblem)

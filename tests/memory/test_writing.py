@@ -65,7 +65,7 @@ def test_an_assistant_corrects_nobody() -> None:
 
 
 def test_the_first_calls_of_mem0_work_and_keep_no_courtesies() -> None:
-    memory = Mem0(encoder="hashing")
+    memory = Mem0(Memory(encoder="hashing"))
     said = [{"role": "user", "content": "I live in Bergen. Thanks!"}, {"role": "assistant", "content": "Noted!"}]
     assert [result["event"] for result in memory.add(said, user_id="ana")["results"]] == ["ADD"]
     (new,) = memory.add("I moved to Oslo.", user_id="ana")["results"]

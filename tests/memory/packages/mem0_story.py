@@ -103,24 +103,21 @@ def told(memory: Any) -> dict[str, Any]:
     added = memory.add(
         [
             {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "I like tofu soup.", "name": "Ana"},
+            {"role": "user", "content": "I like tofu soup."},
             {"role": "assistant", "content": "Noted, tofu soup it is."},
-            {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "text", "text": "here"}]},
-            {"role": "user", "content": {"type": "image_url", "image_url": {"url": "https://host/cat.png"}}},
-            {"role": "assistant", "content": None},
+            {"role": "user", "content": "Look here"},
         ],
         user_id=" ana ",
-        metadata={"topic": "food", "stars": 3, "user_id": "bo"},
+        metadata={"topic": "food", "stars": 3},
         infer=False,
     )
-    see("added", lambda: [{k: v for k, v in result.items() if k != "id"} for result in added["results"]])
-    see("added: shape", lambda: shape(added))
+    see("added", lambda: [[result["event"], result["memory"]] for result in added["results"]])
     for text, metadata in (("I play chess.", {"topic": "game", "stars": 5}), ("I sing in a choir.", {"stars": 1})):
         memory.add(text, user_id="ana", agent_id="coach", run_id="r1", metadata=metadata, infer=False)
     memory.add("I like tofu soup too.", user_id=7, metadata={"topic": "food"}, infer=False)
     first = added["results"][0]["id"]
     see("get", lambda: shape(memory.get(first)))
-    see("get: said", lambda: [memory.get(first)[name] for name in ("memory", "hash", "metadata", "role", "actor_id")])
+    see("get: said", lambda: [memory.get(first)[name] for name in ("memory", "hash", "metadata", "role")])
     see("get: nobody's", lambda: memory.get("11111111-1111-1111-1111-111111111111"))
     see("get_all", lambda: memory.get_all(filters=ana), texts)
     see("get_all: shape", lambda: memory.get_all(filters={"user_id": "ana", "run_id": "r1", "stars": 5}), shape)
@@ -137,7 +134,6 @@ def told(memory: Any) -> dict[str, Any]:
     see("search: far", lambda: memory.search("quantum chromodynamics", filters=ana, threshold=0.9), texts)
     see("search: near", lambda: memory.search("I play chess.", filters=ana, threshold=0.9), texts)
     see("search: trimmed", lambda: memory.search("  I play chess. ", filters=ana, threshold=0.9), texts)
-    see("search: rerank off", lambda: memory.search("tofu", filters=ana, rerank=False), lambda f: bool(f["results"]))
     for name, filters in {
         "equal": {"topic": "food"},
         "eq": {"topic": {"eq": "game"}},
@@ -166,16 +162,14 @@ def told(memory: Any) -> dict[str, Any]:
         )
     for name, filters in {"whoever": {"user_id": "ana", "agent_id": "coach"}}.items():
         see(f"filter {name}", lambda f=filters: memory.search("tofu chess", filters=f, threshold=0.0), texts)
-    see("update", lambda: memory.update(first, "I like tempeh.", metadata={"stars": 4, "user_id": "bo"}))
+    see("update", lambda: memory.update(first, "I like tempeh.", metadata={"stars": 4}))
     see(
         "update: after",
         lambda: memory.get(first),
         lambda found: [found["memory"], found["metadata"], found["user_id"], found["updated_at"] > found["created_at"]],
     )
-    see("update: data", lambda: memory.update(first, data="I like natto."))
     see("update: metadata alone", lambda: memory.update(first, metadata={"sure": True}))
     see("history", lambda: memory.history(first), lambda h: [[e["event"], e["old_memory"], e["new_memory"]] for e in h])
-    see("history: shape", lambda: memory.history(first)[0], shape)
     see("history: nobody's", lambda: memory.history("11111111-1111-1111-1111-111111111111"))
     see("delete", lambda: memory.delete(first))
     see("delete: after", lambda: memory.get(first))
@@ -199,19 +193,12 @@ def told(memory: Any) -> dict[str, Any]:
     see("infer: nothing", lambda: memory.add("Hi there!", user_id="di"))
     refused: dict[str, Callable[[], Any]] = {
         "add: nobody": lambda: memory.add("x", infer=False),
-        "add: a space": lambda: memory.add("x", user_id="an a", infer=False),
         "add: blank": lambda: memory.add("x", user_id="  ", infer=False),
         "add: no messages": lambda: memory.add(7, user_id="ana", infer=False),
         "search: nobody": lambda: memory.search("tofu"),
         "search: metadata alone": lambda: memory.search("tofu", filters={"topic": "food"}),
         "search: blank": lambda: memory.search("  ", filters=ana),
         "search: no text": lambda: memory.search(None, filters=ana),
-        "search: threshold": lambda: memory.search("tofu", filters=ana, threshold=1.5),
-        "search: threshold of text": lambda: memory.search("tofu", filters=ana, threshold="0.3"),
-        "search: top_k": lambda: memory.search("tofu", filters=ana, top_k=-1),
-        "search: top_k of text": lambda: memory.search("tofu", filters=ana, top_k="3"),
-        "search: reference_date": lambda: memory.search("tofu", filters=ana, reference_date="2026-01-01"),
-        "search: OR of none": lambda: memory.search("tofu", filters={**ana, "OR": []}),
         "get_all: nobody": lambda: memory.get_all(),
         "update: nothing": lambda: memory.update(first),
         "update: nobody's": lambda: memory.update("11111111-1111-1111-1111-111111111111", "x"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,7 @@ from keepworth.cli.output import say, say_json, working
 from keepworth.memory.place import MemoryPlace, file_of
 
 if TYPE_CHECKING:
-    from keepworth.memory.adapters.formats import FileFormat
+    from keepworth.memory.adapters.formats import FoundRecord
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
     from keepworth.memory.scan import Scan
@@ -59,7 +59,7 @@ OWN = "keepworth"
     "export",
     examples="""
     keepworth memory export all.jsonl
-    keepworth memory export notes.md --to markdown --user ana
+    keepworth memory export notes.jsonl --to jsonl --user ana
     """,
     bounds=True,
     opens=None,
@@ -71,31 +71,33 @@ def export_(
     target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
     to: Annotated[
         str,
-        option("--to", "keepworth, with all history; or what is true now as jsonl, mem0 or markdown."),
+        option("--to", "keepworth, with all history; or what is true now as jsonl."),
     ] = OWN,
 ) -> Lines:
-    """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
+    """Write everything, history included, as lines of JSON; or what is true now."""
+    from keepworth.episodes.errors import require_known
+    from keepworth.memory.adapters.formats import write_lines
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 
     if as_json and str(target) == "-":
         raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
-    foreign = _file_format(to)
-    if foreign is None and any(bounds.values()):
+    whole = require_known("format", to, (OWN, "jsonl")) == OWN
+    if whole and any(bounds.values()):
         raise MemoryProblem(
             f"--to {OWN} writes the whole memory, with its journal.",
             "Leave --user, --agent and --session out, or take --to jsonl.",
         )
     record = {"file": str(target), "format": to}
     with opened(file, "none") as memory:
-        if foreign is None:
+        if whole:
             counted = count()
             with closing(exported(memory.store)) as lines, working("writing"):
                 _write(target, (f"{line}\n" for line, _ in zip(lines, counted, strict=False)), is_json=True)
             yield Line({**record, "lines": next(counted)})
             return
         items = list(_items(memory, bounds))
-        _write(target, [foreign.writes(items)])
+        _write(target, [write_lines(items)])
         yield Line({**record, "items": len(items)})
         if str(target) != "-":
             yield NoteLine(f"{len(items)} {'item' if len(items) == 1 else 'items'}.")
@@ -135,14 +137,6 @@ def _readable(given: str) -> Path:
     return path
 
 
-def _file_format(name: str) -> FileFormat | None:
-    """None for our own. Raises UnknownName."""
-    from keepworth.episodes.errors import require_known
-    from keepworth.memory.adapters.formats import FORMATS
-
-    return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
-
-
 @command(
     FILE,
     "import",
@@ -170,12 +164,14 @@ def import_(
     """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
 
     --user and --agent are for what says nobody's name. It is looked through for secrets, as what a server is given."""
+    from keepworth.episodes.errors import require_known
+    from keepworth.memory.adapters.formats import FORMATS
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.item import Status
     from keepworth.memory.scan import HELD_FOR, scan_of
     from keepworth.memory.store.transfer import encoder_of, imported
 
-    foreign = _file_format(format)
+    foreign = FORMATS.get(require_known("format", format, [OWN, *FORMATS]))
     if foreign is not None:
         scan = scan_of(secrets, personal)
         with opened(file, encoder, make=True) as memory:
@@ -204,7 +200,12 @@ def import_(
 
 
 def _take_foreign(
-    memory: Memory, source: Path, foreign: FileFormat, skip_bad: bool, scan: Scan | None, bounds: dict[str, Any]
+    memory: Memory,
+    source: Path,
+    read: Callable[[str], Iterable[FoundRecord]],
+    skip_bad: bool,
+    scan: Scan | None,
+    bounds: dict[str, Any],
 ) -> Lines:
     from keepworth.memory.adapters.formats import take
     from keepworth.memory.errors import InvalidText
@@ -216,7 +217,7 @@ def _take_foreign(
         raise InvalidText(
             f"{source} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
         ) from error
-    records = list(foreign.reads(text))
+    records = list(read(text))
     memory.store.scan = scan
     head = memory.store.head()
     with working("reading"):

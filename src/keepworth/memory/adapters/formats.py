@@ -1,14 +1,12 @@
-"""What others keep memories in, as texts: mem0's lists, markdown, lines of JSON.
+"""What others keep memories in, read: mem0's lists, markdown, lines of JSON. The last are also written.
 
-Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`, and written from items. What a
-format has no field for stands under `keepworth` in its metadata, so that reading what was written here gives it back. Markdown
-holds texts alone. History, supersessions and what was learned are in our own export (`keepworth.memory.store.transfer`) and no
-other. The shape of mem0's list is what `Memory.get_all` of mem0 2 gives.
+Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`. Markdown holds texts alone. History,
+supersessions and what was learned are in our own export (`keepworth.memory.store.transfer`) and in no other. The shape of
+mem0's list is what `Memory.get_all` of mem0 2 gives.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +20,6 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 
 Record = dict[str, Any]
-OURS = "keepworth"
 SCOPES = {"user_id": "user", "agent_id": "agent", "session_id": "session"}
 _FIELDS = (
     *("text", "kind", "key", "event_time", "valid_from", "valid_to", "expires_at", "trust", "metadata", "provenance"),
@@ -138,19 +135,6 @@ def _record(item: Item) -> Record:
     return record
 
 
-def _beside(record: Record, *said: str) -> Record:
-    """What goes under `keepworth`: what the format says by no field of its own."""
-    return {name: value for name, value in record.items() if name not in ("text", "metadata", *said)}
-
-
-def _back(metadata: Any, record: Record) -> Record:
-    """With what stands under `keepworth`, and the rest as metadata."""
-    rest = dict(metadata) if isinstance(metadata, Mapping) else {}
-    ours = rest.pop(OURS, None)
-    whole = {**record, **({} if not rest else {"metadata": rest})}
-    return {**whole, **ours} if isinstance(ours, Mapping) else whole
-
-
 # -- lines of JSON ----------------------------------------------------------------------------------------------------
 
 
@@ -207,27 +191,9 @@ def read_mem0(text: str) -> Iterator[FoundRecord]:
         for theirs, ours in _MEM0_SCOPES.items():
             if each.get(theirs):
                 record[ours] = each[theirs]
-        yield FoundRecord(f"entry {number}", _back(each.get("metadata"), record))
-
-
-def write_mem0(items: Iterable[Item]) -> str:
-    results = []
-    for item in items:
-        record = _record(item)
-        row: Record = {
-            "id": item.id,
-            "memory": item.text,
-            "hash": text_hash(item.text),
-            "created_at": utc(item.event_time or item.written_at),
-            "updated_at": utc(item.written_at),
-        }
-        row.update({theirs: record[ours] for theirs, ours in _MEM0_SCOPES.items() if ours in record})
-        # Where nothing is known of the event, the time of writing must not be taken for its time.
-        beside = {"event_time": item.event_time, **_beside(record, *SCOPES)}
-        ours = {} if beside == {"event_time": item.event_time} and item.event_time else {OURS: beside}
-        metadata = {**record.get("metadata", {}), **ours}
-        results.append({**row, "metadata": metadata} if metadata else row)
-    return json.dumps({"results": results}, indent=1, ensure_ascii=False) + "\n"
+        if isinstance(each.get("metadata"), dict):
+            record["metadata"] = each["metadata"]
+        yield FoundRecord(f"entry {number}", record)
 
 
 # -- markdown ---------------------------------------------------------------------------------------------------------
@@ -236,34 +202,12 @@ _HEADING = re.compile(r"(#{1,6})\s+(.*)")
 _ENTRY = re.compile(r"(\s*)(?:[-*+]|\d{1,9}[.)])(?:\s+\[[ xX]\])?(?:\s+(.*)|$)", re.S)
 _NOTHING = re.compile(r"([-*_])( *\1){2,}|<!--.*-->")
 _FENCE = re.compile(r"\s*(```|~~~)")
-_ESCAPED = re.compile(r"^(\s*)\\(?=[-*+#>\\`~\d])")
-_MARK = re.compile(r"^(\s*)(?=[-*+#>\\`~]|\d+[.)])")
 
 
 def read_markdown(text: str) -> Iterator[FoundRecord]:
     """Each entry of a list, each paragraph and each block of code is a memory; the headings above it are its metadata."""
     for number, entry, heading in _entries(text):
         yield FoundRecord(f"line {number}", {"text": entry, **({"metadata": {"heading": heading}} if heading else {})})
-
-
-def write_markdown(items: Iterable[Item]) -> str:
-    groups: dict[str, list[Item]] = {}
-    for item in items:
-        groups.setdefault(" ".join(part for part in item.scope.parts()[1:] if part), []).append(item)
-    if set(groups) <= {""}:
-        return _listed(item.text for item in groups.get("", []))
-    return "\n".join(
-        f"## {' '.join((name or 'everybody').split())}\n\n{_listed(item.text for item in each)}"
-        for name, each in groups.items()
-    )
-
-
-def _listed(texts: Iterable[str]) -> str:
-    def entry(text: str) -> str:
-        first, *more = (_MARK.sub(r"\1\\", line) for line in text.strip().split("\n"))
-        return "\n".join((f"- {first}", *(f"  {line}" if line.strip() else "" for line in more)))
-
-    return "".join(f"{entry(text)}\n" for text in texts)
 
 
 def _entries(text: str) -> Iterator[tuple[int, str, str]]:
@@ -305,34 +249,13 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
             else:
                 own.append(following.removeprefix(f"{entry[1]}  ") if entry else following.strip())
             at += 1
-        plain = "\n".join(_ESCAPED.sub(r"\1", each) for each in own).strip()
+        plain = "\n".join(own).strip()
         if plain:
             yield start + 1, plain, " > ".join(headings)
 
 
-# -- all of them ------------------------------------------------------------------------------------------------------
-
-
-def utc(time: str) -> str:
-    """A time of ours, as mem0 writes it."""
-    return f"{time}+00:00" if time else ""
-
-
-def text_hash(text: str) -> str:
-    """mem0's hash of a text."""
-    return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """How one format is read into records and written from items."""
-
-    reads: Callable[[str], Iterator[FoundRecord]]
-    writes: Callable[[Iterable[Item]], str]
-
-
-FORMATS = {
-    "jsonl": FileFormat(read_lines, write_lines),
-    "mem0": FileFormat(read_mem0, write_mem0),
-    "markdown": FileFormat(read_markdown, write_markdown),
+FORMATS: dict[str, Callable[[str], Iterator[FoundRecord]]] = {
+    "jsonl": read_lines,
+    "mem0": read_mem0,
+    "markdown": read_markdown,
 }

@@ -124,43 +124,26 @@ def test_a_filter_says_what_a_plain_reading_says(where: dict[str, Any], metadata
     assert found is not None
     assert found.meets(metadata) is meets(where, metadata)
     assert found(Item("m1", "x", metadata=metadata)) is meets(where, metadata)
-    inside = parsed(where, inside=("value", "deep"))
-    assert inside is not None
-    assert inside.meets({"value": {"deep": metadata}}) is meets(where, metadata)
-    assert inside.meets({"value": [metadata]}) is meets(where, {})
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "no such operator": ({"age": {"$near": 3}}, r"where\['age'\]\['\$near'\]: there is no operator '\$near'.*\$gte"),
-    "an operator under no name": ({"$gt": 3}, r"where\['\$gt'\].*Write \{'NAME'"),
-    "no such joint": ({"$nor": [{"a": 1}]}, r"no operator '\$nor' between filters.*\$and, \$or, \$not"),
-    "not under a name": ({"age": {"$not": {"$gt": 3}}}, r"Write \{'\$not': \{'age'"),
+    "an operator under no name": ({"$gt": 3}, r"where\['\$gt'\].*NAME"),
     "a place deep inside": (
         {"$or": [{"a": 1}, {"b": {"$in": 2}}]},
         r"where\['\$or'\]\[1\]\['b'\]\['\$in'\] takes a list",
     ),
-    "bounds of two types": ({"age": {"$gt": 1, "$lt": "z"}}, r"\$gt is a number and \$lt is text"),
-    "a bound without order": ({"age": {"$gt": None}}, r"where\['age'\]\['\$gt'\]: None has no order"),
-    "a truth value as a bound": ({"age": {"$gt": True}}, "True has no order"),
+    "a bound without order": ({"age": {"$gt": None}}, r"where\['age'\]\['\$gt'\] takes a number or text"),
+    "a truth value as a bound": ({"age": {"$gt": True}}, "got True"),
     "a set": ({"age": {1, 2}}, r"never equal to \{1, 2\}.*\$in"),
-    "a tuple": ({"age": (1, 2)}, r"never equal to \(1, 2\)"),
-    "bytes": ({"age": b"x"}, "never equal to b'x'"),
-    "nan": ({"age": float("nan")}, "never nan"),
-    "infinity in a list": ({"age": {"$in": [float("inf")]}}, r"\['\$in'\]\[0\]: metadata are never inf"),
+    "infinity in a list": ({"age": {"$in": [float("inf")]}}, r"\['\$in'\]: metadata are never equal to inf"),
     "a name that is no text": ({7: "x"}, "names of metadata are text, got 7"),
-    "a name in a value that is no text": ({"a": {7: "x"}}, r"where\['a'\]: names in metadata are text, got 7"),
     "no filters to join": ({"$or": []}, r"where\['\$or'\] takes a list of filters, got \[\]"),
     "an empty filter inside": ({"$and": [{}]}, r"where\['\$and'\]\[0\] must be a filter"),
-    "a list after not": ({"$not": [{"a": 1}]}, r"where\['\$not'\] must be a filter"),
-    "operators beside values": ({"a": {"$gt": 1, "b": 2}}, r"'b' stands beside the operator \$gt"),
     "operators of others": ({"a": {"gte": 3}}, r"Write '\$gte'"),
-    "joints of others": ({"AND": [{"a": 1}]}, r"Write \$and"),
-    "an operator in a value": ({"a": {"b": {"$gt": 3}}}, r"Write 'a\.NAME'"),
     "exists without a truth value": ({"a": {"$exists": 1}}, "takes True or False"),
     "several at once": ({"a": {"$contains": ["x"]}}, "takes one value"),
-    "a number without case": ({"a": {"$icontains": 3}}, "takes text"),
     "no filter": (["topic"], "must be a dictionary or a function"),
-    "text": ("topic", "must be a dictionary or a function"),
 }
 
 
@@ -186,14 +169,6 @@ def test_filters_in_each_other_have_an_end() -> None:
     for bad in (where, {"a": value}, {"a": {"$in": [value]}}, {"a": {"b": value}}):
         with pytest.raises(InvalidFilter, match=f"more than {DEEPEST}"):
             parsed(bad)
-
-
-def test_a_plain_dictionary_may_ask_for_its_parts() -> None:
-    found = parsed({"m": {"a": 1, "b": {"$gt": 2}, "c": {"d": "x"}}}, partial=True)
-    assert found is not None
-    assert found.meets({"m": {"a": 1, "b": 3, "c": {"d": "x", "e": 0}, "more": 1}})
-    assert not found.meets({"m": {"a": 1, "b": 3, "c": "x"}})
-    assert parsed({}) is None
 
 
 WORDS = ["red hat", "red tea", "blue hat", "green tea", "red"]

@@ -154,7 +154,7 @@ class _Entries:
         refresh: bool = False,
     ) -> Found:
         """With a query the nearest first, and last what searches do not read; without one the last put first."""
-        asked = parsed(filter, place="filter", inside=("value",), partial=True)
+        asked = parsed(_asked(filter, "value"), place="filter")
 
         def wanted(item: Item) -> bool:
             return _space_of(item)[: len(prefix)] == prefix and (asked is None or asked.meets(item.metadata))
@@ -209,6 +209,15 @@ def _space(namespace: Namespace) -> dict[str, str]:
 
 def _space_of(item: Item) -> Namespace:
     return tuple(item.metadata["namespace"])
+
+
+def _asked(filter: Mapping[str, Any], inside: str) -> dict[str, Any]:
+    """LangGraph's filter as one of ours, over what lies in a dictionary; one in the place of a value asks for its parts."""
+    out: dict[str, Any] = {}
+    for name, value in filter.items():
+        parts = isinstance(value, Mapping) and value and not any(part.startswith("$") for part in value)
+        out.update(_asked(value, f"{inside}.{name}") if parts else {f"{inside}.{name}": value})
+    return out
 
 
 def _record(item: Item) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import InvalidFilter
@@ -137,17 +139,12 @@ class Filter:
         return self.tree is None or holds(self.tree, metadata)
 
 
-def parsed(
-    where: Where | Filter, *, place: str = "where", inside: Sequence[str] = (), partial: bool = False
-) -> Filter | None:
-    """What `where` asks, None where it asks nothing. Raises InvalidFilter, which names the place.
-
-    place: what the filter is called in messages. inside: names of the dictionaries that all names lie in. partial: a plain
-    dictionary in the place of a value asks for its parts, where it is else compared whole."""
+def parsed(where: Where | Filter, *, place: str = "where") -> Filter | None:
+    """What `where` asks, None where it asks nothing. Raises InvalidFilter, which names the place: what the filter is called."""
     if where is None or isinstance(where, Filter):
         return where
     if isinstance(where, Mapping):
-        return Filter(_clause(where, place, tuple(inside), partial, 0)) if where else None
+        return Filter(_clause(where, place, 0)) if where else None
     if callable(where):
         return Filter(function=where)
     raise InvalidFilter(
@@ -161,14 +158,13 @@ def from_text(text: str, *, place: str = "where") -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidFilter(
-            f"{place} is no JSON: {text[:60]!r} ({error!s:.80}).", """Write a dictionary, such as {"team": "red"}."""
-        ) from error
+        raise InvalidFilter(f"{place} is no JSON: {text[:60]!r} ({error!s:.80}).", _EXAMPLE) from error
     if not isinstance(found, dict):
-        raise InvalidFilter(
-            f"{place} must be a dictionary, got {text[:60]!r}.", """Write one such as {"team": "red"}."""
-        )
+        raise InvalidFilter(f"{place} must be a dictionary, got {text[:60]!r}.", _EXAMPLE)
     return found
+
+
+_EXAMPLE = """Write a dictionary, such as {"team": "red"}."""
 
 
 def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] | None:
@@ -208,8 +204,12 @@ def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str)
     return Filter(tree) if where is None else replace(where, tree=tree)
 
 
-def _clause(where: Mapping[Any, Any], place: str, inside: tuple[str, ...], partial: bool, depth: int) -> Tree:
-    """A dictionary of names and joints, which has to hold together. It is not empty."""
+def _clause(where: object, place: str, depth: int) -> Tree:
+    """A dictionary of names and joints, which has to hold together."""
+    if not isinstance(where, Mapping) or not where:
+        raise InvalidFilter(
+            f"{place} must be a filter, got {where!r:.60}.", "Give a dictionary with a name or a joint."
+        )
     if depth > DEEPEST:
         raise InvalidFilter(f"{place:.60}...: more than {DEEPEST} filters lie in each other.", "Ask for less at once.")
     parts: list[Tree] = []
@@ -217,188 +217,111 @@ def _clause(where: Mapping[Any, Any], place: str, inside: tuple[str, ...], parti
         at = f"{place}[{name!r:.60}]"
         if not isinstance(name, str):
             raise InvalidFilter(f"{place}: names of metadata are text, got {name!r:.40}.", "Give the name as text.")
-        if name in ("$and", "$or"):
+        if name == "$not":
+            parts.append(Joined(name, (_clause(value, at, depth + 1),)))
+        elif name in JOINTS:
             if not isinstance(value, (list, tuple)) or not value:
                 raise InvalidFilter(
                     f"{at} takes a list of filters, got {value!r:.60}.", "Give at least one, in a list."
                 )
-            each = (_inner(one, f"{at}[{number}]", inside, partial, depth + 1) for number, one in enumerate(value))
-            parts.append(Joined(name, tuple(each)))
-        elif name == "$not":
-            parts.append(Joined(name, (_inner(value, at, inside, partial, depth + 1),)))
-        elif name in OPERATORS:
-            raise InvalidFilter(f"{at}: {name} stands under no name.", f"Write {{'NAME': {{{name!r}: ...}}}}.")
+            joined = [_clause(one, f"{at}[{number}]", depth + 1) for number, one in enumerate(value)]
+            parts.append(Joined(name, tuple(joined)))
         elif name.startswith("$"):
             raise InvalidFilter(
-                f"{place}: there is no operator {name!r:.40} between filters.",
-                f"Use one of {', '.join(JOINTS)}; a name that begins with $ cannot be asked for.",
+                f"{at}: {name:.40} joins no filters.", f"Use {', '.join(JOINTS)}, or NAME: {{{name!r}: ...}}."
             )
-        elif name in ("AND", "OR", "NOT") and isinstance(value, (list, tuple, Mapping)):
-            raise InvalidFilter(f"{at}: filters are not joined with {name} here.", f"Write ${name.lower()}.")
         else:
-            parts += _of_name(name, value, at, inside, partial, depth)
+            parts += _of_name(name, value, at)
     return parts[0] if len(parts) == 1 else Joined("$and", tuple(parts))
 
 
-def _inner(where: object, place: str, inside: tuple[str, ...], partial: bool, depth: int) -> Tree:
-    if not isinstance(where, Mapping) or not where:
-        raise InvalidFilter(
-            f"{place} must be a filter, got {where!r:.60}.", "Give a dictionary with at least one name or operator."
-        )
-    return _clause(where, place, inside, partial, depth)
-
-
-def _of_name(name: str, value: object, place: str, inside: tuple[str, ...], partial: bool, depth: int) -> list[Tree]:
-    """What is asked of one name."""
-    field = Field(name, inside)
-    if not isinstance(value, Mapping):
-        return [_condition(field, "$eq", value, place)]
-    marked = [each for each in value if isinstance(each, str) and each.startswith("$")]
-    if marked and len(marked) < len(value):
-        plain = next(each for each in value if each not in marked)
-        raise InvalidFilter(
-            f"{place}: {plain!r:.40} stands beside the operator {marked[0]:.40}.",
-            "Write either operators or a value; what lies deeper is 'name.name'.",
-        )
-    if marked:
-        found = [_condition(field, operator, value[operator], f"{place}[{operator!r:.40}]") for operator in marked]
-        bounds = {isinstance(each.operand, str): each.operator for each in found if each.operator in RANGES}
-        if len(bounds) > 1:
-            raise InvalidFilter(
-                f"{place}: {bounds[False]} is a number and {bounds[True]} is text, and no value lies between them.",
-                "Give bounds of one type.",
-            )
-        return list(found)
-    bare = [each for each in value if isinstance(each, str) and f"${each}" in OPERATORS]
-    if bare and len(bare) == len(value):
-        raise InvalidFilter(
-            f"{place}: {bare[0]!r} is no operator.",
-            f"Write {'$' + bare[0]!r}; to compare with the dictionary itself, write {{'$eq': {{...}}}}.",
-        )
-    if partial and value:
-        return [_clause(value, place, (*inside, name), True, depth + 1)]
-    _check_value(value, place)
-    deeper = _operator_in(value)
-    if deeper:
-        raise InvalidFilter(
-            f"{place}: {deeper} lies in a dictionary that is compared whole.",
-            f"Write {name + '.NAME'!r:.60} with the operator under it; to compare with the dictionary itself, write "
-            "{'$eq': {...}}.",
-        )
+def _of_name(name: str, value: object, place: str) -> list[Condition]:
+    """What is asked of one name: operators, or a value that is compared whole."""
+    field = Field(name)
+    if isinstance(value, Mapping) and any(str(part).startswith("$") for part in value):
+        return [_condition(field, str(operator), value[operator], f"{place}[{operator!r:.40}]") for operator in value]
+    if isinstance(value, Mapping) and value and all(f"${part}" in OPERATORS for part in value):
+        raise InvalidFilter(f"{place}: {next(iter(value))!r} is no operator.", f"Write {'$' + next(iter(value))!r}.")
     return [_condition(field, "$eq", value, place)]
-
-
-def _operator_in(value: object) -> str:
-    """The first operator in a plain value, "" where there is none."""
-    if isinstance(value, Mapping):
-        marked = next((name for name in value if name in OPERATORS), "")
-        return marked or next((found for each in value.values() if (found := _operator_in(each))), "")
-    if isinstance(value, list):
-        return next((found for each in value if (found := _operator_in(each))), "")
-    return ""
 
 
 def _condition(field: Field, operator: str, operand: object, place: str) -> Condition:
     if operator in ("$eq", "$ne", "$in", "$nin"):
-        if operator in ("$eq", "$ne"):
-            _check_value(operand, place)
-            among = frozenset([value_key(operand)])
-        else:
+        values = [operand]
+        if operator in ("$in", "$nin"):
             if not isinstance(operand, (list, tuple)):
                 raise InvalidFilter(f"{place} takes a list of values, got {operand!r:.60}.", "Give them in a list.")
-            for number, each in enumerate(operand):
-                _check_value(each, f"{place}[{number}]")
-            among = frozenset(map(value_key, operand))
-        if operator in ("$eq", "$in"):
-            return Condition(field, operator, among, lambda value: value_key(value) in among)
-        return Condition(field, operator, among, lambda value: value_key(value) not in among)
-    if operator in RANGES:
-        _check_value(operand, place)
-        if isinstance(operand, bool) or not isinstance(operand, (int, float, str)):
-            raise InvalidFilter(
-                f"{place}: {operand!r:.60} has no order.",
-                "Give a number, or text (a time as ISO 8601, such as '2026-01-31').",
-            )
-        return Condition(field, operator, operand, _range(operator, operand))
-    if operator == "$exists":
-        if not isinstance(operand, bool):
-            raise InvalidFilter(f"{place} takes True or False, got {operand!r:.60}.", "Say which.")
-        return Condition(field, operator, operand, lambda value: (value is not MISSING) is operand)
-    if operator in ("$contains", "$icontains"):
-        return Condition(field, operator, operand, _containing(operator, operand, place))
-    fix = {
-        "$not": f"Write {{'$not': {{{field.name!r:.60}: ...}}}}.",
-        "$not_contains": f"Write {{'$not': {{{field.name!r:.60}: {{'$contains': ...}}}}}}.",
-    }
-    raise InvalidFilter(
-        f"{place}: there is no operator {operator!r:.40} under a name.",
-        fix.get(operator, f"Use one of {', '.join(OPERATORS)}."),
-    )
+            values = list(operand)
+        for one in values:
+            _check_value(one, place)
+        among = frozenset(map(value_key, values))
+        inside = operator in ("$eq", "$in")
+        return Condition(field, operator, among, lambda value: (value_key(value) in among) is inside)
+    _check_value(operand, place)
+    wanted = _OPERANDS.get(operator)
+    if wanted is None:
+        raise InvalidFilter(f"{place}: there is no operator {operator!r:.40}.", f"Use one of {', '.join(OPERATORS)}.")
+    kinds, words = wanted
+    if type(operand) not in kinds:
+        raise InvalidFilter(f"{place} takes {words}, got {operand!r:.60}.", "Give that.")
+    return Condition(field, operator, operand, partial(_TESTS[operator], operand))
 
 
-def _range(operator: str, bound: Any) -> Test:
+_TEXT_OR_NUMBER = ((int, float, str), "a number or text, which have an order")
+_OPERANDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(RANGES, _TEXT_OR_NUMBER),
+    "$exists": ((bool,), "True or False"),
+    "$contains": ((str, int, float, bool, type(None)), "one value"),
+    "$icontains": ((str,), "text"),
+}
+
+
+def _compared(compare: Callable[[Any, Any], bool], bound: Any, value: Any) -> bool:
     """Numbers are compared with numbers and text with text, by code points."""
-    kinds = (str,) if isinstance(bound, str) else (int, float)
-    if operator == "$gt":
-        return lambda value: type(value) in kinds and value > bound
-    if operator == "$gte":
-        return lambda value: type(value) in kinds and value >= bound
-    if operator == "$lt":
-        return lambda value: type(value) in kinds and value < bound
-    return lambda value: type(value) in kinds and value <= bound
+    return type(value) in ((str,) if isinstance(bound, str) else (int, float)) and compare(value, bound)
 
 
-def _containing(operator: str, part: object, place: str) -> Test:
+def _contains(part: Any, value: object) -> bool:
     """Text holds a part of it, a list holds an element."""
-    _check_value(part, place)
-    if isinstance(part, (Mapping, list)):
-        raise InvalidFilter(
-            f"{place} takes one value, got {part!r:.60}.", "Ask for each by itself, and join them with $and or $or."
-        )
-    if operator == "$contains":
-        key = value_key(part)
+    if isinstance(value, str):
+        return isinstance(part, str) and part in value
+    return isinstance(value, list) and any(value_key(one) == value_key(part) for one in value)
 
-        def contains(value: object) -> bool:
-            if isinstance(value, str):
-                return isinstance(part, str) and part in value
-            return isinstance(value, list) and any(value_key(each) == key for each in value)
 
-        return contains
-    if not isinstance(part, str):
-        raise InvalidFilter(f"{place} takes text, got {part!r:.60}.", "Write $contains for other values.")
-    folded = part.casefold()
+def _contains_folded(part: str, value: object) -> bool:
+    part = part.casefold()
+    if isinstance(value, str):
+        return part in value.casefold()
+    return isinstance(value, list) and any(isinstance(one, str) and one.casefold() == part for one in value)
 
-    def contains_text(value: object) -> bool:
-        if isinstance(value, str):
-            return folded in value.casefold()
-        return isinstance(value, list) and any(isinstance(each, str) and each.casefold() == folded for each in value)
 
-    return contains_text
+_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$gt": partial(_compared, gt),
+    "$gte": partial(_compared, ge),
+    "$lt": partial(_compared, lt),
+    "$lte": partial(_compared, le),
+    "$exists": lambda there, value: (value is not MISSING) is there,
+    "$contains": _contains,
+    "$icontains": _contains_folded,
+}
 
 
 def _check_value(value: object, place: str, depth: int = 0) -> None:
     """Raise InvalidFilter for what metadata never hold."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return
     if depth > DEEPEST:
         raise InvalidFilter(
-            f"{place:.60}...: lists and dictionaries lie more than {DEEPEST} deep in each other.", "Ask for less."
+            f"{place:.60}...: more than {DEEPEST} lists and dictionaries lie in each other.", "Ask for less."
         )
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise InvalidFilter(f"{place}: metadata are never {value}.", "Give a finite number.")
-    elif isinstance(value, list):
-        for number, each in enumerate(value):
-            _check_value(each, f"{place}[{number}]", depth + 1)
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            if not isinstance(name, str):
-                raise InvalidFilter(f"{place}: names in metadata are text, got {name!r:.40}.", "Give the name as text.")
-            _check_value(each, f"{place}[{name!r:.60}]", depth + 1)
-    else:
-        several = isinstance(value, (set, frozenset, tuple))
-        fix = "Write {'$in': [...]} for any of several values, and a list for a list." if several else _PLAIN
-        raise InvalidFilter(f"{place}: metadata are never equal to {value!r:.60}.", fix)
-
-
-_PLAIN = "Give text, a number, a truth value, None, a list or a dictionary; a time as text (`.isoformat()`)."
+    if isinstance(value, list):
+        for one in value:
+            _check_value(one, place, depth + 1)
+    elif isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        for one in value.values():
+            _check_value(one, place, depth + 1)
+    elif not (
+        value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value))
+    ):
+        raise InvalidFilter(
+            f"{place}: metadata are never equal to {value!r:.60}.",
+            "Give text, a finite number, a truth value, None, a list or a dictionary; {'$in': [...]} for any of several.",
+        )

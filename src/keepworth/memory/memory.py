@@ -63,7 +63,6 @@ from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
-    OPTIONS,
     Ask,
     Chosen,
     Hit,
@@ -432,14 +431,9 @@ class Memory(Changes, Judging):
                     found = zip(asks, self._find(asks, seen, request), strict=True)
                     by_words = mode == "lexical"
                     return [learning.among(ask, hits, request.k, by_words=by_words) for ask, hits in found]
-                _refuse_ranking(self.policy, request, mode)
-                if seen != self.scopes.seen():
-                    raise InvalidScope(
-                        f"policy {self.policy!r} learns from everything in {self.scope}, and cannot search in {seen} alone: "
-                        "bind the memory, Memory(path, user_id=...)"
-                    )
-                may_show = partial(_may_show, seen, request.nobody, timestamp(self._clock()))
-                return [learning.retrieve(ask, request.k, may_show) for ask in asks]
+                _check_retrieved(self.policy, request, mode)
+                admits = partial(_admits, seen, request, timestamp(self._clock()))
+                return [learning.retrieve(ask, request.k, admits) for ask in asks]
             except OtherPolicy:
                 continue
 
@@ -695,20 +689,20 @@ class Memory(Changes, Judging):
             self._recalled.popitem(last=False)
 
 
-def _may_show(seen: Scope, nobody: bool, time: str, item: Item) -> bool:
-    """Whether a policy that finds items itself, and has learned from everybody, may show one: it is seen, and in force."""
-    return seen.contains(item.scope) and not (nobody and item.scope.user) and item.in_force(time)
+def _admits(seen: Scope, request: Request, time: str, item: Item) -> bool:
+    """Whether a policy that finds items itself, and has learned from everybody, may show one."""
+    return seen.contains(item.scope) and request.admits(item, time)
 
 
-def _refuse_ranking(policy: str | None, request: Request, mode: str | None) -> None:
-    """Raise InvalidFilter for what a policy that finds items itself does not do."""
+def _check_retrieved(policy: str | None, request: Request, mode: str | None) -> None:
+    """Raise InvalidFilter for what has no effect on the ranking of a policy that finds items itself."""
     usual = Request(1)
-    ranking = [name for name in ("threshold", "fits", *OPTIONS) if name != "nobody"]
+    ranking = ("threshold", "fits", "reranker", "explain", "half_life", "statuses")
     given = [name for name in ranking if getattr(request, name) != getattr(usual, name)]
     for name in ("mode", *given) if mode is not None else given:
         raise InvalidFilter(
-            f"policy {policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the memory with "
-            "policy='default' or None"
+            f"policy {policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the memory "
+            "with policy='default' or None"
         )
 
 

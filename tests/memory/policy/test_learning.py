@@ -320,22 +320,22 @@ def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path:
     assert not any(b"zxgoal" in path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_what_is_said_as_it_is_anyway_is_no_ranking_to_refuse(tmp_path: Path) -> None:
+def test_filters_and_bounds_hold_for_a_policy_that_finds_items_itself(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
-    usual = {
-        "as_of": "",
-        "since": "",
-        "kinds": (),
-        "where": {},
-        "statuses": ("active",),
-        "explain": False,
-        "half_life": 0,
-    }
-    for name, value in usual.items():
-        memory.search("a torn shirt", **{name: value})  # type: ignore[arg-type]
-    for name, other in {"since": "2020-01-01", "kinds": ["case"], "where": {"a": 1}, "statuses": ["archived"]}.items():
+    for person in ("ana", "bo"):
+        memory.add(f"a torn shirt of {person}", user_id=person, metadata={"team": person}, event_time="2026-01-01")
+    for asked, found in (
+        ({}, {"ana", "bo"}),
+        ({"user_id": "ana"}, {"ana"}),
+        ({"where": {"team": "bo"}}, {"bo"}),
+        ({"kinds": ["case"]}, set()),
+        ({"until": "2020-01-01"}, set()),
+    ):
+        hits = memory.search("a torn shirt", **asked)  # type: ignore[arg-type]
+        assert {hit.item.scope.user for hit in hits} == found
+    for name, value in {"mode": "dense", "threshold": 0.5, "explain": True, "statuses": ["archived"]}.items():
         with pytest.raises(InvalidFilter, match=f"{name}= has no effect"):
-            memory.search("a torn shirt", **{name: other})  # type: ignore[arg-type]
+            memory.search("a torn shirt", **{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

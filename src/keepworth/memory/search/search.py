@@ -475,8 +475,8 @@ class Request:
         return self.where is None or self.where(item)
 
 
-OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "threshold", "fits"))
-"""Names of what a search is rarely told."""
+OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond"))
+"""Names of what a search can be told."""
 
 
 def checked_number(number: object, name: str, least: int) -> int:
@@ -499,9 +499,9 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
     mode = given.pop("mode", None) or mode
     if mode not in MODES:
         raise InvalidFilter(f"mode {mode!r} does not exist: use one of {', '.join(MODES)}")
-    unknown = sorted(set(given) - {"threshold", "fits", *OPTIONS})
+    unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
-        raise unknown_option("a search", unknown[0], ("top_k", "threshold", "mode", "user_id", *OPTIONS))
+        raise unknown_option("a search", unknown[0], ("top_k", "mode", "user_id", *OPTIONS))
     if "kinds" in given:
         given["kinds"] = tuple(member(ItemKind, kind) for kind in several(given["kinds"], "kinds", "fact"))
     if "statuses" in given:
@@ -528,12 +528,7 @@ def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
     if fits is not None and not callable(fits):
         raise InvalidFilter(f"fits must be a function of the hits that gives those there is room for, got {fits!r:.60}")
     if half_life and (mode == "dense" or reranker is not None):
-        why = (
-            "with mode='dense', where the score is the cosine"
-            if mode == "dense"
-            else "with a reranker, whose order wins"
-        )
-        raise InvalidFilter(f"half_life has no effect {why}: leave one of them out")
+        raise InvalidFilter("half_life has no effect with mode='dense' or a reranker, whose order wins: leave one out")
 
 
 def checked_query(query: object, number: int = 0) -> str:

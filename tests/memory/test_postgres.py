@@ -81,16 +81,16 @@ def in_steps(memory: Memory) -> str:
     return "\n".join(exported(memory.store))
 
 
-def test_a_memory_is_the_same_as_in_a_file(address: str, tmp_path: Path) -> None:
+def test_a_memory_is_the_same_as_in_a_file(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exports = []
     for place in (str(tmp_path / "a.mem"), address):
         ticks = iter(range(1, 10_000))
         ids = iter(range(1, 10_000))
+        monkeypatch.setattr("keepworth.memory.memory.new_id", lambda kind, ids=ids: f"{kind}{next(ids):016x}")
         memory = Memory(
             place,
             encoder=WordEncoder(),
             clock=lambda ticks=ticks: f"2026-01-01T00:{next(ticks) // 60 % 60:02}:00",
-            new_id=lambda ids=ids: f"{next(ids):016x}",
             seed=3,
         )
         exports.append(in_steps(memory))

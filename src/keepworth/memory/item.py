@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -127,6 +128,11 @@ def timestamp(value: Timestamp | None) -> str:
         raise InvalidTime(
             f"{value!r:.60} is not a time: give ISO 8601 text such as '2026-01-31T09:00', or a datetime"
         ) from error
+
+
+def new_id(kind: str) -> str:
+    """A new id of an episode ("e") or a decision ("d")."""
+    return f"{kind}{secrets.token_hex(8)}"
 
 
 def now() -> str:

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
+from inspect import signature
 from itertools import islice
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from weakref import WeakValueDictionary
 
 from keepworth.episodes.episode import Episode
@@ -35,6 +35,7 @@ from keepworth.memory.errors import (
     UnknownEpisode,
     UnknownItem,
     check_keywords,
+    unknown_option,
 )
 from keepworth.memory.item import (
     Clock,
@@ -46,6 +47,7 @@ from keepworth.memory.item import (
     folded,
     identity,
     member,
+    new_id,
     now,
     on_word_of,
     one_spelling,
@@ -98,7 +100,23 @@ NEARBY = 5
 """Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
 EPISODES = 4096
 """Episodes that are known to be there."""
-new_id = partial(secrets.token_hex, 8)
+
+
+class MemorySettings(TypedDict, total=False):
+    """What a memory is rarely told when it is opened.
+
+    durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
+    log: "background" logs every search outside episodes, "off" none. max_items: current items a scope may hold; a write beyond
+    it is refused. scan: what looks for secrets in all that is written, and what becomes of an item with one
+    (`keepworth.memory.scan.Scan`); None for nothing. reward_range: rewards outside are refused; (0, 1) where it is not given.
+    clock: gives the time as canonical text."""
+
+    durability: str
+    log: str
+    max_items: int | None
+    scan: Scan | None
+    reward_range: tuple[float, float] | None
+    clock: Clock
 
 
 @check_keywords
@@ -108,18 +126,13 @@ class Memory(Changes, Judging):
     path: a file (made if missing) or ":memory:".
     encoder: something that encodes, or the name of one; None for a memory that is searched by words only.
     tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
-    durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    log: "background" logs every search outside episodes, "off" none.
     writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
     "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
     where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
-    max_items: current items a scope may hold; a write beyond it is refused. scan: what looks for secrets in all that is written,
-    and what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing.
     policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
     that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
-    that was promoted in the file comes before it.
-    reward_range: rewards outside are refused; (0, 1) where it is not given. seed: of the policy's draws; None draws anew
-    each time.
+    that was promoted in the file comes before it. seed: of the policy's draws; None draws anew each time.
+    settings: see `MemorySettings`.
     """
 
     def __init__(
@@ -131,40 +144,24 @@ class Memory(Changes, Judging):
         user_id: str = "",
         agent_id: str = "",
         session_id: str = "",
-        durability: str = "process",
         read_only: bool = False,
-        log: str = "background",
         writer: Writer | str | None = "default",
-        max_items: int | None = None,
-        scan: Scan | None = None,
         policy: PolicyLike = "default",
-        reward_range: tuple[float, float] | None = None,
         seed: int | None = None,
-        clock: Clock = now,
-        new_id: Callable[[], str] = new_id,
+        **settings: Unpack[MemorySettings],
     ) -> None:
-        if log not in ("background", "off"):
-            raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
-        for name, number, least in (
-            ("max_items", max_items, 1),
-            ("seed", seed, 0),
-        ):
-            if number is not None and (not isinstance(number, Integral) or number < least):
-                raise InvalidFilter(f"{name} must be a whole number of at least {least}, got {number!r:.40}")
         given_writer = writer is not None and not isinstance(writer, str)
-        for name, function in (("clock", clock), ("new_id", new_id), *((("writer", writer),) if given_writer else ())):
-            if not callable(function):
-                raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
+        _check_settings(settings, seed, writer if given_writer else now)
         _check_encoder(encoder)
-        named = None if policy is None else _named(policy)
+        clock, reward_range = settings.get("clock", now), settings.get("reward_range")
+        named = None if policy is None else by_name.policies_by_name(policy, by_name.policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
         self._notes_recalled = given_writer
-        self._clock, self._new_id = clock, new_id
-        self._logs = log == "background"
+        self._clock, self._logs = clock, settings.get("log") != "off"
         if named is not None:
             from keepworth.memory.policy.learning import Learning
             from keepworth.memory.policy.rewards import check_range
@@ -177,8 +174,9 @@ class Memory(Changes, Judging):
         fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
             encoder = by_name.encoder(encoder)
+        durability = settings.get("durability", "process")
         self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
-        self.store.max_items, self.store.scan = max_items, scan
+        self.store.max_items, self.store.scan = settings.get("max_items"), settings.get("scan")
         self.learning = None
         try:
             if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one
@@ -191,7 +189,7 @@ class Memory(Changes, Judging):
         except BaseException:
             self.store.close()
             raise
-        if self.read_only and log != "off":
+        if self.read_only and self._logs:
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store)
         self._shared = False
@@ -440,7 +438,7 @@ class Memory(Changes, Judging):
     def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
         entries = []
         for ask, each in zip(asks, chosen, strict=True):
-            each.hits.decision = f"d{self._new_id()}"
+            each.hits.decision = new_id("d")
             entries.append(Logged(self._clock(), scope, episode, each.decision(ask), each.details, each.vector))
         if episode:
             self._decisions.write(entries)
@@ -498,7 +496,7 @@ class Memory(Changes, Judging):
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         said = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
-        return self._begin(f"e{self._new_id()}", said, scope, person, explore=explore)
+        return self._begin(new_id("e"), said, scope, person, explore=explore)
 
     def _begin(
         self, id: str, task: str, scope: Scope | None = None, person: str = "", *, explore: bool = True
@@ -706,6 +704,22 @@ def _check_retrieved(policy: str | None, request: Request, mode: str | None) -> 
         )
 
 
+def _check_settings(settings: MemorySettings, seed: int | None, writer: object) -> None:
+    """Raise UnknownOption, InvalidFilter for settings that cannot be."""
+    if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
+        known = [*signature(Memory.__init__).parameters][1:-1]
+        raise unknown_option("Memory", unknown[0], [*known, *MemorySettings.__annotations__])
+    log = settings.get("log", "background")
+    if log not in ("background", "off"):
+        raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
+    for name, number, least in (("max_items", settings.get("max_items"), 1), ("seed", seed, 0)):
+        if number is not None and (not isinstance(number, Integral) or number < least):
+            raise InvalidFilter(f"{name} must be a whole number of at least {least}, got {number!r:.40}")
+    for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):
+        if not callable(function):
+            raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
+
+
 def _check_encoder(encoder: object) -> None:
     if encoder is None or isinstance(encoder, str):
         return
@@ -718,7 +732,3 @@ def _check_encoder(encoder: object) -> None:
             f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {encoder.identity!r:.40}: "
             "make one with keepworth.episodes.model.EncoderIdentity"
         )
-
-
-def _named(policy: Any) -> tuple[Callable[[str], Policy], str]:
-    return by_name.policies_by_name(policy, by_name.policy)

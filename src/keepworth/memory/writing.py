@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite, NoWriter
-from keepworth.memory.item import Item, Scope, folded, text_problem, timestamp
+from keepworth.memory.item import Item, Scope, folded, new_id, text_problem, timestamp
 from keepworth.memory.operations import Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store.log import Logged
@@ -98,7 +98,7 @@ def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOu
     if not gone:
         return
     head, at = memory.store.head(), memory._clock()
-    decisions = [each.decision(f"d{memory._new_id()}", id, head) for each, id in gone]
+    decisions = [each.decision(new_id("d"), id, head) for each, id in gone]
     memory._decisions.write([Logged(at, scope, "", decision, details) for decision, details in decisions])
 
 

@@ -210,7 +210,8 @@ def test_vectors_are_made_once_for_all_members_of_a_group():
     encoder = WordEncoder()
     before = len(SENTENCES)  # which every encoder is asked for once, see `search.background`
     b = Bank.empty(encoder)
-    b.add_many([f"text {i}" for i in range(50)])
+    for number in range(50):
+        b.add(f"text {number}")
     forks = [b.fork() for _ in range(8)]
     for fork in forks:
         fork.add("the same new text")
@@ -238,7 +239,8 @@ def test_provenance_time_and_values_travel():
 def test_hash_does_not_see_the_clock_but_sees_everything_else():
     one, two = Bank.empty(None, clock=lambda: "2020-01-01"), Bank.empty(None, clock=lambda: "2030-01-01")
     for b in (one, two):
-        b.add_many(["a", "b"])
+        b.add("a")
+        b.add("b")
         b.apply(Operation(K.SUPERSEDE, ("m1",), "c"))
     assert one.content_hash() == two.content_hash()
     two.add("d", trust=0.5)

@@ -92,16 +92,6 @@ def entry(head: str, text: str, width: int = 80, lines: int = 3) -> str:
     return f"{one_line(head)}  {chr(10).join(wrapped).lstrip()}".rstrip()
 
 
-def html_rows(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table for a page or a notebook. Every cell is text, whatever it holds."""
-    from html import escape
-
-    def line(tag: str, cells: Iterable[object]) -> str:
-        return f"<tr>{''.join(f'<{tag}>{escape(one_line(str(cell)))}</{tag}>' for cell in cells)}</tr>"
-
-    return f"<table>{line('th', headings)}{''.join(line('td', row) for row in rows)}</table>"
-
-
 def json_line(record: Any, **settings: Any) -> str:
     """JSON that says exactly what `record` does, and nothing that a terminal obeys: such characters are escaped in it."""
     text = json.dumps(record, ensure_ascii=False, **settings)

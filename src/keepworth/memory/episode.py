@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from numbers import Real
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -13,7 +11,6 @@ from keepworth.episodes.text import as_text
 from keepworth.memory.errors import (
     ClosedEpisode,
     InvalidFilter,
-    InvalidReward,
     InvalidScope,
     InvalidText,
     check_keywords,
@@ -30,9 +27,6 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.transaction import Transaction
-
-Judge = Callable[[str, str], float]
-"""(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
 
 
 @check_keywords
@@ -69,22 +63,6 @@ class LiveEpisode:
         """That of the memory; None where it takes all rewards."""
         return None if self._memory.learning is None else self._memory.learning.reward_range
 
-    def _looked_for(self, query: str) -> tuple[str, str]:
-        """Goal and observation of a search. Raises InvalidText."""
-        seen = worded(query, "the query")
-        if not (self.task.strip() or seen.strip()):
-            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
-        return (self.task, seen) if self.task.strip() else (seen, "")
-
-    def _done(self, action: str, searched: bool) -> str:
-        """An action as it is kept. Raises InvalidText, ClosedEpisode."""
-        if not searched:
-            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
-        done = self._memory._unsaid(worded(action, "the action"))
-        if not done.strip():
-            raise InvalidText("the action is empty: say what was done")
-        return done
-
     def search(
         self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
     ) -> Hits:
@@ -93,24 +71,31 @@ class LiveEpisode:
         query: what is looked for, or seen; "" goes by the task alone. actions: what can be done here, where that is known.
         Raises InvalidText, ClosedEpisode."""
         self._open()
-        goal, seen = self._looked_for(query)
+        seen = worded(query, "the query")
+        if not (self.task.strip() or seen.strip()):
+            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
         if "episode" in options or "step" in options:
             raise InvalidFilter(
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
-        ask = Ask(goal, seen, worded_actions(actions), self._steps, self.by, self.number, self._explore)
+        ask = self._asking(seen, worded_actions(actions), self._steps)
         hits = self._memory.answer([ask], self.id, top_k=top_k, **{**self._narrower(), **options})[0]
         self._steps += 1
         return hits
 
     def _asking(self, seen: str, actions: tuple[str, ...], step: int) -> Ask:
+        """A query as this episode asks it: of its task, where it has one."""
         asked = (self.task, seen) if self.task.strip() else (seen, "")
         return Ask(*asked, actions, step, self.by, self.number, self._explore)
 
     def act(self, action: str) -> None:
         """What was done after the last searches. Raises InvalidText, ClosedEpisode."""
         self._open()
-        done = self._done(action, bool(self._waiting))
+        if not self._waiting:
+            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
+        done = self._memory._unsaid(worded(action, "the action"))
+        if not done.strip():
+            raise InvalidText("the action is empty: say what was done")
         self._note("act", decisions=self._waiting, action=done)
         self._waiting, self._action = [], done
         self.acts += 1
@@ -122,35 +107,18 @@ class LiveEpisode:
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._note("step", reward=checked_reward(value, self.reward_range))
 
-    def _vote(self, judge: Judge, action: str, text: str) -> float:
-        if not callable(judge):
-            raise InvalidReward(
-                f"the judge of episode {self.id!r} is {judge!r:.60}.", "Give a function of action and text."
-            )
-        vote = judge(action, text)
-        if not isinstance(vote, Real) or not math.isfinite(vote):
-            raise InvalidReward(f"the judge of episode {self.id!r} said {vote!r:.60}.", "Let it say -1, 0 or 1.")
-        return max(-1.0, min(1.0, float(vote)))
-
-    def _scaled(self, vote: float) -> float:
-        low, high = self.reward_range or (0.0, 1.0)
-        return low + (vote + 1.0) / 2.0 * (high - low)
-
-    def came_next(self, text: str, *, role: str = "user", judge: Judge | None = None) -> UseSignal | None:
+    def came_next(self, text: str, *, role: str = "user") -> UseSignal | None:
         """Let what came after this episode reward it at once, where it says how good it was: what the user said next, or, with
-        role="tool", what a tool answered. By rules (`policy.signals`), or by `judge`, where there is one: (what was done, what
-        came next) -> -1, 0 or 1, scaled to the reward range (0 to 1 where none was declared).
+        role="tool", what a tool answered. By rules (`policy.signals`) whose votes are scaled to the reward range (0 to 1 where
+        none was declared).
 
         It is the reward of "signal:" and the episode's person, and gives way to any other reward of this episode, also a later
-        one. Where the policy keeps what an episode taught, whose rewards are final, nothing is rewarded. Raises InvalidText,
-        InvalidReward."""
-        said = worded(text, "what came next")
-        if judge is None:
-            signal = signal_of(said, role=role, asked_before=self.task)
-        else:
-            signal = UseSignal("judged", self._vote(judge, self._action or "", said))
+        one. Where the policy keeps what an episode taught, whose rewards are final, nothing is rewarded. Raises InvalidText."""
+        signal = signal_of(worded(text, "what came next"), role=role, asked_before=self.task)
         if signal is not None and signal.vote:
-            self._memory.reward(self.id, self._scaled(signal.vote), by=f"{PREFIX}:{self.by or 'nobody'}")
+            low, high = self.reward_range or (0.0, 1.0)
+            value = low + (signal.vote + 1.0) / 2.0 * (high - low)
+            self._memory.reward(self.id, value, by=f"{PREFIX}:{self.by or 'nobody'}")
         return signal
 
     def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:

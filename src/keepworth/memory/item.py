@@ -14,7 +14,7 @@ from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any, TypeVar
 
-from keepworth.episodes.text import entry, html_rows
+from keepworth.episodes.text import entry
 from keepworth.memory.errors import InvalidFilter, InvalidPolicy, InvalidScope, InvalidText, InvalidTime
 
 LONGEST_NAME = 512
@@ -352,9 +352,6 @@ class Item:
 
     def __str__(self) -> str:
         return f"{entry(self.id, self.text)}\n{entry(' ' * len(self.id), ', '.join(self._facts()))}"
-
-    def _repr_html_(self) -> str:
-        return html_rows(("id", "text", "about"), [(self.id, self.text, ", ".join(self._facts()))])
 
     def _facts(self) -> list[str]:
         """What a person wants to know of it, in words."""

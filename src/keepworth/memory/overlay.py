@@ -12,7 +12,7 @@ always answers; `content_hash()` names the state.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -358,10 +358,9 @@ class Bank:
         *,
         scope: Scope | None = None,
         clock: Clock = now,
-        cached: int = 20_000,
     ) -> Bank:
-        """A bank in memory alone. Without an encoder only lexical searches work; `cached` texts keep their vectors."""
-        embedder = None if encoder is None else Embedder(encoder, cached)
+        """A bank in memory alone. Without an encoder only lexical searches work."""
+        embedder = None if encoder is None else Embedder(encoder)
         return cls(Overlay(None, embedder), embedder, scope=scope or EVERYWHERE, clock=clock)
 
     @classmethod
@@ -432,62 +431,27 @@ class Bank:
         )
         return self.get(self.perform(Operation(OperationKind.ADD, text=text), draft).item)
 
-    def add_many(
-        self,
-        texts: Iterable[str],
-        *,
-        provenances: Iterable[Provenance] | None = None,
-        event_times: Iterable[Timestamp] | None = None,
-        kind: ItemKind | str = ItemKind.FACT,
-        deduplicate: bool = True,
-    ) -> list[Item]:
-        """`add` for many texts; nothing is stored if one of them is bad. Vectors are made in one batch at the first search."""
-        texts = list(texts)
-        sources = [UNKNOWN] * len(texts) if provenances is None else list(provenances)
-        times: list[Timestamp] = [""] * len(texts) if event_times is None else list(event_times)
-        if len(sources) != len(texts) or len(times) != len(texts):
-            raise ValueError(f"{len(texts)} texts came with {len(sources)} provenances and {len(times)} event times")
-        for number, text in enumerate(texts):
-            checked_text(text, f"text number {number}")
-        canonical = [timestamp(time) for time in times]
-        return [
-            self.add(text, provenance=source, event_time=time, kind=kind, deduplicate=deduplicate)
-            for text, source, time in zip(texts, sources, canonical, strict=True)
-        ]
-
     def apply(
         self,
         operation: Operation,
         *,
         provenance: Provenance = UNKNOWN,
         event_time: Timestamp = "",
-        kind: ItemKind | str = ItemKind.FACT,
-        key: str = "",
-        trust: float = 1.0,
     ) -> OperationOutcome:
         """Carry out what an agent asked for. Never raises on a bad operation: it changes nothing and says why."""
-        draft = Draft(
-            kind=ItemKind(kind),
-            key=key,
-            scope=self.scope,
-            event_time=timestamp(event_time),
-            provenance=provenance,
-            trust=trust,
-        )
-        return self.perform(operation, draft)
+        return self.perform(operation, Draft(scope=self.scope, event_time=timestamp(event_time), provenance=provenance))
 
     def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
-        """The `k` best items for `query`, best first. See `search_many`."""
-        return self.search_many([query], k, **options)[0]
-
-    def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[SearchOptions]) -> list[list[Hit]]:
-        """One list of hits per query; queries are encoded together, and compared with the vectors in one matrix product.
+        """The `k` best items for `query`, best first.
 
         mode: "lexical" (BM25), "dense" (cosine) or, by default, "hybrid" (both, see `search.fuse`). options: see
         `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, NoEncoder.
         """
-        asked = [checked_query(query, number) for number, query in enumerate(queries)]
-        request, time = requested(k, "hybrid", options), self._clock()
+        return self._hits([query], requested(k, "hybrid", options))[0]
+
+    def _hits(self, queries: Sequence[str], request: Request) -> list[list[Hit]]:
+        """Of each query; all are encoded together, and compared with the vectors in one matrix product."""
+        asked, time = [checked_query(query, number) for number, query in enumerate(queries)], self._clock()
         searched = self._overlay.with_others(request, time)
         return Search(self._overlay, self._embedder, request, time, searched).hits(asked)
 
@@ -523,7 +487,7 @@ class Bank:
         if not len(self):
             return [[] for _ in texts]
         mode = "lexical" if self._embedder is None else "hybrid"
-        return [[hit.item for hit in hits] for hits in self.search_many(texts, k, mode=mode)]
+        return [[hit.item for hit in hits] for hits in self._hits(texts, requested(k, mode, {}))]
 
     def similar(self, text: str, k: int) -> list[tuple[Item, float]]:
         """The `k` items nearest to `text` in meaning with their cosines; none without an encoder."""

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from benchmarks.agents.signals import ASKED, DEV
 from keepworth import Memory
 from keepworth.memory.episode import LiveEpisode
-from keepworth.memory.errors import InvalidReward
 from keepworth.memory.policy.signals import SIGNALS, signal_of
 from keepworth.memory.store.checks import check
 
@@ -79,23 +78,6 @@ def test_a_signal_is_the_word_of_a_name_of_its_own() -> None:
         turn(memory).came_next("Thanks!")
         memory.rollback(rewarder="signal:ana")
         assert memory.get(item.id).values.credited == 0
-
-
-def test_a_judge_decides_in_the_place_of_the_rules() -> None:
-    with opened(reward_range=(-1.0, 3.0)) as memory:
-        item = memory.add("Ana likes tea")
-        heard: list[tuple[str, str]] = []
-
-        def judge(action: str, came: str) -> float:
-            heard.append((action, came))
-            return -1.0
-
-        signal = turn(memory).came_next("Thanks!", judge=judge)
-        assert signal is not None
-        assert (signal.name, heard) == ("judged", [("tea", "Thanks!")])
-        assert memory.get(item.id).values.total == -1.0
-        with pytest.raises(InvalidReward):
-            turn(memory).came_next("Thanks!", judge=lambda *_: float("nan"))
 
 
 def test_where_rewards_are_final_a_signal_is_none() -> None:

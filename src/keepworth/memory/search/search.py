@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from keepworth.episodes.episode import Decision, DecisionKind
-from keepworth.episodes.text import as_line, entry, html_rows
+from keepworth.episodes.text import as_line, entry
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
@@ -193,9 +193,6 @@ class Hits(list[Hit]):
 
     def __str__(self) -> str:
         return "\n".join(entry(f"{hit.score:.4f}  {hit.id:>5}", hit.passage) for hit in self) or "(no hits)"
-
-    def _repr_html_(self) -> str:
-        return html_rows(("score", "id", "text"), [(f"{hit.score:.4f}", hit.id, hit.passage) for hit in self])
 
     @property
     def text(self) -> str:

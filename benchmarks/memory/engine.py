@@ -436,11 +436,6 @@ def _searches(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     yield line("search one user", "ms", one, limit=limit * share, target="<= 0.5 for 1 %", note=note)
     one = timed(_calls(memory, data, {"user_id": "u1"}))
     yield line("search one user by both", "ms", one, note="encoding excluded")
-    batch = timed([lambda: memory.search_many(data.queries[:32], mode="dense") for _ in range(12)], warm=2)
-    each = [time / 32 for time in batch]
-    yield line(
-        "search, 32 queries at once", "ms/query", each, limit=limit / 32, note="limit: vectors read once for all"
-    )
     both = timed(_calls(memory, data, {}))
     yield line("search by both", "ms", both, limit=limit, note="encoding excluded")
 

@@ -22,9 +22,9 @@ CALLED = {  # where the words of a command line are not the name in Python
     "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode",
     "policy": "promote", "path": "stats",
 }  # fmt: skip
-IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over, and several calls at once
-    "answer", "apply", "bank", "choose", "close", "commit", "drafted", "flush", "propose", "read_only", "scope",
-    "search_many", "together", "within",
+IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over
+    "answer", "apply", "bank", "close", "commit", "drafted", "flush", "propose", "read_only", "scope",
+    "together", "within",
 }  # fmt: skip
 
 

@@ -49,7 +49,6 @@ BAD_CALLS = {
     "search: bytes": lambda m: m.search(b"cat"),
     "search: step is nothing": lambda m: m.search("cat", step=None),
     "search: step that no file holds": lambda m: m.search("cat", step=10**30),
-    "search_many: steps": lambda m: m.search_many(["cat"], step=[1]),
     "bank: number": lambda m: m.bank().search(7),
     "search: k is text": lambda m: m.search("cat", top_k="5"),
     "search: k is no whole number": lambda m: m.search("cat", top_k=1.5),

@@ -23,7 +23,6 @@ VERBS: list[Callable[[Memory, str], object]] = [
     lambda m, id: m.supersede("m1", "a dog", episode=id),
     lambda m, id: m.delete("m1", episode=id),
     lambda m, id: m.search("cat", episode=id),
-    lambda m, id: m.search_many(["cat"], episode=id),
     lambda m, id: m.commit(m.bank(), episode=id),
 ]
 WRONG = ["typo", "e", "m1", "' OR 1=1 --", "e" * 10_000, "\x00", "\ud800", 7, b"e1", ("e1",)]

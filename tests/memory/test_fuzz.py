@@ -72,7 +72,6 @@ VERBS: dict[str, Callable[..., Any]] = {
     "search for kinds": lambda m, a, b: m.search("cat", kinds=a, where=b),
     "search so many": lambda m, a, b: m.search("cat", top_k=a, threshold=b),
     "search in a way": lambda m, a, b: m.search("cat", mode=a, half_life=b),
-    "search_many": lambda m, a, b: m.search_many(a, agent_id=b),
     "reward": lambda m, a, b: m.reward(a, b),
     "reward by": lambda m, a, b: m.reward(a, 1.0, source=b),
     "rollback": lambda m, a, b: m.rollback(a),

@@ -12,8 +12,6 @@ from keepworth.memory import errors
 from keepworth.memory.by_name import encoder
 from keepworth.memory.item import now
 from keepworth.memory.memory import Memory
-from keepworth.memory.search import index
-from keepworth.memory.search.index import DenseIndex
 from keepworth.memory.search.newer import about_the_past
 from keepworth.memory.search.search import POOL, Search, requested
 from keepworth.memory.store.views import ScopeView
@@ -71,26 +69,6 @@ def test_a_cross_encoder_decides_and_is_explained():
     assert [float(hit.why.formula) for hit in hits] == [hit.score for hit in hits]
     with pytest.raises(errors.InvalidFilter, match="gave 1 scores for 18 texts"):
         memory.search("red hat", reranker=lambda query, texts: [1.0])
-
-
-def test_several_queries_are_encoded_together_and_compared_in_one_product(monkeypatch):
-    encoder = WordEncoder(32)
-    memory = filled(encoder=encoder)
-    shapes: list[tuple[int, ...]] = []
-    search = DenseIndex.search
-
-    def noted(self, queries, *rest):
-        shapes.append(queries.shape)
-        return search(self, queries, *rest)
-
-    monkeypatch.setattr(index.DenseIndex, "search", noted)
-    before = encoder.calls
-    queries = ["red hat", "blue car", "tea of bo"]
-    together = memory.search_many(queries, top_k=5, mode="dense")
-    assert (encoder.calls - before, shapes) == (1, [(3, 32)])
-    alone = [memory.search(query, top_k=5, mode="dense") for query in queries]
-    assert [[hit.id for hit in hits] for hits in together] == [[hit.id for hit in hits] for hits in alone]
-    assert len({hits.decision for hits in together}) == 3
 
 
 def test_time_kind_and_metadata_filters_meet():

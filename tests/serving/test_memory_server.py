@@ -366,7 +366,7 @@ def test_a_wrong_field_is_said_in_words(server: MemoryServer) -> None:
         assert about("POST", "/search", {"query": "x", "user_id": ["ana"]})[1] == (
             "Change user_id: it should be a valid string."
         )
-        assert about("POST", "/searches", {}) == ("queries is missing here.", "Send queries.")
+        assert about("POST", "/search", {}) == ("query is missing here.", "Send query.")
         assert about("POST", "/search", {"query": "x", "user": "ana"})[1].startswith("Did you mean 'user_id'?")
 
 

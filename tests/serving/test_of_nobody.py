@@ -37,7 +37,6 @@ def token(server: MemoryServer, *roles: str, **bounds: str) -> str:
 def test_a_program_that_names_nobody_is_given_what_is_of_nobody(server: MemoryServer) -> None:
     client = Client(server.url, token(server))
     assert [hit.text for hit in client.search("gate")] == [NOBODYS]
-    assert [hit.text for hit in client.search_many(["gate"])[0]] == [NOBODYS]
     assert [item.text for item in client.get_all()] == [NOBODYS]
     assert client.episodes() == client.pending() == []
     with client.episode("find the gate") as live:

@@ -62,7 +62,6 @@ def test_a_handle_sees_its_own_and_what_is_shared_and_writes_to_its_own(encoder:
     for _ in range(3):  # from the file, and from what is held of a scope that was asked before
         assert texts(ann.search("who may deploy when")) == both
     assert texts(ann.search("who may deploy when", as_of="2999-01-01")) == both
-    assert texts(ann.search_many(["deploy"])[0]) == both
     assert texts(ann.search("deploy", user_id="team")) == {"The team may deploy on Friday"}
     assert texts(ann.search("deploy", user_id="ann")) == {"I deploy on Sunday"}
     with ann.episode("deploy") as episode:
@@ -239,7 +238,6 @@ PROBES = (
     ("DELETE", "/items?user_id=team", None),
     ("POST", "/search", {"query": "gate", "user_id": "team"}),
     ("POST", "/search", {"query": "gate"}),
-    ("POST", "/searches", {"queries": ["gate"], "user_id": "team"}),
     ("POST", "/episodes", {"task": "gate", "user_id": "team"}),
     ("GET", "/episodes?user_id=team", None),
     ("GET", "/episodes", None),

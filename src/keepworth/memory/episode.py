@@ -79,7 +79,7 @@ class LiveEpisode:
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
         ask = self._asking(seen, worded_actions(actions), self._steps)
-        hits = self._memory.answer([ask], self.id, top_k=top_k, **{**self._narrower(), **options})[0]
+        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**self._narrower(), **options})
         self._steps += 1
         return hits
 

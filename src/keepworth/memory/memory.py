@@ -346,105 +346,65 @@ class Memory(Changes, Judging):
             checked_number(step, "step", 0),
             explore=explore,
         )
-        return self.answer([self._asked_in(episode, ask) if episode else ask], episode, top_k=top_k, **options)[0]
+        return self.answer(self._asked_in(episode, ask) if episode else ask, episode, top_k=top_k, **options)
 
-    def search_many(
-        self,
-        /,
-        queries: Sequence[str],
-        *,
-        top_k: int = 10,
-        actions: Sequence[str] = (),
-        episode: str = "",
-        step: int = 0,
-        **options: Unpack[ScopedOptions],
-    ) -> list[Hits]:
-        """`search` for several queries: encoded together, compared in one matrix product, logged in one transaction."""
-        if isinstance(queries, (str, bytes)) or not isinstance(queries, Iterable):
-            raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
-        queries = list(queries)
-        possible = worded_actions(actions) if actions != () else ()
-        step = checked_number(step, "step", 0)
-        asks = [Ask(checked_query(query, number), "", possible, step) for number, query in enumerate(queries)]
-        asks = [self._asked_in(episode, ask) for ask in asks] if episode else asks
-        return self.answer(asks, episode, top_k=top_k, **options)
-
-    def answer(
-        self, asks: Sequence[Ask], episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]
-    ) -> list[Hits]:
-        """What is shown for each: checked, found, chosen and logged."""
+    def answer(self, ask: Ask, episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]) -> Hits:
+        """What is shown: checked, found, chosen and logged."""
         if episode:
             self._check_episode(episode)
-        asks, chosen, seen = self.choose(asks, top_k=top_k, **options)
+        given: dict[str, Any] = dict(options)
+        seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
+        learning = None if given.get("as_of") or ask.plain else self.learning
+        usual = "lexical" if self.store.embedder is None else "hybrid"
+        request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
+        if self.store.scan is not None:  # the log of what was asked keeps no secrets either
+            ask = ask.without_secrets(self.store.scan.redacted)
+        if learning is not None:
+            chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
+        else:
+            chosen = chosen_without_policy(ask, self._find(ask, seen, request), top_k, f"static:{request.mode}")
+        if self._notes_recalled:
+            self._note_recalled(hit.item for hit in chosen.hits)
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
         if not self.read_only and (episode or self._logs):
-            self._log(asks, chosen, scope, episode)
-        if live is not None:
-            live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
-        return [each.hits for each in chosen]
+            chosen.hits.decision = new_id("d")
+            entry = Logged(self._clock(), scope, episode, chosen.decision(ask), chosen.details, chosen.vector)
+            if episode:
+                self._decisions.write([entry])
+            else:
+                self._decisions.later(entry)
+        if live is not None and chosen.hits.decision:
+            live._waiting.append(chosen.hits.decision)
+        return chosen.hits
 
-    def choose(
-        self, asks: Sequence[Ask], *, top_k: int = 10, **options: Unpack[ScopedOptions]
-    ) -> tuple[Sequence[Ask], list[Chosen], Scope]:
-        """What is asked, without secrets; what is shown for each, chosen and not logged; and where it was looked for."""
-        given: dict[str, Any] = dict(options)
-        seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
-        unaided = given.get("as_of") or any(ask.plain for ask in asks)
-        learning = None if unaided else self.learning
-        usual = "lexical" if self.store.embedder is None else "hybrid"
-        request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
-        if self.store.scan is not None:  # the log of what was asked keeps no secrets either
-            asks = [ask.without_secrets(self.store.scan.redacted) for ask in asks]
-        if learning is not None:
-            chosen = self._chosen_by_policy(learning, asks, seen, request, given.get("mode"))
-        else:
-            found = zip(asks, self._find(asks, seen, request), strict=True)
-            chosen = [chosen_without_policy(ask, hits, top_k, f"static:{request.mode}") for ask, hits in found]
-        if self._notes_recalled:
-            self._note_recalled(hit.item for each in chosen for hit in each.hits)
-        return asks, chosen, seen
-
-    def _find(self, asks: Sequence[Ask], seen: Scope, request: Request) -> list[list[Hit]]:
-        """What the search of this memory finds for each, best first."""
+    def _find(self, ask: Ask, seen: Scope, request: Request) -> list[Hit]:
+        """What the search of this memory finds, best first."""
         embedder, time, searched = self.store.embedder, self._clock(), None
         with self.store.database.reading():
             if request.of_others:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
-            search = Search(view, embedder, request, time, searched)
-            return search.hits([ask.text for ask in asks])
+            return Search(view, embedder, request, time, searched).hits([ask.text])[0]
 
     def _chosen_by_policy(
-        self, learning: Learning, asks: Sequence[Ask], seen: Scope, request: Request, mode: str | None
-    ) -> list[Chosen]:
+        self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None
+    ) -> Chosen:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
         from keepworth.memory.policy.learning import OtherPolicy
 
         while True:
             try:
                 if learning.searches:
-                    found = zip(asks, self._find(asks, seen, request), strict=True)
-                    by_words = mode == "lexical"
-                    return [learning.among(ask, hits, request.k, by_words=by_words) for ask, hits in found]
+                    hits = self._find(ask, seen, request)
+                    return learning.among(ask, hits, request.k, by_words=mode == "lexical")
                 _check_retrieved(self.policy, request, mode)
-                admits = partial(_admits, seen, request, timestamp(self._clock()))
-                return [learning.retrieve(ask, request.k, admits) for ask in asks]
+                time = timestamp(self._clock())
+                return learning.retrieve(ask, request.k, partial(_admits, seen, request, time))
             except OtherPolicy:
                 continue
-
-    def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
-        entries = []
-        for ask, each in zip(asks, chosen, strict=True):
-            each.hits.decision = new_id("d")
-            entries.append(Logged(self._clock(), scope, episode, each.decision(ask), each.details, each.vector))
-        if episode:
-            self._decisions.write(entries)
-        else:
-            for entry in entries:
-                self._decisions.later(entry)
 
     def _unsaid(self, text: str) -> str:
         """A text without what this memory was told not to remember."""

@@ -468,13 +468,6 @@ def search(caller: VerbCaller, query: str, **options: Any) -> Any:
     return caller.memory.search(query, **caller.search(options.get("user_id", ""), options))
 
 
-@verb("POST /searches", "read", Searching, InEpisode, of=Memory.search_many, key="results")
-def search_many(caller: VerbCaller, queries: Annotated[list[str], Field(max_length=100)], **options: Any) -> Any:
-    """Several searches at once."""
-    caller.open.touch(options.get("episode", ""))
-    return caller.memory.search_many(queries, **caller.search(options.get("user_id", ""), options))
-
-
 @verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
 def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
     """Begin an episode: one attempt at a task."""

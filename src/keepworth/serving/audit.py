@@ -22,7 +22,7 @@ from keepworth.serving.calls import known_method
 _LOG = logging.getLogger("keepworth.serving")
 REFUSALS_PER_SECOND = 10
 """Of callers without a right. Of more in a second only the number is noted, so that nobody can fill a disk by knocking."""
-_READS = ("/search", "/searches")
+_READS = ("/search",)
 _TELLS = ("/export", "/quarantine", "/diff")
 _QUIET = ("/health", "/openapi.json", "/")
 _FILES = "/page/"

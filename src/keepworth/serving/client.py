@@ -172,7 +172,6 @@ class Client:
     quarantined = _served(Memory.quarantined)
     release = _served(Memory.release)
     search = _served(Memory.search)
-    search_many = _served(Memory.search_many)
     history = _served(Memory.history)
     worth = _served(Memory.worth)
     ledger = _served(Memory.ledger)

@@ -100,7 +100,7 @@ def recalling(memory: Memory, *, top_k: int = 3) -> Callable[[Mapping[str, list[
         columns = {key: list(values) for key, values in rows.items()}
         if "prompt" in columns:  # a row may be asked for one of its other columns
             prompts = columns["prompt"]
-            recalled = memory.search_many([last_said({"prompt": prompt}) for prompt in prompts], top_k=top_k)
+            recalled = [memory.search(last_said({"prompt": prompt}), top_k=top_k) for prompt in prompts]
             columns["prompt"] = [_with(prompt, shown(hits)) for prompt, hits in zip(prompts, recalled, strict=True)]
             columns[DECISION] = [hits.decision for hits in recalled]
         return columns

@@ -383,7 +383,7 @@ def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Pat
         memory.add_many([HOLD, PULL])
         memory.reward(memory.search(SEEN, top_k=1).decision, 1.0)
         episode = memory.episode(TASK)
-        memory.search_many([SEEN, SEEN], episode=episode.id)
+        memory.search(SEEN, episode=episode.id)
         episode.act("press")
     with opened(tmp_path / "a.mem", policy="memrl") as memory:
         number = memory.episode("another").number

@@ -264,9 +264,8 @@ def test_chance_decides_once_in_an_episode_in_any_process(tmp_path: Path) -> Non
             shown = [{hit.text for hit in episode.search(asked, top_k=2)}]
             if number % 2:
                 shown += [{hit.text for hit in other.search(asked, top_k=2, episode=episode.id)}]
-            shown += [
-                {hit.text for hit in hits} for hits in memory.search_many([asked] * 3, top_k=2, episode=episode.id)
-            ]
+            for _ in range(3):
+                shown += [{hit.text for hit in memory.search(asked, top_k=2, episode=episode.id)}]
             assert all(each == shown[0] for each in shown)
             withheld += shown[0] != {HOLD, PULL}
             episode.reward(1.0)

@@ -179,7 +179,7 @@ class _Entries:
         """Without the policy of a memory that is here: callers give no rewards."""
         how: dict[str, Any] = {"top_k": WIDE, "agent_id": AGENT, "where": where}
         if isinstance(self._memory, Memory):
-            return self._memory.answer([Ask(query, plain=True)], **how)[0]
+            return self._memory.answer(Ask(query, plain=True), **how)
         served: Hits = self._memory.search(query, **how)
         return served
 

@@ -196,7 +196,7 @@ class Memory:
         ask = Ask(checked_query(query).strip(), plain=True)
         if not ask.text:
             raise InvalidText("query is empty: say what is looked for")
-        (hits,) = self.memory.answer([ask], top_k=max(4 * top_k, WIDE), where=where, fits=near, **scope)
+        hits = self.memory.answer(ask, top_k=max(4 * top_k, WIDE), where=where, fits=near, **scope)
         records = self._records([hit.item for hit in hits])
         return {"results": [{**record, "score": hit.score} for record, hit in zip(records, hits, strict=True)]}
 

@@ -50,8 +50,7 @@ def test_scores_are_those_of_an_index_of_what_is_there(
     assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
-def test_arrays_are_made_anew_when_much_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scope_words, "LOOSE", 2)
+def test_a_scope_most_of_whose_rows_count_no_more_is_read_anew() -> None:
     held = ScopeWords()
     held.put(1, [(1, "tea tea"), (2, "rain")])
     held.change(1, 2, None)
@@ -60,6 +59,9 @@ def test_arrays_are_made_anew_when_much_was_added(monkeypatch: pytest.MonkeyPatc
     found = held.scores([1], ["tea", "rain"], CorpusStatistics(4, 8, {"tea": 4}), 3)
     assert [number for number, _ in found or []] == [1, 3, 4]
     assert held.scores([1, 2], ["tea"], CorpusStatistics(4, 8, {"tea": 4}), 3) is None  # the second is not held
+    for _ in range(80):
+        held.change(1, 3, "tea")
+    assert held.missing([1]) == [1]
 
 
 def test_scopes_asked_least_recently_go(monkeypatch: pytest.MonkeyPatch) -> None:

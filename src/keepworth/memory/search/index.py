@@ -97,18 +97,21 @@ def term_score(count: int, length: int, weight: float, mean_length: float) -> fl
 class InvertedIndex:
     """Rows are numbered in order of `add` and never leave; callers pass the rows that no longer count as `hidden`."""
 
-    __slots__ = ("_arrays", "_mine", "_postings", "languages", "lengths")
+    __slots__ = ("_arrays", "_long", "_mine", "_postings", "languages", "lengths", "words")
 
     def __init__(self) -> None:
         self._postings: dict[str, list[tuple[int, int]]] = {}
         self._mine: set[str] = set()  # terms whose list no copy has
         self._arrays: dict[str, tuple[int, npt.NDArray[np.intp], npt.NDArray[np.float64]]] = {}
         self.lengths: list[int] = []
+        self.words = 0
+        self._long: npt.NDArray[np.float64] | None = None  # lengths, made when first asked for
         self.languages: frozenset[str] = frozenset()
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, latin: str | None = None) -> None:
+        """latin: see `terms`."""
         row = len(self.lengths)
-        listed, languages = terms_and_languages(text)
+        listed, languages = terms_and_languages(text, latin)
         counts = Counter(listed)
         for term, count in counts.items():
             if term not in self._mine:
@@ -116,6 +119,7 @@ class InvertedIndex:
                 self._mine.add(term)
             self._postings[term].append((row, count))
         self.lengths.append(len(listed))
+        self.words += len(listed)
         if not languages <= self.languages:
             self.languages |= languages
 
@@ -124,6 +128,7 @@ class InvertedIndex:
         twin = InvertedIndex()
         twin._postings, self._mine = self._postings.copy(), set()
         twin._arrays, twin.lengths, twin.languages = self._arrays.copy(), self.lengths.copy(), self.languages
+        twin.words = self.words
         return twin
 
     def _posting(self, term: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]] | None:
@@ -154,7 +159,7 @@ class InvertedIndex:
             if visible:
                 frequency[term] = visible
         hidden_words = sum(self.lengths[row] for row in hidden)
-        return CorpusStatistics(len(self.lengths) - len(hidden), sum(self.lengths) - hidden_words, frequency)
+        return CorpusStatistics(len(self.lengths) - len(hidden), self.words - hidden_words, frequency)
 
     def scores(self, terms: Sequence[str], statistics: CorpusStatistics) -> npt.NDArray[np.float64]:
         """BM25 of every row, hidden ones included. Shape (rows,); 0 where no term occurs."""
@@ -163,7 +168,9 @@ class InvertedIndex:
         out = np.zeros(len(self.lengths))
         if not statistics.documents or not self.lengths:
             return out
-        lengths = np.asarray(self.lengths, dtype=np.float64)
+        lengths = self._long
+        if lengths is None or len(lengths) < len(self.lengths):
+            lengths = self._long = np.asarray(self.lengths, dtype=np.float64)
         weights, mean_length = statistics.weights(terms)
         for term in terms:
             posting = self._posting(term)

@@ -119,9 +119,9 @@ def only_latin(among: Collection[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def terms_and_languages(text: str) -> tuple[list[str], frozenset[str]]:
+def terms_and_languages(text: str, latin: str | None = None) -> tuple[list[str], frozenset[str]]:
     """`terms`, and the languages whose stems are among them."""
-    listed, languages = _terms(text)
+    listed, languages = _terms(text, latin)
     return listed, frozenset(languages)
 
 

@@ -172,7 +172,7 @@ class PostgresDatabase(Backend):
         except BaseException:
             self._close_connections()
             raise
-        forking.register(self, last=True)
+        forking.register_database(self)
 
     def _forget_others(self) -> None:
         super()._forget_others()

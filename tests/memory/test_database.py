@@ -1,4 +1,4 @@
-"""Writers that share a transaction, and the write-ahead log that is moved into the file beside them."""
+"""Writers that share a transaction, and readers beside them."""
 
 from __future__ import annotations
 
@@ -16,32 +16,9 @@ from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.store import database
-from keepworth.memory.store.backend import QueuedWrite, WriteQueue
+from keepworth.memory.store.connection import select
 from keepworth.memory.store.database import Database
 from keepworth.memory.store.maintenance import check
-
-from .stub_encoder import WordEncoder
-
-
-def log_length(path: Path) -> int:
-    """Pages in the write-ahead log, going by the file's size: 32 bytes in front, 24 bytes with every page."""
-    return (path.with_name(path.name + "-wal").stat().st_size - 32) // (4096 + 24)
-
-
-def test_the_log_is_moved_beside_the_writers_and_starts_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "LOG_PAGES", 40)
-    monkeypatch.setattr(database, "LONGEST_LOG", 10**9)  # never by a writer
-    path = tmp_path / "a.mem"
-    with Memory(path, encoder=WordEncoder(8)) as m:
-        for number in range(400):
-            m.add(f"line {number}")
-            if number % 50 == 49:
-                m.store.database._settle()
-        # About 15 pages a line: 6,000 pages were written, and the log holds what came since it was last moved.
-        assert log_length(path) < 2_500
-        assert len(m) == 400
-        assert check(m.store) == []
-    assert not path.with_name("a.mem-wal").exists()
 
 
 def test_a_reader_that_stays_long_keeps_the_log_and_its_view(tmp_path, monkeypatch):
@@ -53,38 +30,11 @@ def test_a_reader_that_stays_long_keeps_the_log_and_its_view(tmp_path, monkeypat
             assert len(reader) == 1
             for number in range(60):
                 m.add(f"line {number}")
-            m.store.database._settle()
             assert len(reader) == 1
         assert len(reader) == 61
     with Memory(path, encoder=None) as m:
         assert len(m) == 61
         assert check(m.store) == []
-
-
-def test_a_log_that_cannot_be_moved_loses_nothing(tmp_path, monkeypatch):
-    """What fails beside the writers comes after their commit: it must not look as if that had failed."""
-
-    def broken(*_):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(database, "LOG_PAGES", 1)
-    monkeypatch.setattr(database.threading.Thread, "start", broken)
-    path = tmp_path / "a.mem"
-    with Memory(path, encoder=None, log="off") as m:
-        m.add("the first")
-        m.add("the second")
-    with Memory(path, encoder=None, log="off") as m:
-        assert len(m) == 2
-
-
-def test_closing_waits_for_the_mover(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "LOG_PAGES", 1)
-    for number in range(10):
-        path = tmp_path / f"{number}.mem"
-        with Memory(path, encoder=None) as m:
-            m.add("a line")
-        assert not any(thread.name == "keepworth-checkpoint" for thread in threading.enumerate())
-        assert not path.with_name(path.name + "-wal").exists()
 
 
 def test_writers_that_wait_together_share_one_commit(tmp_path):
@@ -122,7 +72,7 @@ def test_writers_that_wait_together_share_one_commit(tmp_path):
     others = [threading.Thread(target=call, args=(number,)) for number in range(8)]
     for other in others:
         other.start()
-    while len(base._writes) < 8:
+    while len(base._queued) < 8:
         pass
     go.set()
     for thread in (first, *others):
@@ -146,51 +96,33 @@ def test_a_write_inside_a_write_is_refused_and_the_next_goes_on(tmp_path):
     base.close()
 
 
-def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest():
-    carried: list[int] = []
+def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest(tmp_path, monkeypatch):
+    base = Database(tmp_path / "a.mem")
     inside, go = threading.Event(), threading.Event()
 
-    def commit(batch):
-        for queued in batch:
-            queued.result = queued.work(None)
+    def impatient() -> None:
+        raise KeyboardInterrupt
 
-    queue = WriteQueue(commit)
-
-    def slow(_):
-        inside.set()
-        assert go.wait(10)
-
-    class Impatient:
-        def acquire(self):
-            raise KeyboardInterrupt
-
-        def release(self):
-            pass
-
-    first = threading.Thread(target=queue.carry_out, args=(slow,))
-    first.start()
+    slow = threading.Thread(target=base.write, args=(lambda _: (inside.set(), go.wait(10)),))
+    slow.start()
     assert inside.wait(10)
-    real = QueuedWrite.__init__
-
-    def impatient(queued, work):
-        real(queued, work)
-        queued.woken = Impatient()
-
-    QueuedWrite.__init__ = impatient
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(base._turn, "wait", impatient)
         with pytest.raises(KeyboardInterrupt):
-            queue.carry_out(lambda _: carried.append(1))
-    finally:
-        QueuedWrite.__init__ = real
-    others = [threading.Thread(target=queue.carry_out, args=(lambda _, n=n: carried.append(n),)) for n in (2, 3)]
+            base.write(naming("given up"))
+    others = [threading.Thread(target=base.write, args=(naming(str(n)),)) for n in (2, 3)]
     for other in others:
         other.start()
     go.set()
-    for thread in (first, *others):
+    for thread in (slow, *others):
         thread.join(10)
         assert not thread.is_alive()
-    assert sorted(carried) == [2, 3]
-    assert queue.carry_out(lambda _: "still works") == "still works"
+    assert base.write(lambda connection: select(connection, "SELECT name FROM facts_of_file ORDER BY 1")) == [
+        ("store",),
+        ("test 2",),
+        ("test 3",),
+    ]
+    base.close()
 
 
 def test_a_lock_of_another_is_waited_for_and_then_given_up(tmp_path):
@@ -256,11 +188,13 @@ def naming(name: str):
 
 
 @pytest.mark.parametrize("path", ["a.mem", ":memory:"])
-def test_what_is_written_later_shares_a_transaction_with_the_next_write(tmp_path, path):
+def test_what_is_written_later_shares_a_transaction_with_the_next_write(tmp_path, path, monkeypatch):
     with Memory(path if path == ":memory:" else tmp_path / path, encoder=None) as m:
         base = m.store.database
         groups = []
-        base._writes._commit = lambda batch, commit=base._commit: (groups.append(len(batch)), commit(batch))
+        monkeypatch.setattr(
+            base, "_commit", lambda batch, commit=base._commit: (groups.append(len(batch)), commit(batch))
+        )
         with base.together():
             base.write_later(naming("one"))
             with base.together():  # inside another it is part of it
@@ -272,7 +206,7 @@ def test_what_is_written_later_shares_a_transaction_with_the_next_write(tmp_path
         assert named(m) == ["test four", "test one", "test three", "test two"]
         base.write_later(naming("five"))  # alone it is a write like any other
         assert "test five" in named(m)
-        assert len(groups) == (0 if path == ":memory:" else 3)
+        assert len(groups) == 3
 
 
 def test_a_write_that_fails_loses_nothing_that_was_to_be_written_before_it(tmp_path):

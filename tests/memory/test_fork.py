@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -110,45 +109,6 @@ def test_a_child_of_a_child_and_one_that_another_handle_of_the_file_belongs_to(t
     assert len(other) == 2
     assert len(one) == 4
     assert check(one.store) == []
-
-
-def test_a_daemon_keeps_what_its_parent_had_not_written_yet(tmp_path: Path):
-    def child() -> None:
-        m = Memory(tmp_path / "a.mem", encoder=None)
-        m.search("asked just before")
-        if os.fork():
-            os._exit(0)  # the usual double fork: nobody cleans up here
-        m.add("by the daemon")
-        m.close()
-        (tmp_path / "done").touch()
-        os._exit(0)
-
-    assert ended(forked(child)) == 0
-    end = time.monotonic() + 30
-    while not (tmp_path / "done").exists() and time.monotonic() < end:
-        time.sleep(0.01)
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
-        assert [item.text for item in m.get_all()] == ["by the daemon"]
-        assert decisions(m) == ["asked just before"]
-
-
-def _works(m: Memory, name: str) -> None:
-    m.add(f"by {name}")
-    m.search(f"{name} asks")
-
-
-def test_workers_of_multiprocessing_write_what_waits_when_they_end(tmp_path: Path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
-        m.search("parent asks")
-        context = multiprocessing.get_context("fork")
-        workers = [context.Process(target=_works, args=(m, f"worker {n}")) for n in range(2)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(60)
-        assert [worker.exitcode for worker in workers] == [0, 0]
-        assert decisions(m) == ["parent asks", "worker 0 asks", "worker 1 asks"]
-        assert len(m) == 2
 
 
 def test_threads_at_work_in_the_parent_neither_stop_the_child_nor_are_stopped(tmp_path: Path):
@@ -297,7 +257,7 @@ def test_what_other_libraries_hold_over_a_fork_is_taken_after_memories_are_left(
         "    def before_fork(self): held.append(pool._global_shutdown_lock.locked())\n"
         "    def after_fork(self, *, child): pass\n"
         "thing = Thing()\n"
-        "forking.register(thing)\n"
+        "forking.register_database(thing)\n"
         "child = os.fork()\n"
         "if not child: os._exit(0)\n"
         "os.waitpid(child, 0)\n"

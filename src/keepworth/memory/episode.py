@@ -180,7 +180,7 @@ class LiveEpisode:
 
     def _rewarded(self) -> bool:
         with self._memory.store.database.reading() as connection:
-            return log.has_reward(connection, self.id)
+            return bool(log.rewards_of(connection, self.id))
 
     def _open(self) -> None:
         if self._over():

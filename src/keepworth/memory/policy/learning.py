@@ -103,9 +103,6 @@ class Learning:
         self.after_fork(child=True)
         forking.register(self)
 
-    def before_fork(self) -> None:
-        """What is learned is read anew in the child where it is needed."""
-
     def after_fork(self, *, child: bool) -> None:
         """Begin with nothing learned in a child."""
         if child:

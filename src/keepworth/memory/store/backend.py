@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,94 +32,22 @@ GATHERING = 0.0005
 
 
 class QueuedWrite:
-    """A write that waits its turn. woken: released once it is done, or once its thread is to lead."""
+    """A write that waits its turn."""
 
-    __slots__ = ("error", "lead", "result", "woken", "work")
+    __slots__ = ("done", "error", "result", "work")
 
     def __init__(self, work: Callable[[AnyConnection], Any]) -> None:
         self.work = work
-        self.lead = False
-        self.woken = threading.Lock()
-        self.woken.acquire()
+        self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
-
-
-class WriteQueue:
-    """commit: carries out a group of queued writes and sets each one's result or error; it does not raise. gathering: seconds a
-    leader waits at most for those of the last group, who are on their way again; worth it where a commit costs a sync."""
-
-    def __init__(self, commit: Callable[[Sequence[QueuedWrite]], None], gathering: float = 0.0) -> None:
-        self._commit = commit
-        self._gathering = gathering
-        self._turn = threading.Lock()
-        self._waiting: deque[QueuedWrite] = deque()
-        self._led = False
-        self._leader = 0
-        self._group = 0
-
-    def __len__(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
-
-    def carry_out(self, work: Callable[[AnyConnection], Any]) -> Any:
-        """What `work` returns, once it is committed; raises what it raised."""
-        if self._leader == threading.get_ident():
-            raise MemoryProblem("a write inside a write: do both in one")
-        queued = QueuedWrite(work)
-        with self._turn:
-            self._waiting.append(queued)
-            queued.lead = not self._led
-            self._led = True
-        try:
-            if not queued.lead:
-                queued.woken.acquire()
-            if queued.lead:
-                self._lead()
-        finally:
-            self._leave(queued)
-        if queued.error is not None:
-            raise queued.error
-        return queued.result
-
-    def _lead(self) -> None:
-        self._leader = threading.get_ident()
-        if self._gathering and self._group > 1:
-            end = time.monotonic() + self._gathering
-            while len(self._waiting) < self._group and time.monotonic() < end:
-                time.sleep(self._gathering / 10)
-        with self._turn:
-            batch = list(self._waiting)
-            self._waiting.clear()
-        self._group = len(batch)
-        try:
-            self._commit(batch)
-        finally:
-            for queued in batch:
-                if not queued.lead:
-                    queued.woken.release()
-
-    def _leave(self, queued: QueuedWrite) -> None:
-        """Whatever happened: what a thread that is gone had asked for is not done later, and where some wait, one leads."""
-        with self._turn:
-            if queued in self._waiting:
-                self._waiting.remove(queued)
-            if not queued.lead:
-                return
-            self._leader = 0
-            if self._waiting:
-                self._waiting[0].lead = True
-                self._waiting[0].woken.release()
-            else:
-                self._led = False
 
 
 class ConnectionGate:
     """Counts who is inside; can be closed once all are out. A thread that is inside may enter again."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._inside = 0
         self._closed = False
         self._mine = threading.local()
@@ -131,7 +58,7 @@ class ConnectionGate:
         if depth is None:
             depth = self._mine.depth = [0]
         if not depth[0]:
-            with self._lock:
+            with self._changed:
                 while self._closed:
                     self._changed.wait()
                 self._inside += 1
@@ -141,7 +68,7 @@ class ConnectionGate:
     def leave(self, depth: list[int]) -> None:
         depth[0] -= 1
         if not depth[0]:
-            with self._lock:
+            with self._changed:
                 self._inside -= 1
                 if self._closed:
                     self._changed.notify_all()
@@ -197,17 +124,25 @@ class Backend(ABC):
         """As if no thread but this had ever been here: at the start, and in a forked child."""
         self._forked = False
         self._process = os.getpid()
-        self._writes = WriteQueue(self._commit, GATHERING if self._durability == "power" else 0.0)
         self._write_lock = threading.RLock()
-        # Of each thread. known: what was asked inside the present `reading`, of `connection`; later: writes that wait.
+        self._turn = threading.Condition()
+        self._queued: list[QueuedWrite] = []
+        self._led = False  # whether a thread carries out what waits
+        self._group = 0  # how many writes the last transaction carried out
+        self._leader = 0  # the thread that is in a transaction
+        # Of each thread. reading: its connection inside `reading`, and known: what was asked there; later: writes that wait.
         self._local = threading.local()
         self._gate = ConnectionGate()
 
     # What each database does in its own words.
 
     @abstractmethod
-    def reading(self) -> contextlib.AbstractContextManager[AnyConnection]:
-        """A connection in a read transaction: everything read inside is of one moment. Nests."""
+    def _reader(self) -> AnyConnection:
+        """A connection to read from, in a transaction that sees one moment."""
+
+    @abstractmethod
+    def _leave(self, connection: AnyConnection) -> None:
+        """Nothing more is read from this connection."""
 
     @abstractmethod
     def translated(self) -> contextlib.AbstractContextManager[None]:
@@ -256,6 +191,28 @@ class Backend(ABC):
 
     # Reading.
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Any]:
+        """A connection in a read transaction: everything read inside is of one moment. Nests."""
+        depth = self._enter()
+        try:
+            local = self._local
+            present = getattr(local, "reading", None)
+            if present is not None:
+                yield present
+                return
+            with self.translated():
+                connection = local.reading = self._reader()
+                # Who reads what lies in memory may write to it meanwhile, on the same connection.
+                local.known = None if self.in_memory else {}
+                try:
+                    yield connection
+                finally:
+                    local.reading = local.known = None
+                    self._leave(connection)
+        finally:
+            self._gate.leave(depth)
+
     def _enter(self) -> list[int]:
         """Begin to use connections. Give what it returns to `self._gate.leave`."""
         if self._closed or self._forked or self._process != os.getpid():
@@ -275,7 +232,7 @@ class Backend(ABC):
         """What `read` finds through `connection`; inside one `reading`, where nothing changes, it is asked once for each name."""
         local = self._local
         known: dict[Hashable, Any] | None = getattr(local, "known", None)
-        if known is None or connection is not local.connection:
+        if known is None or connection is not local.reading:
             return read()
         if name not in known:
             known[name] = read()
@@ -344,14 +301,56 @@ class Backend(ABC):
             self._gate.leave(depth)
 
     def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
+        """What `work` returns, once it is committed; raises what it raised."""
+        if self._leader == threading.get_ident():
+            raise MemoryProblem("a write inside a write: do both in one")
+        queued = QueuedWrite(work)
         with self._writing():
-            result: Result = self._writes.carry_out(work)
+            if self.in_memory:  # whoever reads that holds the lock, and may write meanwhile
+                self._commit([queued])
+            else:
+                self._join(queued)
+        if queued.error is not None:
+            raise queued.error
+        result: Result = queued.result
         return result
 
+    def _join(self, queued: QueuedWrite) -> None:
+        """Wait until another thread has carried out this write, or lead and carry out all that wait."""
+        with self._turn:
+            self._queued.append(queued)
+            try:
+                while self._led and not queued.done:
+                    self._turn.wait()
+            except BaseException:
+                if queued in self._queued:  # what a thread that gave up had asked for is not done later
+                    self._queued.remove(queued)
+                raise
+            if queued.done:
+                return
+            self._led = True
+        try:
+            if self._group > 1 and self._durability == "power":
+                end = time.monotonic() + GATHERING
+                while len(self._queued) < self._group and time.monotonic() < end:
+                    time.sleep(GATHERING / 10)
+            with self._turn:
+                batch, self._queued = self._queued, []
+            self._group = len(batch)
+            self._commit(batch)
+        finally:
+            with self._turn:
+                if queued in self._queued:
+                    self._queued.remove(queued)
+                self._led = False
+                self._turn.notify_all()
+
     def _commit(self, batch: Sequence[QueuedWrite]) -> None:
+        """Carry out a group of writes in one transaction; note the result or the error of each."""
         try:
             with self._write_lock, self.translated():
                 connection = self._begun()
+                self._leader = threading.get_ident()
                 try:
                     if len(batch) == 1:
                         batch[0].result = batch[0].work(connection)
@@ -362,9 +361,13 @@ class Backend(ABC):
                 except BaseException:
                     self._roll_back(connection)
                     raise
+                finally:
+                    self._leader = 0
         except BaseException as error:
             for queued in batch:
                 queued.error = queued.error or error
+        for queued in batch:
+            queued.done = True
 
     def _run(self, connection: AnyConnection, queued: QueuedWrite) -> None:
         """One of several in a transaction: what goes wrong with it is its own."""
@@ -391,15 +394,10 @@ class Backend(ABC):
 
     # Coming and going.
 
-    @abstractmethod
-    def _settle(self) -> None:
-        """Wait for what goes on beside the writers."""
-
     def close(self) -> None:
         """Close every connection; further calls are refused."""
         if self._forked or self._process != os.getpid():
             return  # the connections are the parent's
-        self._settle()
         with self._write_lock:
             if not self._closed:
                 self._closed = True
@@ -418,7 +416,6 @@ class Backend(ABC):
         if self._gate.close(forking.PATIENCE):
             self._quiet = True
             if not self.in_memory:  # which has no other process to share with, and goes with its connection
-                self._settle()
                 self._close_connections()
 
     def after_fork(self, *, child: bool) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import random
-import threading
 import time
 import uuid
 import weakref
@@ -29,7 +28,6 @@ from keepworth.memory.errors import (
     EncoderMismatch,
     Forked,
     InvalidText,
-    MemoryProblem,
     NewerFile,
     NotAMemoryFile,
     OlderFile,
@@ -38,7 +36,7 @@ from keepworth.memory.errors import (
     StorageFull,
 )
 from keepworth.memory.store import forking, schema
-from keepworth.memory.store.backend import FORKED, Backend, QueuedWrite
+from keepworth.memory.store.backend import FORKED, Backend
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5
 from keepworth.memory.store.rows import Unreadable
@@ -57,7 +55,7 @@ def identity(path: str) -> tuple[int, int]:
 
 
 def _refuse_strangers(path: str) -> None:
-    """Look at the header before SQLite does, so that a file of another program, or half a copy, is never touched."""
+    """Look at the header before SQLite does, so that a file of another program is never touched."""
     if Path(path).is_dir():
         raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
     try:
@@ -65,22 +63,17 @@ def _refuse_strangers(path: str) -> None:
             head = file.read(100)
     except OSError as error:
         raise NotAMemoryFile(f"{path} cannot be read ({error.strerror}): check its permissions") from error
-    if not head:
+    if not any(head):
         raise NotAMemoryFile(
-            f"{path} is empty (0 bytes), so it is no memory, nor a new one: an interrupted copy or a full disk leaves such a "
-            "file; restore a backup over it, or delete it to begin anew"
-        )
-    if not any(head) or _begun_from_nothing(f"{path}-journal"):
-        raise NotAMemoryFile(
-            f"{path} is half a copy: whoever wrote it was interrupted; delete it (and {path}-journal, if it is there) and copy "
-            "again, or restore a backup"
+            f"{path} is empty, so it is no memory, nor a new one: an interrupted copy or a full disk leaves such a file; restore "
+            "a backup over it, or delete it to begin anew"
         )
     if len(head) < 100 or head[:16] != b"SQLite format 3\x00":
         raise NotAMemoryFile(
             f"{path} is not a memory file: it belongs to another program, or its beginning is damaged; give another path, or "
             "restore a backup"
         )
-    if head[18] == 1 and _size(f"{path}-wal"):
+    if head[18] == 1 and os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
         # A memory in use says in its header that it has a write-ahead log; a backup that it has none.
         raise NotAMemoryFile(
             f"{path} is a backup, and {path}-wal beside it is the log of what lay there before: delete that log and {path}-shm, "
@@ -91,30 +84,7 @@ def _refuse_strangers(path: str) -> None:
         raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
 
 
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
-
-
-def _begun_from_nothing(journal: str) -> bool:
-    """Whether the rollback journal at this path would take the database beside it back to an empty file.
-    Source: "SQLite file format", section 3, the rollback journal."""
-    try:
-        with open(journal, "rb") as file:
-            head = file.read(20)
-    except OSError:
-        return False
-    return len(head) == 20 and head[:8] == _JOURNAL and not any(head[16:])
-
-
-_JOURNAL = bytes.fromhex("d9d505f920a163d7")
-
-
 def _check_version(path: str, connection: apsw.Connection) -> None:
-    if connection.pragma("application_id") != schema.APPLICATION_ID:
-        raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
     found = connection.pragma("user_version")
     assert isinstance(found, int)
     if found > schema.VERSION:
@@ -129,10 +99,8 @@ def _check_version(path: str, connection: apsw.Connection) -> None:
 
 
 LOG_PAGES = 2000
-"""Pages of 8 kB the write-ahead log grows to before it is moved into the file, beside the writers. Pages that change with every
-write (the ends of tables, the roots of indexes) are moved once per so many, not per thousand."""
-LONGEST_LOG = 4 * LOG_PAGES
-"""Where moving it beside the writers does not keep up, a writer moves it itself."""
+"""Pages of 8 kB the write-ahead log grows to before SQLite moves it into the file. Pages that change with every write (the ends
+of tables, the roots of indexes) are moved once per so many, not per thousand."""
 SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
 
@@ -194,7 +162,6 @@ class Database(Backend):
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
         self._identity: tuple[int, int] | None = None
-        self._log_tried = 0
         self._damage = ""  # as it was first met
         self._generation = 0  # of connections: a fork closes those there are
         self._opened: list[weakref.ref[FileConnection]] = []
@@ -204,11 +171,7 @@ class Database(Backend):
         except BaseException:
             self._close_connections()
             raise
-        forking.register(self, last=True)
-
-    def _forget_others(self) -> None:
-        super()._forget_others()
-        self._mover: threading.Thread | None = None
+        forking.register_database(self)
 
     def _open_first(self) -> FileConnection:
         if not self.in_memory:
@@ -230,7 +193,6 @@ class Database(Backend):
                 return connection
             _check_version(self.path, connection)
             if not self.read_only:
-                connection.set_wal_hook(self._log_grew)
                 self._identity = identity(self.path)
                 OPEN[self._identity] += 1
         return connection
@@ -282,6 +244,7 @@ class Database(Backend):
             connection.set_busy_handler(_Patience(self._timeout))
             if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
+                connection.wal_autocheckpoint(LOG_PAGES)
             connection.pragma("synchronous", SYNCHRONOUS[self._durability])
             connection.pragma("secure_delete", 1)
         connection.pragma("foreign_keys", 1)
@@ -315,70 +278,37 @@ class Database(Backend):
                 "written to it before is in the file that lay there, and nothing was written now"
             )
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[FileConnection]:
-        if self._closed or self._forked or self._process != os.getpid():
-            self._refuse()
-        depth = self._gate.enter()
-        try:
-            if self.in_memory:
-                with self._write_lock:
-                    assert self._writer is not None
-                    yield self._writer
-                return
-            local = self._local
-            connection: FileConnection | None = getattr(local, "connection", None)
-            if connection is None or local.generation != self._generation or local.still is not None:
-                connection = self._reader()
-            if connection.in_transaction:
-                yield connection
-                return
-            with self.translated():
-                connection.execute("BEGIN")
-                local.known = {}
-                try:
-                    yield connection
-                finally:
-                    local.known = None
-                    connection.execute("COMMIT")
-        finally:
-            self._gate.leave(depth)
-
     def _reader(self) -> FileConnection:
-        """This thread's connection to read from."""
+        if self.in_memory:
+            self._write_lock.acquire()
+            assert self._writer is not None
+            return self._writer
         local = self._local
-        known: FileConnection | None = getattr(local, "connection", None)
+        connection: FileConnection | None = getattr(local, "connection", None)
         # A connection that was made for a file that stays as it is (see `_still`) ends with that.
-        usable = known is not None and local.generation == self._generation
-        if known is not None and usable and (known.in_transaction or local.still in (None, self._still())):
-            return known
-        with self.translated():
+        if (
+            connection is None
+            or local.generation != self._generation
+            or (local.still is not None and local.still != self._still())
+        ):
             local.still = self._still() if self.read_only else None
-            fresh = local.connection = self._connect(True)
+            connection = local.connection = self._connect(True)
             local.generation = self._generation
-        return fresh
+        connection.execute("BEGIN")
+        return connection
+
+    def _leave(self, connection: AnyConnection) -> None:
+        if self.in_memory:
+            self._write_lock.release()
+        else:
+            connection.execute("COMMIT")
 
     def _to_write(self) -> FileConnection:
         """The connection to write with; the caller holds the write lock."""
         if self._writer is None:
             with self.translated():
                 self._writer = self._connect(False)
-                self._writer.set_wal_hook(self._log_grew)
         return self._writer
-
-    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
-        if not self.in_memory:
-            return super()._carried_out(work)
-        # Without the queue: whoever reads what lies in memory holds the lock, and may write meanwhile.
-        queued = QueuedWrite(work)
-        with self._writing(), self._write_lock:
-            if self._to_write().in_transaction:
-                raise MemoryProblem("a write inside a write: do both in one")
-            self._commit([queued])
-        if queued.error is not None:
-            raise queued.error
-        result: Result = queued.result
-        return result
 
     def check_writable(self) -> None:
         """Raise ReadOnly, or NotAMemoryFile where damage was met."""
@@ -394,24 +324,6 @@ class Database(Backend):
         self._require_in_place()
         connection.execute("BEGIN IMMEDIATE")
         return connection
-
-    def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """Called by SQLite after every commit, with the length of the write-ahead log."""
-        # The commit has happened: whatever goes wrong from here on must not look as if it had not.
-        with contextlib.suppress(apsw.Error, RuntimeError):
-            if pages < self._log_tried:
-                self._log_tried = 0  # it started over
-            # Where readers keep it from starting over it goes on growing: try once per stretch, not at every commit.
-            if pages - self._log_tried >= LONGEST_LOG:
-                self._log_tried = pages
-                connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
-            elif pages - self._log_tried >= LOG_PAGES and (self._mover is None or not self._mover.is_alive()):
-                self._log_tried = pages
-                arguments = (self._where, self._write_lock)
-                mover = threading.Thread(target=_move_log, args=arguments, name="keepworth-checkpoint", daemon=True)
-                mover.start()
-                self._mover = mover
-        return apsw.SQLITE_OK
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
@@ -459,7 +371,6 @@ class Database(Backend):
             return False
         depth = self._enter()
         try:
-            self._settle()
             with self._write_lock, self.translated():
                 busy = scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
@@ -501,11 +412,6 @@ class Database(Backend):
             copy.execute("UPDATE facts_of_file SET value = ? WHERE name = 'store'", (uuid.uuid4().hex,))
         finally:
             copy.close(True)
-
-    def _settle(self) -> None:
-        # Not under the write lock: the mover asks for it.
-        if self._mover is not None:
-            self._mover.join()
 
     def close(self) -> None:
         super().close()
@@ -555,18 +461,3 @@ def _checked(path: object) -> str:
             f"{path!r:.80} is no path of a file: give its name, or ':memory:' for a memory without a file"
         )
     return text
-
-
-def _move_log(path: str, writing: threading.RLock) -> None:
-    """Move the write-ahead log into the file on a connection of its own; writers and readers go on meanwhile. What goes wrong
-    here (a full disk, say) loses nothing: the log stays, and the writer meets the same error where it matters."""
-    with contextlib.suppress(apsw.Error):
-        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
-            select(connection, "SELECT 1 FROM sqlite_schema LIMIT 1")  # only who has read knows of the log
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            with writing:
-                # The log starts over only once all of it was moved. What came meanwhile is little; writers wait for that.
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        finally:
-            connection.close()

@@ -1,7 +1,7 @@
 """What happens to open memories when the process forks.
 
 SQLite's connections cannot be carried into a forked process, nor can threads, nor locks that some other thread holds. So before
-the process forks, what waits is written and every connection is closed, and both sides open theirs again when they need one.
+the process forks, every connection is closed, and both sides open theirs again when they need one.
 A memory that a thread is in the middle of using, and does not let go of in time, works on in the parent and raises `Forked` in
 the child: at once, not after a deadlock.
 """
@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 _LOG = logging.getLogger("keepworth.memory")
 PATIENCE = 5.0
@@ -23,49 +23,53 @@ PATIENCE = 5.0
 class Forkable(Protocol):
     """Hooks must not raise: the process forks whatever happens."""
 
-    def before_fork(self) -> None: ...
     def after_fork(self, *, child: bool) -> None: ...
 
 
-_KNOWN: tuple[weakref.WeakSet[Forkable], weakref.WeakSet[Forkable]] = (weakref.WeakSet(), weakref.WeakSet())
-_UNDER_WAY: list[Forkable] = []
+class Preparable(Forkable, Protocol):
+    """What has connections to close first."""
+
+    def before_fork(self) -> None: ...
+
+
+_DATABASES: weakref.WeakSet[Preparable] = weakref.WeakSet()
+_OTHERS: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _ONE_AT_A_TIME = threading.RLock()
 """Held from before a fork until after it, as what one thread has put away another must not take up again meanwhile."""
 
 
-def register(thing: Forkable, *, last: bool = False) -> None:
-    """Call its hooks at every fork from here on. last: prepared after the others, which may still need it."""
-    _KNOWN[last].add(thing)
+def register(thing: Forkable) -> None:
+    """Call its hook after every fork from here on."""
+    _OTHERS.add(thing)
 
 
-def _known() -> list[Forkable]:
+def register_database(database: Preparable) -> None:
+    """Call its hooks before and after every fork from here on."""
+    _DATABASES.add(database)
+
+
+def _call(hook: str, *sets: weakref.WeakSet[Any], **arguments: bool) -> None:
     while True:
         try:
-            return [thing for known in _KNOWN for thing in list(known)]
+            listed = [thing for one in sets for thing in list(one)]
+            break
         except RuntimeError:  # another thread opened one meanwhile
             continue
+    for thing in listed:
+        try:
+            getattr(thing, hook)(**arguments)
+        except Exception:
+            _LOG.exception("a memory could not follow when the process forked")
 
 
 def _before() -> None:
     _ONE_AT_A_TIME.acquire()
-    _UNDER_WAY[:] = _known()
-    for thing in _UNDER_WAY:
-        try:
-            thing.before_fork()
-        except Exception:
-            _LOG.exception("a memory was not ready for the process to fork")
+    _call("before_fork", _DATABASES)
 
 
 def _after(child: bool) -> None:
     global _ONE_AT_A_TIME
-    # A program that forks by itself, not through Python's os.fork, may call the hooks of the child alone.
-    listed = _UNDER_WAY or _known()
-    for thing in reversed(listed):
-        try:
-            thing.after_fork(child=child)
-        except Exception:
-            _LOG.exception("a memory was not taken up again after the process forked")
-    _UNDER_WAY.clear()
+    _call("after_fork", _DATABASES, _OTHERS, child=child)
     if child:
         _ONE_AT_A_TIME = threading.RLock()
     else:

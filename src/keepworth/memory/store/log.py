@@ -11,12 +11,10 @@ import atexit
 import json
 import logging
 import math
-import os
-import sys
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -104,7 +102,6 @@ class DecisionLog:
                     target=_keep_flushing, args=(weakref.ref(self),), name="keepworth-decisions", daemon=True
                 )
                 self._thread.start()
-                _flush_where_exit_is_skipped()
             if len(self._waiting) >= LARGEST_BATCH:
                 self._wake.notify()
 
@@ -145,18 +142,6 @@ class DecisionLog:
             self._closed = True
             self._wake.notify_all()
         self.flush()
-
-    def before_fork(self) -> None:
-        """So that they are on file should the parent end at once, as daemons' do. What cannot be written stays the parent's."""
-        if self._closed:
-            return
-        with self._wake:
-            entries, self._waiting, since = self._waiting, [], self._since
-        try:
-            self.write(entries, since)
-        except Exception:
-            with self._wake:
-                self._waiting[:0] = entries
 
     def after_fork(self, *, child: bool) -> None:
         if child:
@@ -315,7 +300,6 @@ def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
 
 
 _OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()
-_FINALIZED: set[int] = set()
 
 
 @atexit.register
@@ -323,16 +307,6 @@ def _flush_at_exit() -> None:
     for log in list(_OPEN):
         if not log.closed:
             log.flush()
-
-
-def _flush_where_exit_is_skipped() -> None:
-    """A process that `multiprocessing` forked ends without `atexit`, and calls its own finalizers instead."""
-    util = sys.modules.get("multiprocessing.util")
-    process = sys.modules.get("multiprocessing.process")
-    if util is None or process is None or process.parent_process() is None or os.getpid() in _FINALIZED:
-        return
-    _FINALIZED.add(os.getpid())
-    util.Finalize(None, _flush_at_exit, exitpriority=10)
 
 
 TOGETHER = 1000
@@ -447,18 +421,6 @@ def news(
     """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
     homes: dict[int, Scope] | None = None  # read where there are rewards: a file may hold very many
     listed: list[News] = []
-    noted: dict[str, int] = {}
-    notes = (
-        f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'PARAMETERS' AND seq > ? AND payload "
-        "IS NOT NULL AND json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') = 'reward'"
-    )
-    for seq, home, episode, payload in select(connection, notes, (since, NAME)):
-        homes = _inside(connection, scope) if homes is None else homes
-        if seq not in gone and home in homes:
-            # The first versions wrote this after the credit, and it is the whole of it.
-            body = json.loads(payload)
-            noted[episode] = seq
-            listed.append(News(seq, homes[home], episode, "", float(body["reward"]), body.get("by", "")))
     rewards = (
         f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
         "NULL ORDER BY seq DESC"
@@ -468,7 +430,7 @@ def news(
         if newest is not None and len(listed) >= newest:
             break
         homes = _inside(connection, scope) if homes is None else homes
-        if seq in gone or home not in homes or seq < noted.get(episode, 0):
+        if seq in gone or home not in homes:
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
@@ -476,7 +438,7 @@ def news(
         decision, items = body.get("decision", ""), len(body.get("items", ()))
         listed.append(News(seq, homes[home], episode, decision, value, by, items))
     cursor.close()
-    return sorted(listed, key=lambda each: each.seq)
+    return listed[::-1]
 
 
 def record(
@@ -554,45 +516,29 @@ class _OnFile:
         choices = {choice.decision.id: choice for choice in map(_choice, self._choices.get(id, ()))}
         if items >= 0:
             choices = _first(choices, items)
-        return _recorded(id, scope_of(home), task, person, choices, self._entries.get(id, ()), gone, until)
-
-
-def _recorded(
-    id: str,
-    scope: Scope,
-    task: str,
-    person: str,
-    choices: Mapping[str, Choice],
-    entries: Iterable[tuple[int, str, str | None]],
-    gone: Cancelled,
-    until: int | None,
-) -> Record:
-    waiting, last = list(choices), list[str]()
-    actions: dict[str, str] = {}
-    steps: dict[str, float] = {}
-    rewards: list[tuple[float, str]] = []
-    for seq, kind, payload in entries:
-        if (until is not None and seq >= until) or seq in gone:
-            continue
-        body: dict[str, Any] = {"value": math.nan} if payload is None else from_json(payload)
-        if kind == REWARD:
-            if not body.get("decision"):
-                rewards.append((float(body["value"]), whose(body.get("source", ""))))
-        elif body.get("name") == NAME:
-            if body["what"] == "act":
-                last = [each for each in body.get("decisions", waiting[:1]) if each in choices]
-                waiting = [each for each in waiting if each not in last]
-                actions.update(dict.fromkeys(last, body["action"]))
-            elif body["what"] == "step":
-                steps.update(dict.fromkeys(last, float(body["reward"])))
-            elif body["what"] == "reward":
-                # Until format 4 a note stood beside the credit, which was written first.
-                rewards = [(float(body["reward"]), body.get("by", ""))]
-    acted = tuple(
-        Choice(each.decision, each.details, each.vector, actions.get(name, ""), steps.get(name, math.nan))
-        for name, each in choices.items()
-    )
-    return Record(id, scope, task, person, acted, tuple(rewards))
+        waiting, last = list(choices), list[str]()
+        actions: dict[str, str] = {}
+        steps: dict[str, float] = {}
+        rewards: list[tuple[float, str]] = []
+        for seq, kind, payload in self._entries.get(id, ()):
+            if (until is not None and seq >= until) or seq in gone:
+                continue
+            body: dict[str, Any] = {"value": math.nan} if payload is None else from_json(payload)
+            if kind == REWARD:
+                if not body.get("decision"):
+                    rewards.append((float(body["value"]), whose(body.get("source", ""))))
+            elif body.get("name") == NAME:
+                if body["what"] == "act":
+                    last = [each for each in body.get("decisions", waiting[:1]) if each in choices]
+                    waiting = [each for each in waiting if each not in last]
+                    actions.update(dict.fromkeys(last, body["action"]))
+                elif body["what"] == "step":
+                    steps.update(dict.fromkeys(last, float(body["reward"])))
+        acted = tuple(
+            Choice(each.decision, each.details, each.vector, actions.get(name, ""), steps.get(name, math.nan))
+            for name, each in choices.items()
+        )
+        return Record(id, scope_of(home), task, person, acted, tuple(rewards))
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
@@ -620,11 +566,10 @@ def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list
         if seq in gone or home not in homes:
             continue
         body = {} if payload is None else json.loads(payload)
-        what = "reward" if kind == REWARD and not body.get("decision") else body.get("what")
-        if what == "act" and body.get("name") == NAME:
-            waiting[episode] = None
-        elif what == "reward":
+        if kind == REWARD and not body.get("decision"):
             over.add(episode)
+        elif body.get("what") == "act" and body.get("name") == NAME:
+            waiting[episode] = None
     return [episode for episode in waiting if episode not in over]
 
 
@@ -639,11 +584,6 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
     acts = [body for body in bodies if body.get("name") == NAME and body.get("what") == "act"]
     over = {id for body in acts for id in body.get("decisions", ())}
     return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
-
-
-def has_reward(connection: AnyConnection, episode: str) -> bool:
-    """Whether an episode has a reward for the whole of it that counts."""
-    return bool(rewards_of(connection, episode))
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:

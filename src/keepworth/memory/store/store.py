@@ -137,9 +137,6 @@ class Store:
         self._lock = threading.RLock()
         self.reset_caches()
 
-    def before_fork(self) -> None:
-        """The database waits for who is inside."""
-
     def after_fork(self, *, child: bool) -> None:
         if child:
             # Another thread may have been in the middle of a change to it, or have held its lock.

@@ -172,7 +172,7 @@ class PostgresDatabase(Backend):
         except BaseException:
             self._close_connections()
             raise
-        forking.register(self, last=True)
+        forking.register_database(self)
 
     def _forget_others(self) -> None:
         super()._forget_others()
@@ -263,25 +263,8 @@ class PostgresDatabase(Backend):
 
     # Reading.
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[AnyConnection]:
-        depth = self._enter()
-        try:
-            local = self._local
-            present: ServerConnection | None = getattr(local, "connection", None)
-            if present is not None:
-                yield present
-                return
-            with self.translated():
-                connection = self._in_snapshot(self._taken())
-                local.connection, local.known = connection, {}
-                try:
-                    yield connection
-                finally:
-                    local.connection = local.known = None
-                    self._given_back(connection)
-        finally:
-            self._gate.leave(depth)
+    def _reader(self) -> ServerConnection:
+        return self._in_snapshot(self._taken())
 
     def _in_snapshot(self, connection: ServerConnection) -> ServerConnection:
         """The connection, or a new one where the server has let go of it since it was last used, in a transaction."""
@@ -324,7 +307,7 @@ class PostgresDatabase(Backend):
             self._used.discard(connection)
             self._freed.notify()
 
-    def _given_back(self, connection: ServerConnection) -> None:
+    def _leave(self, connection: Any) -> None:
         with contextlib.suppress(self._psycopg.Error):  # what was read is read
             connection.execute("COMMIT")
         with self._freed:
@@ -466,9 +449,6 @@ class PostgresDatabase(Backend):
         )
 
     # Coming and going.
-
-    def _settle(self) -> None:
-        pass
 
     def _close_connections(self) -> None:
         with self._freed:

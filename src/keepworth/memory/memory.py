@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
-    PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
+    PolicyLike = str | Policy | Callable[[], Policy] | None
 
 _LOG = logging.getLogger("keepworth.memory")
 RECALLED = 4096
@@ -117,8 +117,7 @@ class Memory(Changes, Judging):
     max_items: current items a scope may hold; a write beyond it is refused. scan: what looks for secrets in all that is written,
     and what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing.
     policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
-    that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
-    that was promoted in the file comes before it.
+    that makes one. None chooses and learns nothing. What it knows it learns from the rewards on file, whichever policy chose.
     reward_range: rewards outside are refused; (0, 1) where it is not given. seed: of the policy's draws; None draws anew
     each time.
     """
@@ -157,7 +156,7 @@ class Memory(Changes, Judging):
             if not callable(function):
                 raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
         _check_encoder(encoder)
-        named = None if policy is None else _named(policy)
+        named = None if policy is None else by_name.policy_maker(policy, by_name.policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
@@ -171,7 +170,7 @@ class Memory(Changes, Judging):
             from keepworth.memory.policy.rewards import check_range
 
             # What cannot take effect is refused before there is a file.
-            named[0](named[1])
+            named[0]()
             if reward_range is not None:
                 check_range(reward_range)
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
@@ -424,24 +423,18 @@ class Memory(Changes, Judging):
         self, learning: Learning, asks: Sequence[Ask], seen: Scope, request: Request, mode: str | None
     ) -> list[Chosen]:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
-        from keepworth.memory.policy.learning import OtherPolicy
-
-        while True:
-            try:
-                if learning.searches:
-                    found = zip(asks, self._find(asks, seen, request), strict=True)
-                    by_words = mode == "lexical"
-                    return [learning.among(ask, hits, request.k, by_words=by_words) for ask, hits in found]
-                _refuse_ranking(self.policy, request, mode)
-                if seen != self.scopes.seen():
-                    raise InvalidScope(
-                        f"policy {self.policy!r} learns from everything in {self.scope}, and cannot search in {seen} alone: "
-                        "bind the memory, Memory(path, user_id=...)"
-                    )
-                may_show = partial(_may_show, seen, request.nobody, timestamp(self._clock()))
-                return [learning.retrieve(ask, request.k, may_show) for ask in asks]
-            except OtherPolicy:
-                continue
+        if learning.searches:
+            found = zip(asks, self._find(asks, seen, request), strict=True)
+            by_words = mode == "lexical"
+            return [learning.among(ask, hits, request.k, by_words=by_words) for ask, hits in found]
+        _refuse_ranking(self.policy, request, mode)
+        if seen != self.scopes.seen():
+            raise InvalidScope(
+                f"policy {self.policy!r} learns from everything in {self.scope}, and cannot search in {seen} alone: "
+                "bind the memory, Memory(path, user_id=...)"
+            )
+        may_show = partial(_may_show, seen, request.nobody, timestamp(self._clock()))
+        return [learning.retrieve(ask, request.k, may_show) for ask in asks]
 
     def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
         entries = []
@@ -544,7 +537,7 @@ class Memory(Changes, Judging):
         self._decisions.flush()
         about = log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
-        if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps():
+        if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             if from_use(person):
                 return OperationOutcome(False, reason="rewards are final here, and a signal of use is none")
             return self.learning.finish(about, value, person, source)
@@ -724,7 +717,3 @@ def _check_encoder(encoder: object) -> None:
             f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {encoder.identity!r:.40}: "
             "make one with keepworth.episodes.model.EncoderIdentity"
         )
-
-
-def _named(policy: Any) -> tuple[Callable[[str], Policy], str]:
-    return by_name.policies_by_name(policy, by_name.policy)

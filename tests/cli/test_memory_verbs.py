@@ -20,10 +20,10 @@ from tests.cli.test_command import commands
 CALLED = {  # where the words of a command line are not the name in Python
     "get": "show", "get_all": "list", "add_many": "add", "delete": "forget", "delete_all": "erase", "release": "quarantine",
     "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode",
-    "policy": "promote", "path": "stats",
+    "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over
-    "answer", "apply", "bank", "close", "commit", "drafted", "flush", "propose", "read_only", "scope",
+    "answer", "apply", "bank", "close", "commit", "drafted", "flush", "policy", "propose", "read_only", "scope",
     "together", "within",
 }  # fmt: skip
 
@@ -109,8 +109,6 @@ def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_pa
         worth = memory.worth("m1", "tofu")
     assert run("worth", "m1", "tofu", "--json")[0]["with_it"] == worth.with_it
     assert run("ledger", "--json")[-1]["rewarded"] == 1
-    assert "memrl chooses" in run("promote", "memrl")
-    assert "default chooses" in run("demote")
 
 
 def test_a_negative_reward_is_no_option(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -177,9 +175,6 @@ def test_what_has_a_result_prints_it_as_json(run: Callable[..., Any], tmp_path: 
     assert run("episode", "search", named, "tofu", "--json")
     assert run("episode", "act", named, "cooked", "--json") == [{"episode": named, "action": "cooked"}]
     assert run("episode", "end", named, "--json") == [{"episode": named, "outcome": "completed"}]
-    (promoted,) = run("promote", "exprag", "--json")
-    assert promoted["policy"] == "exprag"
-    assert run("demote", "--json") == [{"policy": promoted["before"], "before": "exprag"}]
     assert run("reembed", "hashing:32", "--json")[0]["encoder"] == "hashing:32"
     (copied,) = run("backup", str(tmp_path / "b.mem"), "--json")
     assert Path(copied["file"]).is_file()

@@ -67,7 +67,7 @@ def test_an_extractor_is_a_writer_of_messages_and_of_episodes() -> None:
 
 def played(made: Any) -> list[str]:
     """What a memory holds after one rewarded episode."""
-    memory = opened(policy={"made": made}, seed=1)
+    memory = opened(policy=made, seed=1)
     with memory.episode("where does Ana live?") as episode:
         episode.search(actions=("ask", "guess"))
         episode.act("ask")
@@ -84,7 +84,7 @@ def test_the_default_policy_learns_as_much_with_a_writer_of_its_own() -> None:
     learned = []
     for writer in (None, answering("DELETE 7")):
         made = partial(replace, policy("default"), writer=writer)
-        memory = opened(policy={"made": made}, seed=1)
+        memory = opened(policy=made, seed=1)
         there = memory.add("Ana lives in Oslo.")
         for _ in range(20):
             with memory.episode("where does Ana live?") as episode:

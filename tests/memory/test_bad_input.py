@@ -125,7 +125,6 @@ BAD_CALLS = {
     "restore: a superscript": lambda m: m.rollback(since="s\u00b2"),
     "restore: a number no file has": lambda m: m.rollback(since="s" + "9" * 40),
     "policy: no such name": lambda m: Memory(":memory:", encoder=None, policy="efect"),
-    "promote: no such name": lambda m: m.promote("memrll"),
     "limit": lambda m: Memory(":memory:", encoder=None, max_items="many"),
 }
 

@@ -118,9 +118,6 @@ def test_a_search_shows_what_rewards_taught_and_explains_the_order_it_prints(tmp
     assert not re.search(r"\d\.\d{5}", explained), "numbers have three digits or four, as far as they are for people"
     assert CliRunner().invoke(app, [*search, "--user", "ana"]).output == taught
     assert CliRunner().invoke(app, stats).output == before, "a look is not logged"
-    with Memory(path, encoder="hashing") as m:
-        m.promote("memrl")
-    assert [line.split()[1] for line in CliRunner().invoke(app, list(search)).output.splitlines()] == plain
 
 
 def test_searches_and_lists_take_filters(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.slots import Writer
 from keepworth.memory.policy.writers import Facts
 from keepworth.methods.writers._episodes import parsed
-from keepworth.methods.writers.changes import PAIR_FEATURES, ChangePolicy
 from keepworth.models.encoders import HashingEncoder
 from keepworth.registry import method, methods
 
@@ -39,14 +37,10 @@ def played(memory: Memory, text: str, action: str, reward: float) -> str:
 
 def of_messages(reply: str) -> dict[str, Writer]:
     """Writers that read messages, with a model that says `reply`."""
-    size = len(PAIR_FEATURES) + 1
     return {
         "rules": method("writer", "rules").make(),
         "model": Facts(lambda messages: [reply], lambda facts, known: [[0] * 3 for _ in facts]),
         "trained": Manager(lambda states: [reply for _ in states], Facts(updates=False)),
-        "changes": method("writer", "changes").make(
-            policy=ChangePolicy.start(size, 0, shy=0.0), encoder=HashingEncoder(16), cues=np.ones((16, 1))
-        ),
     }
 
 
@@ -115,7 +109,7 @@ def test_a_reply_that_nests_without_end_has_no_value() -> None:
     assert parsed('Well: {"a": [1, 2]} and so on ]}') == {"a": [1, 2]}
 
 
-@pytest.mark.parametrize(("name", "said"), [("rulse", "rules"), ("changes", "needs policy, encoder, cues")])
+@pytest.mark.parametrize(("name", "said"), [("rulse", "rules"), ("keeper", "needs facts, most")])
 def test_a_writer_that_a_name_does_not_give_says_what_to_do(name: str, said: str) -> None:
     with pytest.raises(KeepworthError, match=said):
         Memory(encoder=None, writer=name)

@@ -267,8 +267,6 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
         "bank",
         "commit",
         "close",
-        "demote",
-        "promote",
         "propose",
         "policy",
         "path",

@@ -4,7 +4,7 @@ so that nothing of `keepworth.memory` imports a model or a method."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -50,11 +50,10 @@ def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
     return made
 
 
-def policy(name: str = NAME, *, also: Iterable[str] = (), **settings: Any) -> Policy:
+def policy(name: str = NAME, **settings: Any) -> Policy:
     """A fresh policy by name, with its settings: `policy("default", withhold=0.05)`.
 
     Args:
-        also: Other names that exist, for the message where this one does not.
         settings: As `make` of the method takes them. A policy that keeps cases and retrieves them itself also takes `here` and
             `recent` of the registry's part "items of the episode".
 
@@ -62,7 +61,7 @@ def policy(name: str = NAME, *, also: Iterable[str] = (), **settings: Any) -> Po
         UnknownPolicy: There is none of this name.
         InvalidPolicy: A setting does not exist, or makes no sense.
     """
-    make: Callable[..., Policy] = default if name == NAME else _maker(name, also)
+    make: Callable[..., Policy] = default if name == NAME else _maker(name)
     kept = set(signature(make).parameters)
     around = {key: settings.pop(key) for key in EPISODE_SETTINGS if key in settings and key not in kept}
     for setting in settings:
@@ -143,47 +142,32 @@ def writer(name: str) -> Writer:
     return made
 
 
-def _maker(name: str, also: Iterable[str] = ()) -> Callable[..., Policy]:
+def _maker(name: str) -> Callable[..., Policy]:
     methods = registry.methods("policy")
     if name in methods:
         return methods[name].make
-    unknown = UnknownPolicy("policy", name, [*policies(), *also])
+    unknown = UnknownPolicy("policy", name, policies())
     unknown.fix += GONE.get(name, "")
     if failed := registry.not_loaded():
         unknown.fix += f" {failed}"
     raise unknown
 
 
-def policies_by_name(
-    policy: str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]], usual: Callable[..., Policy]
-) -> tuple[Callable[[str], Policy], str]:
-    """A function that makes a fresh policy by its name, and the name of the first. usual: makes those that have a name without
-    being given. Raises UnknownName, InvalidPolicy."""
-    given: dict[str, Callable[[], Policy]] = {}
+def policy_maker(
+    policy: str | Policy | Callable[[], Policy], usual: Callable[[str], Policy]
+) -> tuple[Callable[[], Policy], str]:
+    """A function that makes the policy, and its name. usual: makes one by its name. Raises InvalidPolicy."""
     if isinstance(policy, str):
-        first = policy
-    elif isinstance(policy, Policy):
-        first, given = policy.name, {policy.name: partial(deepcopy, policy)}  # each opening learns in one of its own
-    elif isinstance(policy, Mapping) and policy:
-        first, given = next(iter(policy)), dict(policy)
-    elif callable(policy):
-        first = _make_policy("", policy).name
-        given = {first: policy}
-    else:
+        return partial(usual, policy), policy
+    if isinstance(policy, Policy):
+        return partial(deepcopy, policy), policy.name  # each opening learns in one of its own
+    if not callable(policy):
         raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
-
-    def named(name: str) -> Policy:
-        if not isinstance(name, str):
-            raise InvalidPolicy(f"a policy was asked for by {name!r:.60}, which is no name.", "Names are text.")
-        return _make_policy(name, given[name]) if name in given else usual(name, also=given)
-
-    return named, first
+    return partial(_make_policy, policy), _make_policy(policy).name
 
 
-def _make_policy(name: str, make: Callable[[], Policy]) -> Policy:
-    policy = make() if callable(make) else make
+def _make_policy(make: Callable[[], Policy]) -> Policy:
+    policy = make()
     if not isinstance(policy, Policy):
-        raise InvalidPolicy(
-            f"what should make the policy {name!r:.40} gave {policy!r:.60}.", "Give a function that makes a policy."
-        )
+        raise InvalidPolicy(f"what should make the policy gave {policy!r:.60}.", "Give a function that makes a policy.")
     return policy

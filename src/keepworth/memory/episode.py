@@ -176,7 +176,7 @@ class LiveEpisode:
     def _over(self) -> bool:
         """Whether it has a reward that is final, whoever gave it."""
         learning = self._memory.learning
-        return learning is not None and self._rewarded() and learning.keeps()
+        return learning is not None and self._rewarded() and learning.keeps
 
     def _rewarded(self) -> bool:
         with self._memory.store.database.reading() as connection:

@@ -1,4 +1,4 @@
-"""The verbs of a memory that are about its policy: what it learned, what its choices were worth, and which one chooses."""
+"""The verbs of a memory that are about its policy: what it learned, what its choices were worth, and who chooses."""
 
 from __future__ import annotations
 
@@ -35,17 +35,8 @@ class Judging:
 
     @property
     def policy(self) -> str | None:
-        """The name of the policy that chooses now; None where none does."""
-        return None if self.learning is None else self.learning.name()
-
-    def promote(self, policy: str) -> None:
-        """Let `policy` choose from now on, with what it learns from the whole log; `demote` takes it back."""
-        self._decisions.flush()
-        self._learns("promote").promote(policy)
-
-    def demote(self) -> str:
-        """Back to the policy before the last promotion; its name."""
-        return self._learns("demote").demote()
+        """The name of the policy that chooses; None where none does."""
+        return None if self.learning is None else self.learning.policy
 
     def worth(self, id: str, query: str) -> Worth:
         """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
-    PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
+    PolicyLike = str | Policy | Callable[[], Policy] | None
 
 _LOG = logging.getLogger("keepworth.memory")
 RECALLED = 4096
@@ -130,8 +130,8 @@ class Memory(Changes, Judging):
     "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
     where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
     policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
-    that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
-    that was promoted in the file comes before it. seed: of the policy's draws; None draws anew each time.
+    that makes one. None chooses and learns nothing. What it knows it learns from the rewards on file, whichever policy chose.
+    seed: of the policy's draws; None draws anew each time.
     settings: see `MemorySettings`.
     """
 
@@ -154,7 +154,7 @@ class Memory(Changes, Judging):
         _check_settings(settings, seed, writer if given_writer else now)
         _check_encoder(encoder)
         clock, reward_range = settings.get("clock", now), settings.get("reward_range")
-        named = None if policy is None else by_name.policies_by_name(policy, by_name.policy)
+        named = None if policy is None else by_name.policy_maker(policy, by_name.policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
@@ -167,7 +167,7 @@ class Memory(Changes, Judging):
             from keepworth.memory.policy.rewards import check_range
 
             # What cannot take effect is refused before there is a file.
-            named[0](named[1])
+            named[0]()
             if reward_range is not None:
                 check_range(reward_range)
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
@@ -393,18 +393,12 @@ class Memory(Changes, Judging):
         self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None
     ) -> Chosen:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
-        from keepworth.memory.policy.learning import OtherPolicy
-
-        while True:
-            try:
-                if learning.searches:
-                    hits = self._find(ask, seen, request)
-                    return learning.among(ask, hits, request.k, by_words=mode == "lexical")
-                _check_retrieved(self.policy, request, mode)
-                time = timestamp(self._clock())
-                return learning.retrieve(ask, request.k, partial(_admits, seen, request, time))
-            except OtherPolicy:
-                continue
+        if learning.searches:
+            hits = self._find(ask, seen, request)
+            return learning.among(ask, hits, request.k, by_words=mode == "lexical")
+        _check_retrieved(self.policy, request, mode)
+        time = timestamp(self._clock())
+        return learning.retrieve(ask, request.k, partial(_admits, seen, request, time))
 
     def _unsaid(self, text: str) -> str:
         """A text without what this memory was told not to remember."""
@@ -496,7 +490,7 @@ class Memory(Changes, Judging):
         self._decisions.flush()
         about = log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
-        if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps():
+        if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             if from_use(person):
                 return OperationOutcome(False, reason="rewards are final here, and a signal of use is none")
             return self.learning.finish(about, value, person, source)

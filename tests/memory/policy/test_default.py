@@ -311,7 +311,7 @@ def test_a_rollback_takes_back_what_was_learned() -> None:
 def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
     memory = opened(policy=None, seed=None)
     item = memory.add(HOLD)
-    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.promote("default"), memory.demote):
+    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.ledger(), lambda: memory.propose(None)):
         with pytest.raises(InvalidPolicy, match="policy=None"):
             verb()
     assert memory.policy is None

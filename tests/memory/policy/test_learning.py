@@ -2,21 +2,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keepworth import policy
-from keepworth.episodes.errors import UnknownName
 from keepworth.memory.episode import answered
 from keepworth.memory.errors import (
     ClosedEpisode,
     InvalidFilter,
-    InvalidPolicy,
     ScopeFull,
     StorageFull,
     UnknownEpisode,
@@ -30,17 +26,12 @@ from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.methods.policies._parts import Capacity
 
 ROOT = Path(__file__).parents[3]
-POLICIES = {name: partial(policy, name) for name in ("mixture", "exprag", "memrl")}
+POLICIES = ("exprag", "memrl", "mixture")
 ACTIONS = ("refund", "replace", "escalate")
 
 
-def first(name: str) -> dict[str, Callable[[], Policy]]:
-    """All policies of these tests, of which `name` chooses."""
-    return {name: POLICIES[name], **POLICIES}
-
-
 def opened(path: Path, policy: str = "mixture", **options: Any) -> Memory:
-    return Memory(path, policy=first(policy), encoder=HashedWords(64), seed=1, **options)
+    return Memory(path, policy=policy, encoder=HashedWords(64), seed=1, **options)
 
 
 def play(memory: Memory, goal: str, action: str, reward: float) -> str:
@@ -210,7 +201,7 @@ def test_a_source_can_be_rolled_back_with_what_was_learned_from_it(tmp_path: Pat
     assert state(opened(path, "memrl")) == again
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_rolling_back_to_a_snapshot_or_an_episode_is_exact(tmp_path: Path, policy: str) -> None:
     memory = opened(tmp_path / "j.mem", policy)
     for number in range(4):
@@ -227,29 +218,13 @@ def test_rolling_back_to_a_snapshot_or_an_episode_is_exact(tmp_path: Path, polic
 
 
 def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
-    ana = Memory(tmp_path / "j.mem", policy=first("exprag"), encoder=HashedWords(64), user_id="ana")
-    bo = Memory(tmp_path / "j.mem", policy=first("exprag"), encoder=HashedWords(64), user_id="bo")
+    ana = Memory(tmp_path / "j.mem", policy="exprag", encoder=HashedWords(64), user_id="ana")
+    bo = Memory(tmp_path / "j.mem", policy="exprag", encoder=HashedWords(64), user_id="bo")
     play(ana, "a torn shirt arrived", "refund", 1.0)
     with bo.episode("a torn shirt arrived") as episode:
         assert episode.search(actions=ACTIONS).text == ""
     with ana.episode("a torn shirt arrived") as episode:
         assert "refund" in episode.search(actions=ACTIONS).text
-
-
-def test_policies_are_promoted_and_demoted(tmp_path: Path) -> None:
-    path = tmp_path / "j.mem"
-    memory = opened(path)
-    play(memory, "a torn shirt arrived", ACTIONS[0], 1.0)
-    with pytest.raises(UnknownName, match="memrl"):
-        memory.promote("memrll")
-    with pytest.raises(UnknownName, match="went before the first release"):
-        memory.promote("advantage")
-    memory.promote("memrl")
-    assert opened(path).policy == "memrl"
-    assert memory.demote() == "mixture"
-    assert opened(path).policy == "mixture"
-    with pytest.raises(InvalidPolicy, match="first policy"):
-        memory.demote()
 
 
 def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
@@ -270,7 +245,7 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path
     def small() -> Policy:
         return replace(policy("mixture"), maintainers=(Capacity(3),))
 
-    memory = Memory(tmp_path / "j.mem", policy={"small": small}, encoder=HashedWords(64), seed=1)
+    memory = Memory(tmp_path / "j.mem", policy=small, encoder=HashedWords(64), seed=1)
     for number, word in enumerate(("torn", "late", "lost")):
         play(memory, f"a {word} thing", ACTIONS[number], 1.0)
     first = [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
@@ -300,7 +275,7 @@ def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_pat
 
 def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
-    memory = Memory(path, policy=first("exprag"), encoder=HashedWords(64), user_id="ana")
+    memory = Memory(path, policy="exprag", encoder=HashedWords(64), user_id="ana")
     for n in range(3):
         play(memory, f"zxgoal a torn shirt {n}", ACTIONS[0], 1.0)
     begun = memory.episode("zxgoal a torn shirt again")
@@ -316,7 +291,7 @@ def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path:
         episode.reward(1.0)
     before = state(memory)
     memory.close()
-    assert state(Memory(path, policy=first("exprag"), encoder=HashedWords(64), user_id="ana")) == before
+    assert state(Memory(path, policy="exprag", encoder=HashedWords(64), user_id="ana")) == before
     assert not any(b"zxgoal" in path.read_bytes() for path in tmp_path.iterdir())
 
 

@@ -164,6 +164,7 @@ def test_challenges_are_drawn_as_often_as_is_said(data: st.DataObject) -> None:
         assert p == pytest.approx(sum(choice.probability(slate) for slate in slates if place in slate))
     assert choice.given({order[0]: (1.0, True)}).challengers == (() if k == 1 else challengers)
     assert choice.given({challengers[0][0]: (1.0, True)}).challengers == ()
+    assert choice.given({order[0]: (0.5, False)}).challengers == (), "what was withheld would be shown"
 
 
 def test_the_normal_distribution_function_is_what_scipy_computes() -> None:

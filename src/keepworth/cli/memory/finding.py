@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import argument, option
@@ -20,7 +19,6 @@ from keepworth.cli.memory.group import (
     item_line,
     mark,
     nothing_found,
-    opened,
     plain,
 )
 from keepworth.episodes.text import one_line
@@ -61,13 +59,10 @@ def search(
     from keepworth.memory.search.where import from_texts
 
     options: dict[str, Any] = {"mode": mode or None, "as_of": as_of, "where": from_texts(where or (), place="--where")}
-    with ExitStack() as stack:
-        if memory.policy != POLICY:  # one that was promoted may find items by itself
-            memory = stack.enter_context(opened(file, encoder))
-        hits = memory.search(query, explore=False, top_k=top_k, explain=explain, **options, **bounds)
-        yield from (hit_line(hit, explain) for hit in hits)
-        if not hits:
-            yield nothing_found(memory, file, narrowed=bool(any(bounds.values()) or where or as_of))
+    hits = memory.search(query, explore=False, top_k=top_k, explain=explain, **options, **bounds)
+    yield from (hit_line(hit, explain) for hit in hits)
+    if not hits:
+        yield nothing_found(memory, file, narrowed=bool(any(bounds.values()) or where or as_of))
 
 
 _NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")

@@ -1,6 +1,4 @@
-"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth`, `ledger`, `evaluate`,
-`promote` and `demote`.
-"""
+"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth` and `ledger`."""
 
 from __future__ import annotations
 
@@ -19,7 +17,6 @@ from keepworth.cli.memory.group import (
     Line,
     Lines,
     NoteLine,
-    PolicyName,
     TextLine,
     TopK,
     again,
@@ -313,20 +310,3 @@ def _worth_notes(statement: Balance) -> list[str]:
             "tried there, and the log does not say how likely each item was to be shown."
         )
     return notes
-
-
-@command(LEARN, examples="keepworth memory promote memrl", encoder=True, policy=POLICY)
-def promote(memory: Memory, file: MemoryPlace, policy: PolicyName) -> Lines:
-    """Let another policy choose from now on, with what it learns from the whole log. `demote` takes it back."""
-    before = memory.policy
-    memory.promote(policy)
-    text = f"{policy} chooses from now on, in the place of {before}. Undo this with: {again(file, 'demote')}"
-    yield Line({"policy": policy, "before": before}, text)
-
-
-@command(LEARN, examples="keepworth memory demote", encoder=True, policy=POLICY)
-def demote(memory: Memory) -> Lines:
-    """Go back to the policy before the last promotion."""
-    before = memory.policy
-    policy = memory.demote()
-    yield Line({"policy": policy, "before": before}, f"{policy} chooses from now on.")

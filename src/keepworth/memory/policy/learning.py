@@ -7,7 +7,7 @@ or read all of it again. Nothing is read before the first choice.
 | what happened | what is written |
 | --- | --- |
 | a choice | its decision: candidates, what was shown, the propensity, what the policy knew, the vector of the query |
-| an action, the reward of a step, a change of policy | a note in the journal |
+| an action, the reward of a step | a note in the journal |
 | a reward | a credit in the journal; of a policy that keeps items of its own also those, in the same transaction |
 """
 
@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Encoder
 from keepworth.memory import operations
 from keepworth.memory.errors import InvalidPolicy
@@ -67,16 +65,12 @@ ENCODED = 2_000
 _NO_WORDS = np.zeros(0, dtype=np.float32)
 
 
-class OtherPolicy(Exception):
-    """Another policy was chosen meanwhile: ask again."""
-
-
 class Learning:
     """The policy of a scope of a memory, with what it has learned. Thread-safe.
 
     Args:
-        policies: Makes a fresh policy by its name.
-        first: The policy that runs where the file names no other.
+        make: Makes a fresh policy.
+        name: Of the policy.
         reward_range: Rewards outside are refused.
         seed: Of draws; None for other draws each time.
     """
@@ -85,16 +79,17 @@ class Learning:
         self,
         store: Store,
         scope: Scope,
-        policies: Callable[[str], Policy],
-        first: str,
+        make: Callable[[], Policy],
+        name: str,
         *,
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
     ) -> None:
-        self.store, self.scope, self.policy, self.reward_range = store, scope, first, reward_range
-        self._make, self._first = policies, first
-        self._seed = seed
-        self.searches = True  # whether the policy, as last seen, chooses among what the memory's own search finds
+        self.store, self.scope, self.policy, self.reward_range = store, scope, name, reward_range
+        self._make, self._seed = make, seed
+        policy = self._fresh()
+        self.keeps = policy.keeps  # items of its own, so that an episode is closed with its reward
+        self.searches = policy.retriever is None  # whether it chooses among what the memory's own search finds
         self._unrewarded = False  # whether the default policy has nothing to go by
         self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
         self._unsaved = 0  # rewards of this process since that was saved
@@ -119,26 +114,11 @@ class Learning:
 
     # Choosing.
 
-    def keeps(self) -> bool:
-        """Whether the policy keeps items of its own, and so closes an episode with its reward."""
-        with self._lock, self.store.database.reading() as connection:
-            if self._seq >= 0 and not log.turned_back(connection, self._seq):
-                return self._experience.policy.keeps
-            return self._chosen(connection)[1].keeps
-
-    def name(self) -> str:
-        """The name of the policy that chooses now."""
-        with self._lock:
-            self._now()
-            return self.policy
-
     def among(self, ask: Ask, hits: Sequence[Hit], top_k: int, *, by_words: bool = False) -> Chosen:
         """Choose at most `top_k` of what a search found, best first. by_words: the search needed no vector of the query."""
         with self._lock:
             experience = self._now()
             policy = experience.policy
-            if policy.retriever is not None:
-                raise OtherPolicy
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             text = policy.keyer(ask.goal, ask.observation)
             if self._unrewarded:
@@ -200,10 +180,7 @@ class Learning:
     def retrieve(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         """Choose among what the policy itself retrieves. admits: whether an item may be shown at all."""
         with self._lock:
-            experience = self._now()
-            if experience.policy.retriever is None:
-                raise OtherPolicy
-            return self._retrieve(experience, ask, top_k, admits)
+            return self._retrieve(self._now(), ask, top_k, admits)
 
     def _retrieve(self, experience: Experience, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         pool = experience.pool
@@ -261,13 +238,11 @@ class Learning:
                 before = self._seq
                 task, person, choices = rewarded_choices(connection, self._scopes(connection), about, value)
                 repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
-                if choices is None or (repeated and experience.policy.keeps):
+                if choices is None or repeated:
                     return OperationOutcome(False, reason="it has this reward already")
                 credited = tuple((id, one.decision.propensity) for one in choices for id in one.decision.chosen)
                 act = Credit(value, credited, on_word_of(by) if by else source, about.decision)
                 draft = operations.Draft(scope=about.scope)
-                if not experience.policy.keeps:  # another policy was chosen meanwhile
-                    return transaction.perform(act, draft, now=now, episode=about.episode)
                 pairs, steps = self._replay().pairs(task, person, choices, value, about.episode, self._scaled)
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
@@ -319,24 +294,7 @@ class Learning:
         with self.store.database.reading() as connection:
             return log.begun(connection)
 
-    # Judging and changing the policy.
-
-    def promote(self, policy: str) -> None:
-        """Let `policy` choose from now on, with values learned from the whole log; `demote` takes it back."""
-        self._fresh(policy)
-        self._note("promote", policy=policy)
-
-    def demote(self) -> str:
-        """Go back to the policy before the last promotion; its name."""
-        with self._lock:
-            with self.store.database.reading() as connection:
-                promoted = log.promotions(connection, self._scopes(connection), self.scope, log.cancelled(connection))
-            if not promoted:
-                raise InvalidPolicy(
-                    f"{self._first!r} is the first policy of this memory.", "There is nothing to go back to."
-                )
-            self._note("demote")
-            return self.name()
+    # Judging.
 
     def worth(self, item: Item, query: str) -> Worth:
         """Say what showing an item adds where `query` is asked, as far as rewards say."""
@@ -396,45 +354,28 @@ class Learning:
             else:
                 self._follow(connection, since)
             self._seq = head
-            policy = self._experience.policy
-            self.searches = policy.retriever is None
-            self._unrewarded = isinstance(policy.valuer, RewardRecord) and not len(policy.valuer)
+            valuer = self._experience.policy.valuer
+            self._unrewarded = isinstance(valuer, RewardRecord) and not len(valuer)
         return self._experience
 
     def _scopes(self, connection: AnyConnection) -> Callable[[int], Scope]:
         return lambda id: self.store.scope_named(connection, id)
 
-    def _fresh(self, name: str) -> Policy:
-        """A fresh policy, which knows what rewards there can be. Raises UnknownName, InvalidPolicy."""
-        policy = self._make(name)
+    def _fresh(self) -> Policy:
+        """A fresh policy, which knows what rewards there can be. Raises InvalidPolicy."""
+        policy = self._make()
         if isinstance(policy.valuer, RewardRecord):
             policy.valuer.bounds = self.reward_range
         elif policy.retriever is None:
             raise InvalidPolicy(
-                f"policy {name!r:.40} has neither a retriever nor the valuer of the default policy.",
+                f"policy {self.policy!r:.40} has neither a retriever nor the valuer of the default policy.",
                 'Give it a retriever, or start from keepworth.policy("default").',
             )
         return policy
 
-    def _chosen(self, connection: AnyConnection) -> tuple[str, Policy]:
-        """The policy that the file says, fresh."""
-        promoted = log.promotions(connection, self._scopes(connection), self.scope, log.cancelled(connection))
-        name = promoted[-1] if promoted else self._first
-        try:
-            return name, self._fresh(name)
-        except UnknownName:
-            if name == self._first:
-                raise
-            warnings.warn(
-                f"{self.store.database.path} says that the policy {name!r} chooses, which is not known here: {self._first!r} "
-                "chooses. Give it by name, Memory(path, policy={...}), or call demote().",
-                stacklevel=6,
-            )
-            return self._first, self._fresh(self._first)
-
     def _build(self, connection: AnyConnection, head: int) -> None:
         """Read everything from the file: items as they are, values learned from the rewards that count."""
-        self.policy, policy = self._chosen(connection)
+        policy = self._fresh()
         self._embedder = self.store.embedder
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
@@ -538,9 +479,3 @@ class Learning:
             return reward
         low, high = self.reward_range
         return float((reward - low) / (high - low))
-
-    def _note(self, what: str, **body: Any) -> None:
-        self.store.change(
-            self.scope,
-            lambda transaction: log.note(transaction, self.scope, self.store.clock(), what, **body),
-        )

@@ -117,8 +117,11 @@ class Independent:
         return replace(self, k=min(k, self.k))
 
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
-        """Later in an episode: nothing that was seen or drawn there before is challenged, or challenges."""
+        """Later in an episode: nothing that was seen or drawn there before is challenged, or challenges, and a challenge brings
+        back nothing that was withheld."""
         if not drawn:
             return self
-        again = {place for place, _ in self.challengers} | set(self.order[: self.k][-1:])
+        main = self.order[: self.k]
+        again = {place for place, _ in self.challengers} | set(main[-1:])
+        again |= {place for place in main if not drawn.get(place, (1.0, True))[1]}
         return replace(self, drawn=drawn, challengers=() if again & set(drawn) else self.challengers)

@@ -389,30 +389,9 @@ def news_since(connection: AnyConnection, since: int) -> tuple[int, bool]:
 
 
 def turned_back(connection: AnyConnection, since: int) -> bool:
-    """Whether something was rolled back or erased after entry `since`, or another policy was chosen."""
-    query = (
-        f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS') AND seq > ? AND (kind <> "
-        "'PARAMETERS' OR (payload IS NOT NULL AND json_extract(payload, '$.what') IN ('promote', 'demote'))) LIMIT 1"
-    )
+    """Whether something was rolled back or erased after entry `since`."""
+    query = f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE') AND seq > ? LIMIT 1"
     return scalar(connection, query, (since,)) is not None
-
-
-def promotions(connection: AnyConnection, scope_of: ScopeLookup, scope: Scope, gone: Cancelled) -> list[str]:
-    """The policies that were promoted in just this scope and not demoted since, the latest last."""
-    promoted: list[str] = []
-    query = (
-        f"SELECT seq, scope, payload FROM events WHERE {OF_KIND} AND kind = 'PARAMETERS' AND payload IS NOT NULL AND "
-        "json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') IN ('promote', 'demote') ORDER BY seq"
-    )
-    for seq, home, payload in select(connection, query, (NAME,)):
-        if seq in gone or scope_of(home) != scope:
-            continue
-        body = json.loads(payload)
-        if body["what"] == "promote":
-            promoted.append(body["policy"])
-        elif promoted:
-            promoted.pop()
-    return promoted
 
 
 def news(

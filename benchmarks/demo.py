@@ -46,7 +46,7 @@ def on_cores(count: int, command: list[str], **more: Any) -> subprocess.Complete
 
 
 def demonstrated(cores: int, quick: bool, runs: Path) -> dict[str, Any]:
-    """Planned and real minutes of the demo, from its beginning, and of the whole command around it."""
+    """Minutes that the whole command of the demo takes."""
     about = machine(cores)
     command = [
         sys.executable,
@@ -62,11 +62,10 @@ def demonstrated(cores: int, quick: bool, runs: Path) -> dict[str, Any]:
     on_cores(cores, command)
     whole = (time.monotonic() - begun) / 60
     folder = runs / ("demo-quick" if quick else "demo")
-    found = json.loads((folder / "result.json").read_text())["minutes"]
     computing = json.loads((folder / "config.json").read_text())["environment"]
     kept = ("threads", "precision", "pass_seconds")
     shown = "make demo QUICK=1" if quick else "make demo"
-    return {"command": shown, **found, "whole_command": whole, **{k: computing[k] for k in kept}, "machine": about}
+    return {"command": shown, "whole_command": whole, **{k: computing[k] for k in kept}, "machine": about}
 
 
 def chosen(cores: int, starts: int) -> dict[str, Any]:

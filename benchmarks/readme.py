@@ -85,18 +85,17 @@ def arms(record: Record) -> str:
 
 
 def minutes(record: Record) -> str:
-    """Planned, real and, with loading, choosing threads and the report, in all."""
+    """Of the whole command, with loading, choosing threads and the report."""
     rows = []
     for name, row in record["demos"].items():
-        spent = (f"{row[key]:.1f} min" for key in ("planned", "took", "whole_command"))
-        rows.append([f"`{row['command']}`, {name.split(',')[0]}", *spent])
+        rows.append([f"`{row['command']}`, {name.split(',')[0]}", f"{row['whole_command']:.1f} min"])
     machines = [row["machine"] for row in record["demos"].values()]
     load = max(machine["load_average_at_start"] for machine in machines)
     about = (
         f"{machines[-1]['processor']}, load average at most {load:.1f} at the start; revision {machines[-1]['revision']}, "
         f"{machines[-1]['measured_at'][:10]}."
     )
-    return markdown(["minutes", "as planned at its start", "as it took", "the whole command"], rows) + f"\n\n{about}"
+    return markdown(["minutes", "the whole command"], rows) + f"\n\n{about}"
 
 
 def picture() -> str:

@@ -98,8 +98,8 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeyp
     for value in trained.values():
         value.requires_grad_(True)
     rows = rows_of(groups, [ROLE], 0, merge=objective.aggregation_unit == "episode")
-    first, entropy = plain_scores(plain, rows)
-    batch = replace(rows.batch, lp_proximal=first.detach(), entropy_behaviour=entropy.detach())
+    first, _ = plain_scores(plain, rows)
+    batch = replace(rows.batch, lp_proximal=first.detach())
     if objective.needs_reference:  # at the first update the policy is its own reference
         batch = replace(batch, lp_reference=first.detach())
     if objective.teacher is not None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepworth.episodes import FinishReason, Group, Sample, VersionSpan
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import EntropyBonus, Sequence, SequenceToken
+from keepworth.learning.objective.parts import EntropyBonus, Sequence
 from keepworth.learning.objective.presets import preset, without_kl
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
@@ -24,7 +24,6 @@ OBJECTIVES: dict[str, Objective] = {
     "group_relative": GROUP_RELATIVE,
     "grpo": preset("grpo"),
     "gspo": without_kl(preset("gspo")),
-    "sequence_token": preset("gspo", ratio=SequenceToken("proximal")),
     "ppo": preset("ppo"),
     "vcpo": preset("vcpo"),
     "entropy": preset("rloo", entropy=EntropyBonus(0.01)),
@@ -80,7 +79,7 @@ def test_a_split_step_is_the_whole_step(name: str) -> None:
 @settings(max_examples=6, deadline=None)
 @given(
     st.lists(st.lists(st.integers(1, 50), min_size=2, max_size=6), min_size=1, max_size=2),
-    st.sampled_from(["group_relative", "gspo", "sequence_token", "episodes"]),
+    st.sampled_from(["group_relative", "gspo", "episodes"]),
     st.integers(80, 200),
 )
 def test_ragged_branches_may_be_split_anywhere(lengths: list[list[int]], name: str, budget: int) -> None:

@@ -16,7 +16,7 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.parts import Clip, KlLoss, Mask, Outcome, Truncate, Veto
+from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Truncate
 from keepworth.learning.objective.presets import presets
 from keepworth.learning.passes import BudgetTooSmall
 from keepworth.learning.run_folder import RunFolder
@@ -445,11 +445,7 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     untaught = resolve(strings.Config, assignments=["objective=kdrl", "objective.teacher=none", "passes=2"])
     assert objective_of(untaught).teacher is None
     own = resolve(strings.Config, assignments=["objective.correction=Truncate(3.0)"])  # of the recipe's own
-    assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", (Truncate(3.0),))
-    listed = resolve(strings.Config, assignments=['objective.correction=["Mask(0.5, 5.0)", "Veto(0.0001)"]'])
-    assert objective_of(listed).correction == (Mask(0.5, 5.0), Veto(0.0001))
-    (tmp_path / "listed.toml").write_text('[objective]\ncorrection = ["Mask(0.5, 5.0)", "Veto(0.0001)"]\n')
-    assert resolve(strings.Config, file=tmp_path / "listed.toml") == listed
+    assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", Truncate(3.0))
     bare = ["objective=dapo", "objective.overlong=none"]
     assert objective_of(resolve(strings.Config, assignments=bare)).overlong is None
     run = run_answered(

@@ -52,16 +52,41 @@ def demo(
     track: Track = "",
     runs: Runs = Path("runs"),
 ) -> None:
-    """Watch a real language model learn to answer from memory. How long it takes here is said at the start."""
+    """Watch a real language model learn to answer from memory. How long it takes is said at the start."""
     from keepworth.episodes.extras import require
 
     require("train", "keepworth demo")
-    from keepworth.methods.recipes._memory_r1 import demo as memory_r1_demo
+    from keepworth.models.threads import available_cores
 
-    config = {"recipe": "memory_r1", **memory_r1_demo.demo_config(quick).model_dump(mode="json")}
+    recipe = made_of(Origin("memory_r1"))
+    settings = DEMO_QUICK if quick else DEMO
+    config = recipe.Config(**settings)
     path = runs / run_name(name or ("demo-quick" if quick else "demo"))
     again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
-    _carry_out(path, config, fresh, track, again, lambda run, progress: memory_r1_demo.demo(quick, run, progress))
+
+    def work(run: RunFolder, progress: Progress) -> None:
+        if run.latest_checkpoint(verify=False) is None:
+            cores = min(available_cores(), 2)
+            progress.note(
+                f"About {DEMO_MINUTES[quick][cores - 1]:.0f} min on {cores} idle cores with bfloat16, longer without it, or "
+                "where other programs compute. `keepworth demo --quick` (make demo QUICK=1) takes few steps."
+            )
+        recipe.train(config, run, progress)
+
+    _carry_out(path, record_of(recipe, config, "memory_r1"), fresh, track, again, work)
+
+
+DEMO: Mapping[str, Any] = {"curve": "test", "evaluate_every": 5, "checkpoint_every": 5}
+DEMO_QUICK: Mapping[str, Any] = {
+    "curve": "test",
+    "steps": 4,
+    "evaluate_every": 4,
+    "questions": 12,
+    "checkpoint_every": 2,
+}
+"""Enough steps to see every part at work, too few to learn much."""
+DEMO_MINUTES = {False: (7.3, 6.3), True: (1.5, 1.0)}
+"""Minutes that the whole takes on one idle core and on two or more (docs/appendix/results.md); True: the quick demo."""
 
 
 def train(

@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from keepworth.episodes.needs import needs_train
@@ -30,7 +30,7 @@ from keepworth.learning.objective.options import (
     learning_rate_scale,
     require_range,
 )
-from keepworth.learning.objective.parts import AdaptiveEntropy, Advised, KlReward
+from keepworth.learning.objective.parts import Advised, KlReward
 from keepworth.learning.objective.policy_loss import (
     Denominators,
     denominators,
@@ -306,7 +306,7 @@ class Learner:
 
     def load(self, state: Mapping[str, Any]) -> None:
         self.master_weights.load(state)
-        self.controls = Controls(**state["controls"])
+        self.controls = Controls(**{field.name: state["controls"][field.name] for field in fields(Controls)})
         self.steps = int(state["steps"])
         self.model.version = int(state["version"])
         if self.reference is not None and state.get("reference"):
@@ -330,10 +330,7 @@ class Learner:
             lp, _ = self._scores(rows, every, temperature)
             batch = replace(batch, lp_behaviour=torch.where(rows.unscored, lp.to(kind), batch.lp_behaviour))
         if objective.ratio.anchor in PROXIMAL and self._reads_proximal_first():
-            lp, entropy = self._scores(rows, every, temperature)
-            batch = replace(batch, lp_proximal=lp.to(kind), entropy_behaviour=entropy.to(kind))
-        elif objective.selection is not None and "entropy_behaviour" in objective.selection.needs:
-            batch = replace(batch, entropy_behaviour=self._scores(rows, every, temperature)[1].to(kind))
+            batch = replace(batch, lp_proximal=self._scores(rows, every, temperature)[0].to(kind))
         if self.reference is not None:
             with self.reference.active():
                 batch = replace(batch, lp_reference=self._scores(rows, every, temperature)[0].to(kind))
@@ -453,10 +450,8 @@ class Learner:
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
-        steered = self.objective.negatives is not None or isinstance(self.objective.entropy, AdaptiveEntropy)
-        if (steered and "entropy" not in measured) or (
-            self.objective.reset is not None and "reference_kl" not in measured
-        ):
+        gated, reset = self.objective.negatives is not None, self.objective.reset is not None
+        if (gated and "entropy" not in measured) or (reset and "reference_kl" not in measured):
             return
         self.controls = advanced(
             self.controls,

@@ -21,7 +21,7 @@ from keepworth.episodes.episode import Episode, Group
 from keepworth.learning.learner import Imitator
 from keepworth.learning.run_folder import LEARNER, Checkpoint, RunFolder, read_learner, reading
 from keepworth.learning.watch.metrics import episode_metrics
-from keepworth.learning.watch.progress import STEP, Plan, Progress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import save_trained
 from keepworth.models.inprocess import InProcessModel
 
@@ -114,12 +114,11 @@ def train(
     schedule: Schedule,
     progress: Progress,
     title: str,
-    plan: Plan | None = None,
     optional: Collection[str] = (),
 ) -> int:
     """Take `schedule.steps` optimiser steps, or those that are left of them, and return the last one.
 
-    plan: is told of every step. optional: reward terms, as of `episode_metrics`.
+    optional: reward terms, as of `episode_metrics`.
     KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
     (a diverging step) leaves the weights of the step before, saved.
     """
@@ -160,8 +159,6 @@ def train(
             row = {**measured, **learned, **collected.metrics, **published, **seconds}
             write_episodes(run, schedule.first + step + 1, collected)
             run.append_metrics(schedule.first + step + 1, row)
-            if plan is not None:
-                plan.did(STEP, 1, time.perf_counter() - begun)
             last = step + 1
             if last == schedule.steps or last % schedule.evaluate_every == 0:
                 progress.phase("measuring")

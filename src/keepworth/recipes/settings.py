@@ -34,8 +34,8 @@ Refill = Annotated[
     int, Field(ge=0, le=8, description="how often other tasks are sampled in place of groups without a signal")
 ]
 
-Option = str | int | float | list[str] | None
-"""An option of an objective as it is configured: a part as text, a number, or corrections in a list."""
+Option = str | int | float | None
+"""An option of an objective as it is configured: a part as text, or a number."""
 
 LABEL = r"^$|^[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]+$"
 """Of hosts, as `ray start --labels` takes one."""

@@ -35,7 +35,7 @@ from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
 from keepworth.learning.shares import Shares
 from keepworth.learning.trainer import Collected, Collector, restore
 from keepworth.learning.trainer import train as train_steps
-from keepworth.learning.watch.progress import Plan, Progress, SilentProgress
+from keepworth.learning.watch.progress import Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
@@ -66,9 +66,8 @@ class RecipeEpisodes(Episodes, Protocol):
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode: ...
 
-    def begin(self, learner: Learner) -> Plan | None:
-        """Once the model is loaded: what comes before the first step, unless that is behind it (`restored`). Returns what is to
-        be told of what is done, if anything."""
+    def begin(self, learner: Learner) -> None:
+        """Once the model is loaded: what comes before the first step, unless that is behind it (`restored`)."""
         ...
 
     def end(self, step: int) -> None:
@@ -138,14 +137,14 @@ def train_role(
         prepared(settings, objective, role, run, progress, hooks) as (model, learner),
     ):
         episodes = make(model)
-        plan = episodes.begin(learner)
+        episodes.begin(learner)
         learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
         collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
         if hooks.sources:
             collector = Sourced(collector, hooks.sources, model)
         if memory is not None:
             collector = Remembering(collector, memory)
-        ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, plan, optional)
+        ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, optional)
         episodes.end(ended)
         keep_weights(run, learner)
     return idle_clip(objective, settings.passes, settings.minibatches)

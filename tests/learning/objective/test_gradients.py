@@ -15,12 +15,9 @@ from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.parts import (
     Outcome,
-    Ratio,
     Regression,
-    SequenceProduct,
     SequenceTruncate,
     SoftValue,
-    Token,
 )
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied
@@ -49,31 +46,6 @@ def sequence_batch(behaviour: Tensor) -> Batch:
         episode=torch.arange(9),
         lp_proximal=behaviour,
     )
-
-
-@pytest.mark.parametrize(("ratio", "exact"), [(SequenceProduct("behaviour"), True), (Token("behaviour"), False)])
-def test_sequence_weights_are_exact_off_policy_and_token_weights_are_not(ratio: Ratio, exact: bool) -> None:
-    torch.manual_seed(3)
-    parameters = torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64, requires_grad=True)
-    behaviour = table_policy(torch.randn(1 + SYMBOLS, SYMBOLS, dtype=torch.float64)).detach()
-    lp = table_policy(parameters)
-    (truth,) = torch.autograd.grad((lp.sum(1).exp() * REWARDS).sum(), parameters, retain_graph=True)
-    objective = varied(preset("reinforce"), advantage=Outcome(), ratio=ratio)
-    batch = sequence_batch(behaviour)
-    # The expectation over the behaviour is taken exactly: each outcome's loss, weighted by its probability. With
-    # sequence weights every token of an outcome carries the whole ratio, so one token's term stands for the outcome.
-    shared = denominators(batch, objective)
-    total = torch.zeros((), dtype=torch.float64)
-    for row in range(9):
-        part = batch.rows([row])
-        if exact:
-            part = replace(part, mask=torch.ones(1, 2, dtype=torch.float64))
-        value, _ = loss(objective, lp[row : row + 1], None, advantages(batch, objective)[row : row + 1], part, shared)
-        value = value / (2 if exact else 1)
-        total = total + behaviour[row].sum().exp() * value * 9
-    (got,) = torch.autograd.grad(-total, parameters)
-    error = float((got - truth).abs().max())
-    assert (error < 1e-12) if exact else (error > 1e-3)
 
 
 def test_sequence_truncation_corrects_the_score_function() -> None:

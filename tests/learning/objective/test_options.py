@@ -17,7 +17,6 @@ from keepworth.learning.objective.inputs import inputs, require_inputs
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import (
     PARTS,
-    AdaptiveEntropy,
     Anneal,
     BatchStd,
     Cispo,
@@ -44,19 +43,14 @@ from keepworth.learning.objective.parts import (
     Reset,
     RewardToGo,
     Sequence,
-    SequenceProduct,
-    SequenceToken,
     SequenceTruncate,
     SoftValue,
-    Spread,
     StepIndex,
     StepState,
     TaskStd,
     Teacher,
     Token,
-    TopEntropy,
     Truncate,
-    Veto,
     Whitened,
     read,
     signature,
@@ -76,31 +70,28 @@ GRPO = without_kl(preset("grpo"))
         ({"ratio": NoRatio(), "surrogate": Cispo(1.0, 4.0)}, r"ratio=NoRatio\(\) gives it none"),
         ({"ratio": Token("current")}, "could never clip"),
         ({"ratio": "Token(behaviour)", "correction": Truncate(2.0)}, "count it twice"),
-        ({"correction": (Truncate(2.0), Mask(0.5, 5.0))}, "weighs by rho twice"),
-        ({"correction": Clip(0.2, 0.2)}, r"cannot stand here: it takes Truncate\(high, low\), Mask"),
+        ({"correction": Clip(0.2, 0.2)}, r"cannot stand here: it takes Truncate\(high\), Mask"),
         ({"advantage": "Outcome(group, discount=0.9)"}, "it takes no 'discount'"),
         ({"advantage": "RewardToGo(scale=GroupStd)"}, r"RewardToGo: scale = GroupStd\(\)"),
         ({"advantage": "OptimalBaseline(Whitened)"}, r"OptimalBaseline: scale = Whitened\(\)"),
         ({"advantage": "StepIndex(0, 0)"}, "both 0: nothing is learned from"),
         ({"advantage": "SoftValue(0.5)"}, "belong together"),
-        ({"kl": "KlLoss(k1, 0.1)"}, "KlLoss: estimator = 'k1': input should be 'k2', 'k3'"),
+        ({"kl": "KlLoss(k1, 0.1)"}, "KlLoss: estimator = 'k1': input should be 'k2' or 'k3'"),
         ({"kl": "KlLoss(0.1)"}, "estimator = 0.1: input should be 'k2'.*it needs coefficient"),
         ({"kl": "KlReward(0.1, Clip(0.2, 0.2))"}, r"KlReward: reset = Clip\(0.2, 0.2\): input should be"),
         ({"kl": "KlReward(0.1)", "advantage": "PrefixTree"}, r"kl=KlReward\(0.1\) has no effect"),
         ({"kl": Clip(0.2, 0.2)}, r"cannot stand here: it takes KlReward\(coefficient, reset\), KlLoss"),
         ({"entropy": "bonus"}, r"there is no part 'bonus'.* it takes EntropyBonus\(coefficient\)"),
-        ({"entropy": "AdaptiveEntropy(0.01)"}, "it needs target; it needs step"),
+        ({"entropy": "EntropyBonus"}, "it needs coefficient"),
         ({"length_budget": 64}, "length_budget has no effect"),
         ({"overlong": "penalty"}, r"it takes OverlongPenalty\(buffer\), OverlongMask\(\) or none"),
         ({"overlong": "OverlongPenalty"}, "OverlongPenalty: it needs buffer"),
         ({"negatives": "EntropyGate(0.3, 0.2)"}, "EntropyGate: low = 0.3 must be below high = 0.2"),
-        ({"selection": "tree_nodes"}, r"it takes FirstAndRandom\(first, probability, limit, weighted\)"),
-        ({"selection": "TopEntropy(0.2)", "advantage": "PrefixTree"}, "selects its own tokens"),
-        ({"selection": "TopEntropy(0.2, weighted=True)"}, "TopEntropy: it takes no 'weighted'; it takes share"),
-        ({"selection": "FirstAndRandom(8, 0.4, limit=1)"}, "limit = 1 is below first = 8"),
+        ({"selection": "tree_nodes"}, r"it takes FirstAndRandom\(first, probability\)"),
+        ({"selection": "FirstAndRandom(1, 0.2)", "advantage": "PrefixTree"}, "selects its own tokens"),
+        ({"selection": "FirstAndRandom(1, 0.2, weighted=True)"}, "it takes no 'weighted'; it takes first, probability"),
         ({"selection": "FirstAndRandom(0, 0.0)"}, "selects no token"),
-        ({"selection": "FirstAndRandom(1, 0.0, weighted=True)"}, "weighted has no effect"),
-        ({"selection": "FirstAndRandom(1, 1.0)"}, "selects every token"),
+        ({"selection": "FirstAndRandom(1, 1.0)"}, "probability = 1.0: input should be less than 1"),
         ({"step_control": "EssControl(1.0, 0.5)"}, "set a correction"),
         ({"teacher": "Teacher(0.1)"}, "it needs on"),
         ({"ratio": "Token(unit=episode)"}, "Token: it takes no .unit.; it takes anchor"),
@@ -118,8 +109,8 @@ GRPO = without_kl(preset("grpo"))
         ({"negatives": "drop"}, "no part 'drop'; it takes EntropyGate"),
         ({"kl": "reset"}, "no part 'reset'; it takes KlReward"),
         ({"advantage": "Outcome(group, GrupStd())"}, "no part 'GrupStd', did you mean 'GroupStd'"),
-        ({"correction": ["Mask(0.5, 5.0)", "Vto(1e-4)"]}, "no part 'Vto', did you mean 'Veto'"),
-        ({"correction": ["Mask(0.5, 5.0)", 3]}, r"3 cannot stand here: it takes Truncate"),
+        ({"correction": "Msk(0.5, 5.0)"}, "no part 'Msk', did you mean 'Mask'"),
+        ({"correction": 3}, r"3 cannot stand here: it takes Truncate"),
         ({"kl": ["KlReward(0.1)"]}, r"\['KlReward\(0.1\)'\] cannot stand here: it takes KlReward"),
     ],
 )
@@ -133,22 +124,18 @@ def test_combinations_that_cannot_take_effect(changes: dict[str, object], compla
     [
         ("Clip(-0.1, 0.2)", r"Clip: low = -0.1: input should be greater than or equal to 0"),
         ("Clip(0.2)", "Clip: it needs high"),
-        ("Clip(0.2, 0.2, hihg=3)", "it takes no 'hihg'; did you mean 'high'"),
+        ("Clip(0.2, 0.2, hihg=3)", "it takes no 'hihg'; it takes low, high"),
         ("DualClip(0.2, 0.2, 1.0)", "DualClip: bound = 1.0: input should be greater than 1"),
         ("Clip(1, float('nan'))", "no part of an objective 'float'"),
         ("Clip(1, 2 ** 9)", "is not a part of an objective. Write it as Clip"),
         ("Regression('x')", "Regression: coefficient = 'x': input should be a valid number"),
         ("Clip(0.2", "is not a part of an objective"),
         ("Clip(*(0.2, 0.2))", "is not a part of an objective"),
-        ("Clip(0.2, 0.2, 0.2)", "Clip: it takes at most 2 values: low, high.$"),
-        ("Outcome(group, GroupStd, 3, 4)", "Outcome: it takes at most 2 values: baseline, scale.$"),
-        ("OverlongPenalty(0.1, 0.2)", "OverlongPenalty: it takes at most 1 value: buffer.$"),
+        ("Clip(0.2, 0.2, 0.2)", "Clip: it takes low, high.$"),
+        ("Outcome(group, GroupStd, 3, 4)", "it takes baseline, scale"),
+        ("OverlongPenalty(0.1, 0.2)", "OverlongPenalty: it takes buffer.$"),
         ("Plain(0.1)", "Plain: it takes no values.$"),
-        (
-            "Outcome(group, Mixed)",
-            r"Outcome: scale = Mixed\(\): input should be GroupStd\(epsilon\), BatchStd\(epsilon\), TaskStd\(epsilon\), "
-            r"Whitened\(epsilon\) or none.$",
-        ),
+        ("Outcome(group, Mixed)", r"Outcome: scale = Mixed\(\): input should be an instance of GroupStd"),
         ("(" * 5000 + ")" * 5000, "is not a part of an objective"),
         ("Clip" + "[0]" * 3, "is not a part of an objective"),
         ("__import__('os')", "no part of an objective '__import__'"),
@@ -161,17 +148,15 @@ def test_a_part_that_cannot_be_is_refused_by_name(text: str, complaint: str) -> 
 
 def test_parts_are_read_as_they_are_written() -> None:
     made = [Clip(0.2, 0.28), DualClip(0.2, 0.2, 3), Cispo(1, 4), Regression(0.1)]
-    made += [Truncate(2.0, low=0.1), Mask(0.5, 5), SequenceTruncate(8, "episode")]
-    made += [Veto(1e-4), Reset(0.1, 5)]
-    made += [KlReward(0.1, Reset(0.1, 5)), KlLoss("k3", 0.1), EntropyBonus(0.1), AdaptiveEntropy(0.1, 1.0, 0.01)]
-    made += [EntropyGate(0.1, 0.2), FirstAndRandom(2, 0.5, limit=3, weighted=True), TopEntropy(0.2), Spread(0.1)]
+    made += [Truncate(2.0), Mask(0.5, 5), SequenceTruncate(8, "episode"), Reset(0.1, 5)]
+    made += [KlReward(0.1, Reset(0.1, 5)), KlLoss("k3", 0.1), EntropyBonus(0.1)]
+    made += [EntropyGate(0.1, 0.2), FirstAndRandom(2, 0.5)]
     made += [OverlongPenalty(0.2), OverlongMask(), Mixed(), EssControl(1.0, 0.5)]
     made += [Outcome("group", GroupStd(1e-4)), OptimalBaseline(GroupStd()), RewardToGo(0.9, scale=Whitened())]
     made += [Gae(0.95, bootstrap=True), StepState(1.0, 1.0), StepIndex(0.0, 1.0, 0.0), PrefixTree(), SoftValue(0.5)]
-    made += [NoRatio("proximal"), Token(), Sequence("behaviour", "episode"), SequenceProduct(), SequenceToken()]
+    made += [NoRatio("proximal"), Token(), Sequence("behaviour", "episode")]
     made += [GroupStd(), BatchStd(), TaskStd(), Whitened(0.1)]
     made += [Anneal(0.1, 7), Teacher(0.1, "wrong", Anneal(0.0, 7)), Plain()]
-    assert read("(Truncate(2.0), Veto(0.001))") == (Truncate(2.0), Veto(0.001))
     assert [read(repr(each)) for each in made] == made
     assert {type(each) for each in made} == {kind for kind in PARTS.values() if kind.__module__ == Clip.__module__}
     assert (repr(made[0]), read("Plain"), read("Clip(low=0.2, high=0.28)")) == ("Clip(0.2, 0.28)", made[-1], made[0])
@@ -222,8 +207,8 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     numbers += [objective.reset.kl] if objective.reset else []
     numbers += [objective.negatives.high] if objective.negatives else []
     assert all(f"{number:g}" in text for number in numbers)
-    for part in objective.correction:
-        assert f"{part.high:g}" in text
+    if objective.correction is not None:
+        assert f"{objective.correction.high:g}" in text
     if isinstance(objective.surrogate, Clip | DualClip | Cispo):
         assert f"{objective.surrogate.high:g}" in text
     needed = {
@@ -238,17 +223,14 @@ def test_explanations_of_fields_no_preset_uses() -> None:
     odd = varied(
         GRPO,
         name="odd",
-        ratio=SequenceToken("interpolated"),
+        ratio=Sequence("interpolated"),
         surrogate=DualClip(0.2, 0.2, 7.5),
-        correction=(Truncate(2.5), Veto(1e-4)),
-        max_lag=3,
+        correction=Truncate(2.5),
         overlong=OverlongMask(),
-        entropy=AdaptiveEntropy(0.01, 0.2, 0.005),
-        advantage_clamp=3.0,
-        group_filter=Spread(0.3),
+        entropy=EntropyBonus(0.005),
     )
     text = described(odd)
-    for part in ("7.5", "clip(rho, 0, 2.5)", "0.0001", "3 versions", "clamped to +-3", "0.3 or less", "0.005"):
+    for part in ("7.5", "min(rho, 2.5)", "length limit cut off", "interpolated", "0.005"):
         assert part in text, part
     with pytest.raises(UnknownName, match="'gspo'"):
         explain("gsppo")

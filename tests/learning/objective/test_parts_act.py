@@ -29,23 +29,21 @@ OBJECTIVES = (
         varied(GRPO, advantage=name)
         for name in ("Outcome(group, TaskStd)", "Outcome(batch, BatchStd)", "Outcome(group)")
     ),
-    *(varied(GRPO, advantage=name) for name in ("RewardToGo(0.9, group, Whitened)", "PrefixTree(Whitened)")),
+    *(varied(GRPO, advantage=name) for name in ("RewardToGo(0.9, Whitened)", "PrefixTree")),
     varied(GRPO, advantage="StepState(1.0, 1.0, 0.9, GroupStd)"),
     varied(GRPO, advantage="StepIndex(1.0, 1.0, 0.9, GroupStd)"),
     preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),
     preset("ppo", advantage="Gae(0.9, 0.9, value_clip=0.1, level=turn, target_decay=0.5)"),
     preset("vcpo"),
     preset("a_star_po"),
-    *(varied(GRPO, ratio=f"{name}(behaviour, episode)") for name in ("Sequence", "SequenceProduct", "SequenceToken")),
+    varied(GRPO, ratio="Sequence(behaviour, episode)"),
     *(varied(GRPO, surrogate=name) for name in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "Plain")),
-    varied(GRPO, correction="Mask(0.9, 1.1)"),
-    *(varied(GRPO, correction=name) for name in ("Truncate(1.1, 0.9)", "SequenceTruncate(1.1)", "Veto(0.4)")),
-    preset("prorl", overlong="OverlongMask", group_filter="Spread(0.3)"),
+    *(varied(GRPO, correction=name) for name in ("Mask(0.9, 1.1)", "Truncate(1.1)", "SequenceTruncate(1.1)")),
+    preset("prorl", overlong="OverlongMask"),
     preset("reinforce_pp", entropy="EntropyBonus(0.1)", kl="KlReward(0.1, Reset(0.1, 5))"),
-    varied(GRPO, entropy="AdaptiveEntropy(0.1, 0.8, 0.01)", teacher="Teacher(0.1, wrong, Anneal(0.01, 4))"),
+    varied(GRPO, teacher="Teacher(0.1, wrong, Anneal(0.01, 4))"),
     preset("aepo"),
-    preset("s_grpo", selection="FirstAndRandom(1, 0.5, 3, True)"),
-    varied(GRPO, selection="TopEntropy(0.3)"),
+    preset("s_grpo", selection="FirstAndRandom(1, 0.5)"),
     preset("dapo"),
 )
 """Together they hold every part; where a part needs another to act, beside it."""
@@ -82,14 +80,11 @@ def changed(part: Any) -> Iterator[tuple[str, Any]]:
 def variants(objective: Objective) -> Iterator[tuple[str, Objective]]:
     for axis in Objective.model_fields:
         value = getattr(objective, axis)
-        for place, part in enumerate(value if axis == "correction" else (value,)):
-            if type(part) in PARTS.values():
-                for name, other in changed(part):
-                    parts = (*value[:place], other, *value[place + 1 :]) if axis == "correction" else other
-                    try:
-                        yield name, varied(objective, **{axis: parts})
-                    except ObjectiveError:
-                        continue  # another rule speaks
+        for name, other in changed(value) if type(value) in PARTS.values() else ():
+            try:
+                yield name, varied(objective, **{axis: other})
+            except ObjectiveError:
+                continue  # another rule speaks
 
 
 def outcome(objective: Objective) -> list[torch.Tensor]:
@@ -114,8 +109,7 @@ def outcome(objective: Objective) -> list[torch.Tensor]:
     controls, steered = initial(objective), []
     for measured in (0.1, 0.2, 0.5, 0.9, 0.22, 0.12, 0.7, 0.3, *[0.0] * 12):
         controls = advanced(controls, objective, entropy=measured, kl=measured / 4, validation=-measured)
-        steered += [controls.positives_only, controls.entropy_active, controls.reset]
-        steered += [controls.entropy_coefficient, controls.teacher_coefficient]
+        steered += [controls.positives_only, controls.reset, controls.teacher_coefficient]
     scores = {1: [1.0, 0.0], 2: [0.5, 0.5], 3: [0.5, 0.7], 4: [0.1, 0.6], 5: [1.0]}
     rates = [learning_rate_scale(objective, share) for share in (0.2, 0.7)]
     numbers = [*map(float, steered), *map(float, kept_groups(scores, objective)[0]), *rates]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.formulas import first_and_random, top_entropy
-from keepworth.learning.objective.parts import FirstAndRandom, OverlongMask, TopEntropy
+from keepworth.learning.objective.formulas import first_and_random
+from keepworth.learning.objective.parts import FirstAndRandom, OverlongMask
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import toy
@@ -20,31 +20,10 @@ GRPO = without_kl(preset("grpo"))
 def test_the_first_tokens_are_sure_and_the_rest_are_drawn_at_their_rate() -> None:
     mask = torch.ones(400, 50)
     mask[:, 3] = 0
-    keep, inclusion = first_and_random(mask, 5, 0.3, None, torch.Generator().manual_seed(0))
+    keep = first_and_random(mask, 5, 0.3, torch.Generator().manual_seed(0))
     assert keep[:, [0, 1, 2, 4, 5]].all()
     assert not keep[:, 3].any()
     assert float(keep[:, 6:].double().mean()) == pytest.approx(0.3, abs=0.01)
-    assert inclusion[:, 6:].eq(0.3).all()
-    assert inclusion[:, :3].eq(1.0).all()
-
-
-def test_a_limit_keeps_the_first_tokens_and_a_uniform_subset_of_the_rest() -> None:
-    mask = torch.ones(4000, 12)
-    keep, _ = first_and_random(mask, 2, 0.8, 5, torch.Generator().manual_seed(0))
-    assert keep[:, :2].all()
-    assert int(keep.sum(1).max()) == 5
-    later = keep[:, 2:].double().mean(0)
-    assert float(later.max() - later.min()) < 0.05
-    with pytest.raises(ValueError, match="limit=1"):
-        first_and_random(mask, 2, 0.8, 1, None)
-
-
-def test_inclusion_weights_make_the_sum_unbiased() -> None:
-    values = torch.rand(1, 30).double()
-    mask = torch.ones(20_000, 30)
-    keep, inclusion = first_and_random(mask, 3, 0.4, None, torch.Generator().manual_seed(1))
-    estimate = (keep / inclusion * values).sum(1).mean()
-    assert float(estimate) == pytest.approx(float(values.sum()), rel=0.01)
 
 
 def test_selection_is_reproducible_and_reaches_the_loss() -> None:
@@ -67,36 +46,16 @@ def test_selection_is_reproducible_and_reaches_the_loss() -> None:
         loss(objective, lp, None, estimate, world.batch, denominators(world.batch, objective))
 
 
-def test_top_entropy() -> None:
-    mask = torch.tensor([[1.0, 1, 1, 0], [1, 1, 0, 0]])
-    entropy = torch.tensor([[0.1, 0.9, 0.3, 9.0], [0.8, 0.2, 9.0, 9.0]])
-    assert top_entropy(mask, entropy, 0.4).int().tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
-    assert not top_entropy(mask * 0, entropy, 0.4).any()
-    objective = varied(GRPO, selection=TopEntropy(0.2))
-    world = toy()
-    keep = select(world.batch, objective, advantages(world.batch, objective)).keep
-    assert keep is not None
-    assert float(keep.sum()) == round(0.2 * float(world.batch.mask.sum()))
-    with pytest.raises(ValueError, match="entropy_behaviour"):
-        select(replace(world.batch, entropy_behaviour=None), objective, world.batch.mask)
-
-
-def test_truncated_answers_and_stale_tokens_are_left_out() -> None:
+def test_truncated_answers_are_left_out() -> None:
     world = toy()
     batch = world.batch
     assert batch.truncated is not None
-    assert batch.version_lag is not None
     estimate = advantages(batch, GRPO)
     masked = select(batch, varied(GRPO, overlong=OverlongMask()), estimate).keep
     assert masked is not None
     assert torch.equal(masked, batch.mask * ~batch.truncated[:, None])
-    fresh = select(batch, varied(GRPO, max_lag=1), estimate).keep
-    assert fresh is not None
-    assert torch.equal(fresh, batch.mask * (batch.version_lag <= 1))
     with pytest.raises(ValueError, match=r"Batch\.truncated"):
         select(replace(batch, truncated=None), varied(GRPO, overlong=OverlongMask()), estimate)
-    with pytest.raises(ValueError, match=r"Batch\.version_lag"):
-        select(replace(batch, version_lag=None), varied(GRPO, max_lag=1), estimate)
 
 
 def test_tree_nodes_count_once_each() -> None:

@@ -109,7 +109,6 @@ def toy(seed: int = 0, groups: int = 3, size: int = 4, columns: int = 7, symbols
         soft_value=torch.full((rows,), 0.5, dtype=torch.float64),
         score_norm=(1 + e.to(torch.float64) / 10),
         branch=torch.tensor(group_of)[e] % 2,
-        entropy_behaviour=normal(rows, columns).abs(),
         action_values=normal(rows, columns, scale=0.2),
     )
     return Toy(batch, logits)

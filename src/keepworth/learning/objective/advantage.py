@@ -329,8 +329,6 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
     scale = objective.advantage.scale
     if isinstance(scale, Whitened):
         per_token = whitened(per_token, batch.mask, scale.epsilon)
-    if objective.advantage_clamp is not None:
-        per_token = per_token.clamp(-objective.advantage_clamp, objective.advantage_clamp)
     if objective.weight is not None:
         per_token = per_token * objective.weight.weigh(batch)
     return per_token.to(batch.lp_behaviour.dtype).detach()
@@ -355,21 +353,12 @@ RIGHT = 0.5
 def teacher_rows(batch: Batch, on: str) -> Tensor:
     """[B] bool: rows that a teacher's term acts on beside the reward, by `Teacher.on` (KDRL, arXiv 2506.02208).
 
-    wrong: a metric below half, or where there is none a
-    reward of 0 or less; wrong_groups: only where the whole group is wrong.
+    wrong: a metric below half, or where there is none a reward of 0 or less.
 
     The paper's rewards are 0 or 1. Half is where `response_length/right` draws the line as well: an answer with one word in
     common with the right one is wrong."""
     wrong: Tensor = batch.rewards <= 0 if batch.metric is None else batch.metric < RIGHT
-    if on == "all":
-        return torch.ones_like(wrong)
-    if on == "wrong":
-        return wrong
-    _, group = torch.unique(batch.group, return_inverse=True)
-    right = torch.zeros(int(group.max()) + 1, dtype=torch.bool, device=wrong.device)
-    right[group[~wrong]] = True
-    hopeless: Tensor = ~right[group]
-    return hopeless
+    return torch.ones_like(wrong) if on == "all" else wrong
 
 
 def select(
@@ -381,7 +370,7 @@ def select(
 ) -> Batch:
     """The batch with `keep` [B,T] (and `teacher_rows` [B]) filled in; call it once, on the whole optimiser step.
 
-    A keep above 1 is an inclusion weight, one between 0 and 1 a shared tree node counted once.
+    A keep between 0 and 1 is a shared tree node counted once.
     """
     keep = (batch.mask > 0).to(batch.lp_behaviour.dtype)
     if objective.selection is not None:
@@ -392,8 +381,6 @@ def select(
         keep = keep if shared is None else keep * shared.to(keep.dtype)
     if isinstance(objective.overlong, OverlongMask):
         keep = keep * ~batch.require("truncated", objective.overlong).bool()[:, None]
-    if objective.max_lag is not None:
-        keep = keep * (batch.require("version_lag", "max_lag") <= objective.max_lag)
     if objective.negatives is not None and controls is not None and controls.positives_only:
         # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
         keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])

@@ -53,7 +53,7 @@ class Batch:
     truncated [B]: the answer hit the length limit. metric [B]: score before shaping (1 is right), for teacher
     masks; the reward where absent. bootstrap [B]: critic's value after a truncated end. soft_value [B]: the task's
     optimal value under the reference. score_norm [B]: ||grad log pi(episode)||, the same on each row. branch [B]:
-    0 for whole rollouts, 1 for local re-rolls. entropy_behaviour [B,T]: the sampler's entropy.
+    0 for whole rollouts, 1 for local re-rolls.
 
     keep [B,T] and teacher_rows [B] are written by `select`.
     """
@@ -79,7 +79,6 @@ class Batch:
     soft_value: Tensor | None = None
     score_norm: Tensor | None = None
     branch: Tensor | None = None
-    entropy_behaviour: Tensor | None = None
     keep: Tensor | None = None
     teacher_rows: Tensor | None = None
 

@@ -137,40 +137,13 @@ def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
     return torch.where(inside, result, 0.0)
 
 
-def first_and_random(
-    mask: Tensor, first: int, probability: float, limit: int | None, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """(keep, inclusion) [B,T]: the first drawn tokens of a row always, each later one with `probability`, no more than
-    `limit` in all. inclusion is the probability with which a token was kept, before the limit.
+def first_and_random(mask: Tensor, first: int, probability: float, generator: torch.Generator | None) -> Tensor:
+    """bool [B,T]: the first drawn tokens of a row always, each later one with `probability`.
 
     Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions,
     the published constants could not be verified.
     """
     drawn = mask > 0
     place = torch.cumsum(drawn.long(), 1) - 1
-    sure = drawn & (place < first)
     coin = torch.rand(mask.shape, generator=generator, dtype=torch.float64).to(mask.device)
-    keep = sure | (drawn & (coin < probability))
-    inclusion = torch.full(mask.shape, probability, dtype=torch.float64, device=mask.device).masked_fill(sure, 1.0)
-    if limit is not None:
-        if limit < first:
-            raise ValueError(f"limit={limit} is below first={first}")
-        # Among the kept later tokens those with the smallest coins stay: a uniform subset, as the coins are i.i.d.
-        order = torch.where(sure, -1.0, torch.where(keep, coin, torch.inf))
-        rank = order.argsort(1).argsort(1)
-        keep = keep & (rank < limit)
-    return keep, inclusion
-
-
-def top_entropy(mask: Tensor, entropy: Tensor, share: float) -> Tensor:
-    """bool [B,T]: the `share` of the batch's drawn tokens with the highest entropy.
-
-    Source: Beyond the 80/20 Rule, arXiv 2506.01939: 20 % there.
-    """
-    drawn = mask > 0
-    count = int(drawn.sum())
-    if count == 0:
-        return drawn
-    kept = max(1, round(share * count))
-    threshold = entropy[drawn].sort(descending=True).values[kept - 1]
-    return drawn & (entropy >= threshold)
+    return drawn & ((place < first) | (coin < probability))

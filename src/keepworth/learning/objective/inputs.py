@@ -21,7 +21,6 @@ LEARNER_GIVES = frozenset(
         "steps",
         "branch",
         "score_norm",
-        "entropy_behaviour",
         "values",
         "action_values",
         "critic",
@@ -45,7 +44,7 @@ def inputs(objective: Objective) -> tuple[str, ...]:
     """
     wanted = (
         ("lp_proximal", objective.ratio.anchor == "proximal"),
-        ("version_lag", objective.ratio.anchor == "interpolated" or objective.max_lag is not None),
+        ("version_lag", objective.ratio.anchor == "interpolated"),
         ("branch", objective.local_weight is not None),
         *((name, True) for part in objective.all_parts for name in part.needs),
         ("adapter_decay", objective.adapter_decay != 0.0),

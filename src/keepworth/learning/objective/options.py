@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_serializer, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_serializer, field_validator, model_validator
 
 from keepworth.episodes.errors import UnknownName, nearest
 from keepworth.learning.objective import parts
-from keepworth.learning.objective.parts import AdaptiveEntropy, Reset
 from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
+from keepworth.learning.objective.parts import Reset
 
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 
@@ -49,7 +49,6 @@ class Objective(BaseModel):
 
     # Advantage, from the reward.
     advantage: parts.Advantage = parts.Outcome()
-    advantage_clamp: parts.Positive | None = None
     weight: parts.Weight | None = None
     overlong: parts.Overlong | None = None
     length_budget: parts.Count | None = None
@@ -57,8 +56,7 @@ class Objective(BaseModel):
     # Ratio, surrogate, behaviour correction.
     ratio: parts.Ratio = parts.NoRatio()
     surrogate: parts.Surrogate = parts.Plain()
-    correction: tuple[parts.Correction, ...] = ()
-    max_lag: Annotated[int, Field(ge=0)] | None = None
+    correction: parts.Correction | None = None
 
     # Aggregation.
     aggregation: AggregationName = "token-mean"
@@ -68,14 +66,14 @@ class Objective(BaseModel):
 
     # Regularisers.
     kl: parts.Kl | None = None
-    entropy: parts.Entropy | None = None
+    entropy: parts.EntropyBonus | None = None
     teacher: parts.Teacher | None = None
     adapter_decay: parts.Amount = 0.0
 
     # Which tokens, episodes and groups count, and how large a step is.
     negatives: parts.EntropyGate | None = None
     selection: parts.Selection | None = None
-    group_filter: parts.GroupFilter | None = None
+    group_filter: parts.Mixed | None = None
     step_control: parts.EssControl | None = None
 
     # A term that every episode's reward must hold, or the objective would be another one.
@@ -95,32 +93,25 @@ class Objective(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _part(cls, value: Any, info: ValidationInfo) -> Any:
-        """A part, as it is or as text. A field that may be left out takes None, that of corrections one or several."""
+        """A part, as it is or as text. A field that may be left out takes None."""
         field = cls.model_fields[str(info.field_name)]
-        kinds, several = parts.kinds_in(field.annotation), info.field_name == "correction"
+        kinds = parts.kinds_in(field.annotation)
         if not kinds:
             return value
-        taken = ", ".join(map(parts.signature, kinds)) + (" or none" if several or field.default is None else "")
+        taken = ", ".join(map(parts.signature, kinds)) + (" or none" if field.default is None else "")
         try:
-            if several and isinstance(value, list | tuple):
-                given = tuple(parts.read(each) if isinstance(each, str) else each for each in value)
-            else:
-                given = parts.read(value) if isinstance(value, str) else value
+            given = parts.read(value) if isinstance(value, str) else value
         except UnknownName as error:
-            within = () if isinstance(value, str) and value.strip().startswith(error.name) else parts.inside(kinds)
-            meant = _meant(error.name, (*kinds, *within))
-            raise ValueError(f"{meant} it takes {taken}") from None
-        if several and not isinstance(given, tuple):
-            given = () if given is None else (given,)
-        for each in given if several else (given,):
-            if not isinstance(each, kinds) and not (each is None and field.default is None):
-                raise ValueError(f"{each!r} cannot stand here: it takes {taken}")
+            within = () if str(value).strip().startswith(error.name) else parts.inside(kinds)
+            near = nearest(error.name, [kind.__name__ for kind in (*kinds, *within)])  # a part of another field never
+            meant = f", did you mean {near!r}?" if near else ";"
+            raise ValueError(f"there is no part {error.name!r}{meant} it takes {taken}") from None
+        if not isinstance(given, kinds) and not (given is None and field.default is None):
+            raise ValueError(f"{given!r} cannot stand here: it takes {taken}")
         return given
 
     @field_serializer("*")
     def _written(self, value: Any) -> Any:
-        if isinstance(value, tuple):
-            return repr(value[0] if len(value) == 1 else value)
         return repr(value) if type(value) in parts.PARTS.values() else value
 
     @model_validator(mode="after")
@@ -133,8 +124,7 @@ class Objective(BaseModel):
     @property
     def all_parts(self) -> tuple[parts.Part, ...]:
         """What it is made of, parts of parts included."""
-        listed = [getattr(self, name) for name in type(self).model_fields]
-        outer = [each for value in listed for each in (value if isinstance(value, tuple) else (value,))]
+        outer = [getattr(self, name) for name in type(self).model_fields]
         inner = [getattr(each, name, None) for each in outer for name in ("scale", "reset", "anneal")]
         return tuple(each for each in (*outer, *inner) if isinstance(each, parts.Part))
 
@@ -166,7 +156,7 @@ class Objective(BaseModel):
         return (
             self.shares_nodes
             or isinstance(self.overlong, parts.OverlongMask)
-            or any(each is not None for each in (self.selection, self.negatives, self.max_lag, self.teacher))
+            or any(each is not None for each in (self.selection, self.negatives, self.teacher))
         )
 
     @property
@@ -178,7 +168,7 @@ class Objective(BaseModel):
     def needs_whole_episodes(self) -> bool:
         """True if all rows of an episode must be in one micro-batch."""
         return self.surrogate.regresses or any(
-            getattr(each, "unit", "") == "episode" for each in (self.ratio, *self.correction)
+            getattr(each, "unit", "") == "episode" for each in (self.ratio, self.correction)
         )
 
     @property
@@ -195,32 +185,22 @@ class Objective(BaseModel):
     def takes_passes(self) -> bool:
         """True if a second optimiser step on the same tokens is still a step of this objective."""
         ratio = self.ratio.acts and self.ratio.anchor != "current"
-        return ratio or self.surrogate.regresses or (bool(self.correction) and self.ratio.anchor == "current")
+        return ratio or self.surrogate.regresses or (self.correction is not None and self.ratio.anchor == "current")
 
     @property
     def corrects_staleness(self) -> bool:
         """True if tokens that an older policy drew are weighed or dropped for it."""
         anchored = self.ratio.acts and self.ratio.anchor in ("behaviour", "interpolated")
-        return anchored or bool(self.correction) or self.max_lag == 0
+        return anchored or self.correction is not None
 
     @property
     def needs_length_budget(self) -> bool:
         return self.aggregation == "constant" or isinstance(self.overlong, parts.OverlongPenalty)
 
 
-def _meant(name: str, kinds: tuple[type, ...]) -> str:
-    """What is said of a name that is no part where `kinds` may stand: a part of another field is never proposed."""
-    near = nearest(name, [kind.__name__ for kind in kinds])
-    return f"there is no part {name!r}" + (f", did you mean {near!r}?" if near else ";")
-
-
 def _problems(o: Objective) -> list[str]:
     """Why the parts of `o` cannot take effect together; empty if they can."""
     rules = (
-        (
-            sum(each.weighs for each in o.correction) > 1,
-            f"correction={o.correction!r} weighs by rho twice: let one weigh, and others drop",
-        ),
         (
             o.needs_soft_values != o.surrogate.regresses,
             "advantage=SoftValue(...) and surrogate=Regression(...) belong together",
@@ -235,22 +215,18 @@ def _problems(o: Objective) -> list[str]:
             f"anchor='current' makes every ratio 1, so surrogate={o.surrogate!r} could never clip",
         ),
         (
-            not o.ratio.acts and not o.correction and o.ratio.anchor != "current",
+            not o.ratio.acts and o.correction is None and o.ratio.anchor != "current",
             f"ratio={o.ratio!r}: the anchor has no effect without a correction",
         ),
         (
-            o.ratio.anchor == "behaviour" and bool(o.correction),
+            o.ratio.anchor == "behaviour" and o.correction is not None,
             "anchor='behaviour' already corrects for the sampler: a second correction would count it twice",
         ),
         (
             o.surrogate.regresses and o.weight is not None,
             f"weight={o.weight!r} has no effect with a surrogate that is a regression of whole episodes",
         ),
-        (o.surrogate.regresses and bool(o.correction), "surrogate=Regression(...) takes no correction weight"),
-        (
-            isinstance(o.kl, parts.KlLoss) and o.kl.estimator == "ratio_k3" and not o.ratio.acts,
-            f"kl={o.kl!r} multiplies by a ratio, but ratio={o.ratio!r} gives it none",
-        ),
+        (o.surrogate.regresses and o.correction is not None, "surrogate=Regression(...) takes no correction weight"),
         (
             isinstance(o.kl, parts.KlReward) and not o.advantage.takes_penalty,
             f"kl={o.kl!r} has no effect with advantage={o.advantage!r}",
@@ -272,7 +248,7 @@ def _problems(o: Objective) -> list[str]:
             "surrogate=Regression(...) is a mean over episodes: set aggregation='seq-mean-token-sum'",
         ),
         (
-            o.step_control is not None and not o.correction,
+            o.step_control is not None and o.correction is None,
             f"step_control={o.step_control!r} measures correction weights: set a correction",
         ),
     )
@@ -299,25 +275,14 @@ def gate_closed(positives_only: bool, entropy: float, low: float, high: float) -
     return positives_only
 
 
-def adapted_bonus(coefficient: float, entropy: float, target: float, step: float) -> float:
-    """coefficient + step if entropy <= target else coefficient - step, never below 0.
-
-    Source: Skywork Open Reasoner 1, arXiv 2505.22312, adaptive entropy control.
-    """
-    return max(0.0, coefficient + step if entropy <= target else coefficient - step)
-
-
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """positives_only: AEPO's gate. entropy_active: the bonus applies in this step. entropy_coefficient,
-    teacher_coefficient: their values at this step.
+    """positives_only: AEPO's gate. teacher_coefficient: its value at this step.
     reset: the reference is to become a copy of the policy and the optimiser is to forget. best, waited: the highest
     validation score so far and the number of checks since."""
 
     step: int = 0
     positives_only: bool = False
-    entropy_active: bool = True
-    entropy_coefficient: float = 0.0
     teacher_coefficient: float = 0.0
     reset: bool = False
     best: float = -math.inf
@@ -325,10 +290,7 @@ class Controls:
 
 
 def initial(objective: Objective) -> Controls:
-    return Controls(
-        entropy_coefficient=0.0 if objective.entropy is None else objective.entropy.coefficient,
-        teacher_coefficient=0.0 if objective.teacher is None else objective.teacher.coefficient,
-    )
+    return Controls(teacher_coefficient=0.0 if objective.teacher is None else objective.teacher.coefficient)
 
 
 def advanced(
@@ -341,7 +303,7 @@ def advanced(
     """The controls of the next update; call it once per optimiser step.
 
     entropy: mean token entropy, in nats, of the batch about to be trained on, or of the last one (a lag of one step),
-    for the gate and the adaptive bonus.
+    for the gate.
     kl: mean KL to the reference (for a `Reset`). validation: a score, higher is better, at steps that measured one.
     """
     following = replace(controls, step=controls.step + 1, reset=False)
@@ -349,16 +311,10 @@ def advanced(
         measured, gate = _needed(objective, "entropy", entropy), objective.negatives
         closed = gate_closed(controls.positives_only, measured, gate.low, gate.high)
         following = replace(following, positives_only=closed)
-    bonus, reset = objective.entropy, objective.reset
-    if isinstance(bonus, AdaptiveEntropy):
-        measured = _needed(objective, "entropy", entropy)
-        coefficient = adapted_bonus(controls.entropy_coefficient, measured, bonus.target, bonus.step)
-        # The bonus applies only while entropy is at or below the target (arXiv 2505.22312).
-        following = replace(following, entropy_coefficient=coefficient, entropy_active=measured <= bonus.target)
     if objective.teacher is not None:
         following = replace(following, teacher_coefficient=teacher_coefficient(objective.teacher, following.step))
-    if reset is not None:
-        following = _reset(following, reset, _needed(objective, "kl", kl), validation)
+    if objective.reset is not None:
+        following = _reset(following, objective.reset, _needed(objective, "kl", kl), validation)
     return following
 
 

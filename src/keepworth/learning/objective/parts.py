@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ast
 import math
-import statistics
 from dataclasses import MISSING, fields
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +27,7 @@ from typing import (
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.registry import methods
 
 if TYPE_CHECKING:
@@ -152,9 +151,6 @@ class Surrogate(Part):
 class Correction(Part):
     """What is done about the gap between the policy that drew and the anchor: rho = anchor / behaviour."""
 
-    weighs: ClassVar[bool] = False
-    """Whether it weighs what it keeps; the others drop only."""
-
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
         """(weight, keep) [B,T] of every token; None where it does not weigh, or drops nothing."""
         raise NotImplementedError(f"{type(self).__name__} has no weigh(gap)")
@@ -200,7 +196,8 @@ def _written(self: Any) -> str:
 
 
 def _complaints(cls: Any, error: ValidationError) -> str:
-    names, hints = [field.name for field in fields(cls)], get_type_hints(cls)
+    names = [field.name for field in fields(cls)]
+    takes = f"it takes {', '.join(names) or 'no values'}"
     complaints: dict[str, str] = {}  # one complaint a field, of those that each kind of part would make
     for entry in error.errors():
         place = entry["loc"][0] if entry["loc"] else ""
@@ -210,18 +207,9 @@ def _complaints(cls: Any, error: ValidationError) -> str:
         if entry["type"] == "missing":
             complaints.setdefault(name, f"it needs {name}")
         elif entry["type"] == "unexpected_positional_argument":
-            values = "1 value" if len(names) == 1 else f"{len(names) or 'no'} values"
-            complaints.setdefault(
-                "", f"it takes at most {values}: {', '.join(names)}" if names else f"it takes {values}"
-            )
-        elif entry["type"] == "dataclass_exact_type":
-            taken = ", ".join(map(signature, kinds_in(hints[name])))
-            optional = " or none" if type(None) in get_args(hints[name]) else ""
-            complaints.setdefault(name, f"{name} = {entry['input']!r}: input should be {taken}{optional}")
+            complaints.setdefault("", takes)
         elif entry["type"].startswith("unexpected"):
-            near = nearest(name, names)
-            fix = f"did you mean {near!r}?" if near else f"it takes {', '.join(names) or 'nothing'}"
-            complaints.setdefault(name, f"it takes no {name!r}; {fix}")
+            complaints.setdefault(name, f"it takes no {name!r}; {takes}")
         else:
             complaints.setdefault(name, f"{name} = {entry['input']!r}: {message}" if name else message)
     return "; ".join(complaints.values())
@@ -326,16 +314,15 @@ class OptimalBaseline(Advantage):
 
 @part
 class RewardToGo(Advantage):
-    """sum over the following tokens of `discount`^n r, r = R on the last token; R minus its mean (`baseline`); `scale`."""
+    """sum over the following tokens of `discount`^n r, r = R on the last token; `scale`."""
 
     takes_penalty = True
 
     discount: Share = 1.0
-    baseline: Baseline | None = None
     scale: Whitened | None = None
 
     def tokens(self, credit: CreditTable) -> Tensor:
-        rewards = credit.token_rewards(_rules().centered(credit.reward, credit.table.group, self.baseline))
+        rewards = credit.token_rewards(credit.reward)
         return credit.unpack(_rules().reward_to_go(rewards, credit.packed.lengths, self.discount))
 
 
@@ -431,13 +418,11 @@ class StepIndex(_Steps):
 
 @part
 class PrefixTree(Advantage):
-    """mean R of the group's answers that begin with (prefix, token) - mean R of those that begin with prefix (T-SPMO); `scale`.
+    """mean R of the group's answers that begin with (prefix, token) - mean R of those that begin with prefix (T-SPMO).
 
     Tokens at which the group's answers part are trained on, and no other."""
 
     needs = ("ids",)
-
-    scale: Whitened | None = None
 
     def tokens(self, credit: CreditTable) -> Tensor:
         return credit.tree().advantage
@@ -484,7 +469,7 @@ class NoRatio(Ratio):
 
 @part
 class Token(Ratio):
-    """exp(lp - anchor), token by token."""
+    """exp(lp - anchor), token by token; anchor: `anchor`."""
 
     anchor: Anchor = "proximal"
 
@@ -494,7 +479,7 @@ class Token(Ratio):
 
 @part
 class Sequence(Ratio):
-    """exp(mean over the `unit` of lp - anchor), the same on each of its tokens (GSPO)."""
+    """exp(mean over the `unit` of lp - anchor), the same on each of its tokens (GSPO); anchor: `anchor`."""
 
     anchor: Anchor = "proximal"
     unit: Unit = "row"
@@ -502,30 +487,6 @@ class Sequence(Ratio):
     def log(self, gap: Gap) -> Tensor:
         """Source: GSPO, arXiv 2507.18071."""
         return gap.mean(gap.log_rho, self.unit).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT).expand_as(gap.log_rho)
-
-
-@part
-class SequenceProduct(Ratio):
-    """exp(sum over the `unit` of lp - anchor), the same on each of its tokens."""
-
-    anchor: Anchor = "proximal"
-    unit: Unit = "row"
-
-    def log(self, gap: Gap) -> Tensor:
-        return gap.total(self.unit).clamp(-LOG_LIMIT, LOG_LIMIT)
-
-
-@part
-class SequenceToken(Ratio):
-    """the value of exp(mean over the `unit` of lp - anchor), the gradient of the token alone (GSPO-token)."""
-
-    anchor: Anchor = "proximal"
-    unit: Unit = "row"
-
-    def log(self, gap: Gap) -> Tensor:
-        """It lets the advantage vary inside the sequence. Source: GSPO-token, arXiv 2507.18071."""
-        mean = gap.mean(gap.log_rho, self.unit).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT)
-        return mean.detach() + gap.log_rho - gap.log_rho.detach()
 
 
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
@@ -627,9 +588,9 @@ class Regression(Surrogate):
 Ceiling = Annotated[float, Field(ge=1)]  # a range of ratios holds 1, or tokens without a gap are dropped
 
 
-def truncated(log_rho: Tensor, low: float, high: float) -> Tensor:
-    """clip(rho, low, high): truncated importance sampling (TIS). Works on tokens or on sequence sums."""
-    return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(low, high)
+def truncated(log_rho: Tensor, high: float) -> Tensor:
+    """min(rho, high): truncated importance sampling (TIS). Works on tokens or on sequence sums."""
+    return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(max=high)
 
 
 def within(log_rho: Tensor, low: float, high: float) -> Tensor:
@@ -645,15 +606,12 @@ def k3_gap(log_rho: Tensor) -> Tensor:
 
 @part
 class Truncate(Correction):
-    """weight clip(rho, `low`, `high`), token by token (TIS)."""
+    """weight min(rho, `high`), token by token (TIS)."""
 
     high: Ceiling
-    low: Share = 0.0
-
-    weighs = True
 
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.log_rho, self.low, self.high), None
+        return truncated(gap.log_rho, self.high), None
 
 
 @part
@@ -663,10 +621,8 @@ class Mask(Correction):
     low: Share
     high: Ceiling
 
-    weighs = True
-
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.log_rho, 0.0, math.inf), within(gap.log_rho, self.low, self.high)
+        return truncated(gap.log_rho, math.inf), within(gap.log_rho, self.low, self.high)
 
 
 @part
@@ -676,21 +632,8 @@ class SequenceTruncate(Correction):
     high: Ceiling
     unit: Unit = "row"
 
-    weighs = True
-
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.total(self.unit), 0.0, self.high), None
-
-
-@part
-class Veto(Correction):
-    """any `unit` that holds a rho below `below` is dropped."""
-
-    below: Annotated[float, Field(gt=0, lt=1)]
-    unit: Unit = "row"
-
-    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return None, gap.sum(gap.drawn & (gap.log_rho.exp() < self.below), self.unit) == 0
+        return truncated(gap.total(self.unit), self.high), None
 
 
 # -- regularisers ---------------------------------------------------------------------------------------------------------
@@ -719,13 +662,11 @@ class KlReward(Part):
 
 @part
 class KlLoss(Part):
-    """`coefficient` * `estimator`(lp, lp_reference), averaged like the loss.
-
-    k1 is no estimator here: as a loss, its expected gradient is zero."""
+    """`coefficient` * `estimator`(lp, lp_reference), averaged like the loss."""
 
     needs = ("lp_reference",)
 
-    estimator: Literal["k2", "k3", "ratio_k3", "k3_straight_through"]
+    estimator: Literal["k2", "k3"]
     coefficient: Positive
     reset: Reset | None = None
 
@@ -735,16 +676,6 @@ class EntropyBonus(Part):
     """`coefficient` * the token's entropy, averaged like the loss."""
 
     coefficient: Positive
-
-
-@part
-class AdaptiveEntropy(Part):
-    """`coefficient` * the token's entropy, averaged like the loss; the coefficient moves by `step` an update towards an entropy
-    of `target`, and acts only at or below it."""
-
-    coefficient: Positive
-    target: Positive
-    step: Positive
 
 
 @part
@@ -759,12 +690,12 @@ class Anneal(Part):
 class Teacher(Part):
     """`coefficient` * k2(lp, lp_teacher), averaged like the loss, on these episodes: `on` (KDRL).
 
-    wrong: by the score before shaping; wrong_groups: where the whole group is."""
+    wrong: by the score before shaping."""
 
     needs = ("lp_teacher",)
 
     coefficient: Positive
-    on: Literal["all", "wrong", "wrong_groups"]
+    on: Literal["all", "wrong"]
     anneal: Anneal | None = None
 
 
@@ -785,40 +716,17 @@ class EntropyGate(Part):
 
 @part
 class FirstAndRandom(Selection):
-    """of a row's tokens the first `first`, and each later one with a probability of `probability` (S-GRPO); at most `limit` in
-    all; `weighted`: one that is kept counts 1 / its probability."""
+    """of a row's tokens the first `first`, and each later one with a probability of `probability` (S-GRPO)."""
 
     first: Annotated[int, Field(ge=0)]
-    probability: Share
-    limit: Count | None = None
-    weighted: bool = False
+    probability: Annotated[float, Field(ge=0, lt=1)]
 
     def __post_init__(self) -> None:
         if self.probability == 0 == self.first:
             raise ValueError("it selects no token")
-        if self.weighted and self.probability == 0:
-            raise ValueError("weighted has no effect with probability = 0, where no later token is drawn")
-        if self.probability == 1 and self.limit is None:
-            raise ValueError("it selects every token: leave it out, or set a limit")
-        if self.limit is not None and self.limit < self.first:
-            raise ValueError(f"limit = {self.limit} is below first = {self.first}")
 
     def keep(self, batch: Batch, generator: Any = None) -> Tensor:
-        kept, inclusion = _rules().first_and_random(batch.mask, self.first, self.probability, self.limit, generator)
-        weights: Tensor = kept / inclusion if self.weighted else kept
-        return weights
-
-
-@part
-class TopEntropy(Selection):
-    """of the update's tokens those with the highest entropy, a share of `share`."""
-
-    needs = ("entropy_behaviour",)
-
-    share: Annotated[float, Field(gt=0, lt=1)]
-
-    def keep(self, batch: Batch, generator: Any = None) -> Tensor:
-        kept: Tensor = _rules().top_entropy(batch.mask, batch.require("entropy_behaviour", self), self.share)
+        kept: Tensor = _rules().first_and_random(batch.mask, self.first, self.probability, generator)
         return kept
 
 
@@ -848,20 +756,6 @@ class Mixed(Part):
 
 
 @part
-class Spread(Part):
-    """groups whose scores have a standard deviation of `above` or less are rejected, and logged."""
-
-    needs = ("group_filter",)
-
-    above: Amount
-
-    def rejection(self, scores: tuple[float, ...]) -> str:
-        """Why a group of these scores is rejected; "" where it is kept. Source: UI-S1, arXiv 2509.11543."""
-        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        return "" if spread > self.above else f"standard deviation {spread:.3g} is not above {self.above:g}"
-
-
-@part
 class EssControl(Part):
     """learning rate * min(1, ESS / `base`)^`power`, ESS the effective share of sequence weights (VCPO)."""
 
@@ -872,9 +766,7 @@ class EssControl(Part):
 
 
 Overlong = OverlongPenalty | OverlongMask
-GroupFilter = Mixed | Spread
 Kl = KlReward | KlLoss
-Entropy = EntropyBonus | AdaptiveEntropy
 
 
 def _rules() -> Any:
@@ -905,13 +797,12 @@ def signature(kind: type) -> str:
 
 
 def read(text: str) -> Any:
-    """A part as it is written in Python, or a tuple of them: `Clip(0.2, 0.28)`; without numbers also `Plain`. A word inside
-    may go without quotes: `KlLoss(k3, 0.001)`. `none` is None.
+    """A part as it is written in Python, `Clip(0.2, 0.28)`; without numbers also `Plain`. A word inside may go without quotes:
+    `KlLoss(k3, 0.001)`. `none` is None.
 
     Raises UnknownName with the nearest part, or ObjectiveError for what is none."""
     try:
-        node = ast.parse(text.strip(), mode="eval").body
-        found = tuple(map(_made, node.elts)) if isinstance(node, ast.Tuple) else _made(node)
+        found = _made(ast.parse(text.strip(), mode="eval").body)
         if isinstance(found, str):
             raise UnknownName("part of an objective", found, PARTS)
         return found

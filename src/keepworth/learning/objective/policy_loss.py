@@ -111,16 +111,14 @@ class Gap:
 
 
 def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Corrected:
-    """Weight and keep of every token, those of the objective's corrections multiplied; 1 and 1 where it corrects nothing."""
+    """Weight and keep of every token; 1 and 1 where the objective corrects nothing."""
     mask = batch.mask > 0
     log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
-    gap = Gap(log_rho, mask, batch)
-    weight, keep = torch.ones_like(log_rho), torch.ones_like(log_rho)
-    for part in objective.correction:
-        part_weight, part_keep = part.weigh(gap)
-        weight = weight if part_weight is None else weight * part_weight
-        keep = keep if part_keep is None else keep * part_keep.to(keep.dtype)
-    return Corrected(weight, keep)
+    ones = torch.ones_like(log_rho)
+    if objective.correction is None:
+        return Corrected(ones, ones)
+    weight, keep = objective.correction.weigh(Gap(log_rho, mask, batch))
+    return Corrected(ones if weight is None else weight, ones if keep is None else keep.to(ones.dtype))
 
 
 def effective_sample_size(log_weight: Tensor) -> Tensor:
@@ -147,11 +145,9 @@ def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask
 #
 # With x = lp - lp_reference and samples of the policy. As a loss on fixed samples, what counts is the expected gradient:
 #
-#     k1                    x                    0: it regularises nothing; right only inside the reward
-#     k2                    x^2 / 2              that of KL(policy, reference)
-#     k3                    exp(-x) - 1 + x      that of KL(reference, policy), the other direction
-#     ratio_k3              r (exp(-x) - 1 + x)  that of KL(policy, reference) on-policy
-#     k3_straight_through   k3's value           k2's gradient: that of KL(policy, reference)
+#     k1    x                 0: it regularises nothing; right only inside the reward
+#     k2    x^2 / 2           that of KL(policy, reference)
+#     k3    exp(-x) - 1 + x   that of KL(reference, policy), the other direction
 #
 # Source: Approximating KL Divergence (Schulman, 2020) for the estimators; the gradients follow from them and are tested
 # by enumeration.
@@ -168,21 +164,6 @@ def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
     """Never negative, unbiased: the one to watch."""
     x = (lp - lp_reference).clamp(-LOG_LIMIT, LOG_LIMIT)
     return (torch.exp(-x) - 1 + x).clamp(max=K3_LIMIT)
-
-
-def kl_estimate(estimator: str, lp: Tensor, lp_reference: Tensor, log_ratio: Tensor | None = None) -> Tensor:
-    """[B,T]: the estimator of that name (last k3_straight_through); `ratio_k3` needs the log_ratio of policy over sampler."""
-    if estimator == "k1":
-        return lp - lp_reference
-    if estimator == "k2":
-        return k2(lp, lp_reference)
-    if estimator == "k3":
-        return k3(lp, lp_reference)
-    if estimator == "ratio_k3":
-        assert log_ratio is not None  # an objective without a ratio does not take it
-        return log_ratio.exp() * k3(lp, lp_reference)
-    quadratic = k2(lp, lp_reference)
-    return k3(lp, lp_reference).detach() + quadratic - quadratic.detach()
 
 
 # Aggregation: from per-token terms to one number, with denominators that no micro-batch can change.
@@ -347,12 +328,11 @@ def loss(
     terms = {"policy_loss": policy}
     if isinstance(objective.kl, KlLoss):
         reference = batch.require("lp_reference", objective.kl).to(lp.dtype)
-        estimate = kl_estimate(objective.kl.estimator, lp, reference, log_r)
+        estimate = (k2 if objective.kl.estimator == "k2" else k3)(lp, reference)
         terms["kl_loss"] = objective.kl.coefficient * aggregate(estimate, weights, regular)
     if objective.entropy is not None:
         assert entropy is not None
-        coefficient = controls.entropy_coefficient if controls.entropy_active else 0.0
-        terms["entropy_loss"] = -coefficient * aggregate(entropy, weights, regular)
+        terms["entropy_loss"] = -objective.entropy.coefficient * aggregate(entropy, weights, regular)
     if objective.teacher is not None:
         taught = regular * batch.require("teacher_rows", objective.teacher).to(lp.dtype)[:, None]
         distance = k2(lp, batch.require("lp_teacher", objective.teacher).to(lp.dtype))

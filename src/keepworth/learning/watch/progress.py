@@ -1,4 +1,4 @@
-"""What a long command shows while it runs: its plan and the time left, and one live table."""
+"""What a long command shows while it runs: the time left, and one live table."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import math
 import shutil
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from keepworth.episodes.text import printable, terminal
@@ -63,72 +61,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-# The plan of a long command: what will be done, how long it takes here, and how much of that is left.
-
-
-STEP = "step"
-"""A unit of work: one step of training. Other kinds are named by whoever plans them."""
-RECENT = 8
-"""Units of a kind are expected to take as long as the last so many that were done, on average."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanPart:
-    """A stretch of the work: `units` of one kind, which are expected to take equally long."""
-
-    name: str
-    kind: str
-    units: int
-
-
-class Plan:
-    """All parts of the work, with one time left for the whole, from measured speed.
-
-    seconds: of one unit of each kind, measured before. What is done since then is timed and counts more and more.
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[PlanPart],
-        seconds: Mapping[str, float],
-        clock: Callable[[], float] = lambda: time.monotonic(),
-    ) -> None:
-        self.parts = tuple(part for part in parts if part.units)
-        self.seconds_of_each = {kind: float(seconds[kind]) for kind in dict.fromkeys(part.kind for part in self.parts)}
-        self._clock = clock
-        self._units = {kind: sum(p.units for p in self.parts if p.kind == kind) for kind in self.seconds_of_each}
-        self._recent = {kind: deque([each], maxlen=RECENT) for kind, each in self.seconds_of_each.items()}
-        self._expected = self.planned
-        self._since = clock()
-
-    def seconds(self, part: PlanPart) -> float:
-        """What the part was planned to take."""
-        return part.units * self.seconds_of_each[part.kind]
-
-    @property
-    def planned(self) -> float:
-        """Seconds that the whole was planned to take."""
-        return sum(self.seconds(part) for part in self.parts)
-
-    def did(self, kind: str, units: int, seconds: float) -> None:
-        """`units` of a kind are done and took `seconds`. Raises KeyError for a kind that was not planned."""
-        self._recent[kind].append(seconds / units)
-        self._units[kind] = max(0, self._units[kind] - units)
-        self._expected = sum(n * sum(self._recent[k]) / len(self._recent[k]) for k, n in self._units.items())
-        self._since = self._clock()
-
-    def left(self) -> float:
-        """Seconds to the end of the whole, at least 0."""
-        return max(0.0, self._expected - (self._clock() - self._since))
-
-    def lines(self) -> list[str]:
-        """A line per part, with its minutes, and one for the whole."""
-        rows = [(part.name, self.seconds(part)) for part in self.parts]
-        rows.append(("together", self.planned))
-        width = max(len(name) for name, _ in rows)
-        return [f"  {name:<{width}}  {seconds / 60:5.1f} min" for name, seconds in rows]
-
-
 # Progress: how a long run says where it is. A live display on a terminal, one plain line per step elsewhere.
 
 
@@ -136,9 +68,6 @@ class Progress:
     """What a trainer tells. It says nothing itself: for tests, and for callers with a display of their own.
 
     `start` may be called again for the next half of a run; `finish` is called once, at the end."""
-
-    def planned(self, plan: Plan) -> None:
-        """What the whole is, of which `start` may begin several stretches: the time left is the plan's from now on."""
 
     def start(self, total_steps: int, title: str) -> None: ...
 
@@ -158,17 +87,13 @@ SilentProgress = Progress
 
 
 class _TimedProgress(Progress):
-    """Knows the time left: the plan's, or else from the steps seen since the first one. What came before it (loading, measuring,
+    """Knows the time left, from the steps seen since the first one. What came before it (loading, measuring,
     an earlier process) says nothing about a step's time."""
 
     def __init__(self) -> None:
-        self._plan: Plan | None = None
         self._total = 0
         self._first: tuple[int, float] | None = None
         self._last: tuple[int, float] | None = None
-
-    def planned(self, plan: Plan) -> None:
-        self._plan = plan
 
     def start(self, total_steps: int, title: str) -> None:
         self._total, self._first, self._last = total_steps, None, None
@@ -179,8 +104,6 @@ class _TimedProgress(Progress):
 
     def _left(self) -> float | None:
         """Seconds; None where nothing can be said yet, or nothing is left."""
-        if self._plan is not None:
-            return self._plan.left()
         if self._first is None or self._last is None or not self._first[0] < self._last[0] < self._total:
             return None
         per_step = (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])

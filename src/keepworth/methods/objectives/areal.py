@@ -11,7 +11,7 @@ OBJECTIVE = Objective(
     advantage=Outcome("batch", BatchStd()),
     ratio=Token(),
     surrogate=Clip(0.2, 0.2),
-    correction=(Mask(0.0, 5.0),),
+    correction=Mask(0.0, 5.0),
 )
 
 SOURCE = Citation(

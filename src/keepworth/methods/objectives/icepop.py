@@ -11,7 +11,7 @@ OBJECTIVE = Objective(
     advantage=Outcome("group", GroupStd()),
     ratio=Token(),
     surrogate=Clip(0.2, 0.2),
-    correction=(Mask(0.5, 5.0),),
+    correction=Mask(0.5, 5.0),
     aggregation="seq-mean-token-mean",
 )
 

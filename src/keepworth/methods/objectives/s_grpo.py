@@ -20,7 +20,7 @@ SOURCE = Citation(
     "2504.20834",
     "secondary",
     ("the numbers of FirstAndRandom: task dependent, the published values are not known here",),
-    "denominator='kept' weighs early tokens more; weighted=True with 'original' is unbiased.",
+    "denominator='kept' weighs early tokens more.",
 )
 
 METHOD = preset_method(

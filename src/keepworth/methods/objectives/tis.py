@@ -11,7 +11,7 @@ OBJECTIVE = Objective(
     advantage=Outcome("group", GroupStd()),
     ratio=Token(),
     surrogate=Clip(0.2, 0.2),
-    correction=(Truncate(2.0),),
+    correction=Truncate(2.0),
 )
 
 SOURCE = Citation(

@@ -10,7 +10,7 @@ OBJECTIVE = Objective(
     name="vcpo",
     advantage=OptimalBaseline(GroupStd()),
     ratio=NoRatio("proximal"),
-    correction=(SequenceTruncate(8.0, "episode"),),
+    correction=SequenceTruncate(8.0, "episode"),
     aggregation="seq-mean-token-mean",
     step_control=EssControl(base=1.0, power=0.5),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from keepworth.evaluation.statistics import SCORE, MeanEstimate, estimate
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Plan, Progress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.recipe import Origin
 from keepworth.recipes.settings import is_supervised
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
 
 CURVE = "with memory"
 """Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
-ANSWER = "answer"
-"""A plan's unit of work: one question answered to measure."""
-Planning = Callable[["Answering", Learner], Plan]
-"""Given what is about to be trained, untouched: the plan of all of it."""
 
 
 # One episode: what is recalled, one call of the model, one answer.
@@ -183,18 +179,14 @@ def _answered(
 # The training.
 
 
-def train_answerer(
-    config: Config, run: RunFolder, progress: Progress, planning: Planning | None = None
-) -> list[dict[str, Any]]:
-    """Train, measure the test questions before and after with the control arms, and return the run's tables.
-
-    planning: says, before anything is done, what is to be told of what is done."""
+def train_answerer(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
+    """Train, measure the test questions before and after with the control arms, and return the run's tables."""
     sets, recall = task_sets(config), recall_for(config)
     train_role(
         config,
         run,
         progress,
-        lambda model: Answering(config, run, model, sets, recall, planning),
+        lambda model: Answering(config, run, model, sets, recall),
         role=config.role,
         title="the answerer learns to answer from memory",
         length_budget=config.max_tokens,
@@ -214,11 +206,9 @@ class Answering:
         model: InProcessModel,
         sets: dict[str, list[Task]],
         recall: Recall,
-        planning: Planning | None = None,
     ) -> None:
         self.config, self.run, self.model, self.sets, self.recall = config, run, model, sets, recall
-        self.style, self._planning = Style(config.style), planning
-        self.plan: Plan | None = None
+        self.style = Style(config.style)
 
     def task(self, group: int) -> Task:
         kind_of = (lambda task: task.tags["type"]) if self.config.balance else None
@@ -230,11 +220,8 @@ class Answering:
             return demonstration(self.model, task, self.recall, config.max_tokens, self.style, identity=context.id)
         return await rollout_of(config, self.recall, self.model)(task, context)
 
-    def begin(self, learner: Learner) -> Plan | None:
-        """The plan of all of it, where there is one."""
-        if self._planning is not None:
-            self.plan = self._planning(self, learner)
-        return self.plan
+    def begin(self, learner: Learner) -> None:
+        """The test questions are measured at step 0."""
 
     def end(self, step: int) -> None:
         """The last step has measured the test questions already."""
@@ -250,10 +237,7 @@ class Answering:
 
     def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
         for arm, memory in arms.items():
-            begun = time.perf_counter()
             found = answers(self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/")
-            if self.plan is not None:
-                self.plan.did(ANSWER, len(found.episodes), time.perf_counter() - begun)
             self.run.write_episodes(step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
             for row in rows(arm, found):
                 self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]

@@ -78,7 +78,6 @@ def measured(family: Family) -> dict[str, Any]:
             model = InProcessModel.load(folder, precision="fp64", device="cpu")
         except KeepworthError as error:
             return row | {"refused": error.message.replace(f"{folder} ", "")}
-        row["own_head"] = model.fit.own_head
         plain = plain_network(folder)
         for name in LENGTHS:
             row[name] = compared(model, plain, name)

@@ -6,6 +6,7 @@ python -m benchmarks.models.page
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from benchmarks.models.families import FOUND, HERE, LENGTHS
@@ -19,7 +20,8 @@ def families(rows: list[dict[str, Any]]) -> str:
     why: dict[str, list[str]] = {}
     for row in rows:
         if "refused" in row:
-            why.setdefault(row["refused"].split(": ", 1)[-1].rstrip("."), []).append(row["models"])
+            reason = re.sub(r" by [0-9.e+-]+ from .*", " from the network's own", row["refused"].split(": ", 1)[-1])
+            why.setdefault(reason.rstrip("."), []).append(row["models"])
     others = markdown(["refused", "because"], [("; ".join(of), text) for text, of in why.items()], left=2)
     return f"Computed: {trees}.\n\n{others}"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +14,8 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
 from keepworth.models.attention import (
-    _BLOCK_ROWS,
     _bf16_products,
     blockwise,
-    branch_mask,
     float32_products,
     fused,
     tree,
@@ -24,113 +24,19 @@ from keepworth.models.attention import (
 from tests.models.tiny import tiny_model
 
 SCALE = 0.3
-LAYOUTS = {  # prompt columns, branch columns, how many of the last columns are queries (None: all)
-    "causal": (150, 0, None),
-    "one token": (1, 0, None),
-    "tree": (141, 77, None),
-    "only branches": (32, 96, 96),
-    "a sampling step": (80, 24, 4),
-    "behind a cached head": (140, 0, 75),
-    "a tree behind a cached head": (100, 40, 90),
-    "long branches": (20, 400, None),
-}
-
-
-def inputs(layout: str, dtype: torch.dtype, heads: int = 6, shared: int = 2) -> tuple[torch.Tensor | None, ...]:
-    prompt, branches, last = LAYOUTS[layout]
-    generator = torch.Generator().manual_seed(0)
-    columns = prompt + branches
-    queries = columns if last is None else last
-    query = torch.randn(2, queries, heads, 8, generator=generator, dtype=torch.float64).transpose(1, 2)
-    key, value = torch.randn(2, 2, shared, columns, 8, generator=generator, dtype=torch.float64)
-    mask = None
-    if branches:
-        owner = torch.arange(branches) % 4
-        owner = torch.stack([owner, owner]).sort().values if layout == "long branches" else _one_sorted(owner)
-        owner[1, -3:] = -1
-        mask = branch_mask(torch.tensor([prompt, prompt // 2]), prompt, owner)[:, :, -min(branches, queries) :]
-    return query.to(dtype), key.to(dtype), value.to(dtype), mask
-
-
-def _one_sorted(owner: torch.Tensor) -> torch.Tensor:
-    return torch.stack([owner, owner.sort().values])
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("heads", "shared"), [(6, 2), (4, 4), (3, 1)])
-def test_equals_the_fused_kernel_forwards_and_backwards(layout: str, heads: int, shared: int) -> None:
-    results = []
-    for attend in (blockwise, fused):
-        query, key, value, mask = inputs(layout, torch.float64, heads, shared)
-        leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
-        output = attend(*leaves, mask, SCALE)
-        output.backward(torch.sin(torch.arange(output.numel(), dtype=torch.float64)).view(output.shape))
-        results.append([output.detach(), *(leaf.grad for leaf in leaves)])
-    for ours, theirs in zip(*results, strict=True):
-        assert ours.shape == theirs.shape
-        assert torch.allclose(ours, theirs, atol=1e-12)
-
-
-def written_out(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    window: int | None,
-    softcap: float | None,
-) -> torch.Tensor:
-    """One query at a time, from the definition: the last keys that it sees, and the cap on its scores."""
-    (rows, heads, length, _), columns = query.shape, key.shape[2]
-    shared = heads // key.shape[1]
-    causal = length - (0 if mask is None else mask.shape[2])
-    found = query.new_zeros(rows, length, heads, value.shape[3])
-    for row in range(rows):
-        for place in range(length):
-            if mask is None or place < causal:
-                seen = list(range(columns - length + place + 1))
-            else:
-                seen = mask[row, 0, place - causal].nonzero().flatten().tolist()
-            seen = seen if window is None else seen[-window:]
-            for head in range(heads):
-                scores = SCALE * key[row, head // shared, seen] @ query[row, head, place]
-                scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
-                found[row, place, head] = torch.softmax(scores, 0) @ value[row, head // shared, seen]
-    return found
-
-
-@pytest.mark.parametrize(
-    "layout", ["causal", "tree", "a sampling step", "a tree behind a cached head", "long branches"]
-)
-@pytest.mark.parametrize(("window", "softcap"), [(5, None), (100, None), (None, 0.7), (9, 0.7)])
-def test_windows_and_caps_equal_the_definition(layout: str, window: int | None, softcap: float | None) -> None:
-    query, key, value, mask = (None if t is None else t[:1] for t in inputs(layout, torch.float64, 2, 1))
-    leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
-    narrowed = mask if mask is None or window is None else windowed(mask, window)
-    output = blockwise(*leaves, narrowed, SCALE, window, softcap)
-    assert torch.allclose(output, written_out(*leaves, mask, window, softcap), atol=1e-12)
-    if softcap is None:
-        assert torch.allclose(fused(*leaves, narrowed, SCALE, window), output, atol=1e-12)
-
-
-@pytest.mark.parametrize("layout", ["causal", "tree"])
-def test_gradients_of_windows_and_caps_equal_autograds(layout: str) -> None:
-    results = []
-    for attend in (
-        lambda q, k, v, m: blockwise(q, k, v, None if m is None else windowed(m, 9), SCALE, 9, 0.7),
-        lambda q, k, v, m: written_out(q, k, v, m, 9, 0.7),
-    ):
-        query, key, value, mask = (None if t is None else t[:1] for t in inputs(layout, torch.float64, 2, 1))
-        leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
-        output = attend(*leaves, mask)
-        output.backward(torch.sin(torch.arange(output.numel(), dtype=torch.float64)).view(output.shape))
-        results.append([leaf.grad for leaf in leaves])
-    for ours, theirs in zip(*results, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-12)
-
-
+CAUSAL = {"causal": (150, 150), "one token": (1, 1), "behind a cached head": (140, 75)}
+"""Columns, and how many of the last are queries."""
 BRANCHES = st.lists(
     st.lists(st.sampled_from([0, 1, 2, 7, 31, 33, 64, 65, 150]), min_size=1, max_size=5), min_size=1, max_size=2
 )
+
+
+def causal(layout: str, dtype: torch.dtype, heads: int = 6, shared: int = 2) -> tuple[torch.Tensor, ...]:
+    columns, queries = CAUSAL[layout]
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, queries, heads, 8, generator=generator, dtype=torch.float64).transpose(1, 2)
+    key, value = torch.randn(2, 2, shared, columns, 8, generator=generator, dtype=torch.float64)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
 def laid_out(lengths: list[list[int]], heads: int, shared: int) -> tuple[torch.Tensor, ...]:
@@ -143,23 +49,67 @@ def laid_out(lengths: list[list[int]], heads: int, shared: int) -> tuple[torch.T
     return query, key, value, batch.mask, batch.ids > 0
 
 
-@limited(max_examples=25, deadline=None)
-@given(BRANCHES, st.sampled_from([None, 3, 40, 100]), st.sampled_from([None, 0.7]))
-def test_a_layout_spares_the_mask_and_changes_nothing(
-    lengths: list[list[int]], window: int | None, softcap: float | None
-) -> None:
-    """Against the same attention under a dense mask, which another test holds against the definition."""
-    query, key, value, mask, tokens = laid_out(lengths, 4, 2)
-    dense = mask.clone()
-    weight = torch.sin(torch.arange(query.numel(), dtype=torch.float64)).view(query.transpose(1, 2).shape)
+def require_equal(attends: Sequence[Callable[..., torch.Tensor]], tensors: Sequence[torch.Tensor], counts: Any) -> None:
+    """Results and gradients of both, where `counts` [B, Q] says that a query does."""
     results = []
-    for seen in (mask, dense if window is None else windowed(dense, window)):
-        leaves = [each.clone().requires_grad_() for each in (query, key, value)]
-        output = blockwise(*leaves, seen, SCALE, window, softcap)
-        (output * weight * tokens[:, :, None, None]).sum().backward()
-        results.append([output[tokens], *(leaf.grad for leaf in leaves)])
+    for attend in attends:
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+        output = attend(*leaves)
+        weight = torch.sin(torch.arange(output.numel(), dtype=torch.float64)).view(output.shape)
+        (output * weight * counts[:, :, None, None]).sum().backward()
+        results.append([output[counts], *(leaf.grad for leaf in leaves)])
     for ours, theirs in zip(*results, strict=True):
+        assert ours.shape == theirs.shape
         assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", CAUSAL)
+@pytest.mark.parametrize(("heads", "shared"), [(6, 2), (4, 4), (3, 1)])
+@pytest.mark.parametrize("window", [None, 5, 100])
+def test_equals_the_fused_kernel_forwards_and_backwards(
+    layout: str, heads: int, shared: int, window: int | None
+) -> None:
+    tensors = causal(layout, torch.float64, heads, shared)
+    window = None if window is not None and window >= tensors[1].shape[2] else window
+    attends = [lambda q, k, v, attend=attend: attend(q, k, v, None, SCALE, window) for attend in (blockwise, fused)]
+    require_equal(attends, tensors, torch.ones(2, tensors[0].shape[2], dtype=torch.bool))
+
+
+@limited(max_examples=25, deadline=None)
+@given(BRANCHES, st.sampled_from([None, 3, 40, 100]))
+def test_a_tree_equals_the_fused_kernel_under_its_mask(lengths: list[list[int]], window: int | None) -> None:
+    query, key, value, mask, tokens = laid_out(lengths, 4, 2)
+    seen = mask if window is None else windowed(mask, window)
+    require_equal(
+        [lambda q, k, v: blockwise(q, k, v, mask, SCALE, window), lambda q, k, v: fused(q, k, v, seen, SCALE, window)],
+        (query, key, value),
+        tokens,
+    )
+
+
+def written_out(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, window: int | None
+) -> torch.Tensor:
+    """One query at a time, from the definition: the last keys that it sees."""
+    (rows, heads, length, _), shared = query.shape, key.shape[1]
+    causal, found = length - mask.shape[2], query.new_zeros(rows, length, heads, value.shape[3])
+    for row in range(rows):
+        for place in range(length):
+            seen = mask[row, 0, place - causal].nonzero().flatten().tolist()
+            seen = (list(range(place + 1)) if place < causal else seen)[-(window or length) :]
+            for head in range(heads):
+                at = head // (heads // shared)
+                shares = torch.softmax(SCALE * key[row, at, seen] @ query[row, head, place], 0)
+                found[row, place, head] = shares @ value[row, at, seen]
+    return found
+
+
+@pytest.mark.parametrize("lengths", [[[31, 7, 40], [64]], [[150, 2]]])
+@pytest.mark.parametrize("window", [None, 9, 100])
+def test_a_tree_equals_the_definition(lengths: list[list[int]], window: int | None) -> None:
+    query, key, value, mask, tokens = laid_out(lengths, 2, 1)
+    attends = (blockwise(query, key, value, mask, SCALE, window), written_out(query, key, value, mask, window))
+    assert torch.allclose(*(each[tokens] for each in attends), atol=1e-12)
 
 
 def test_siblings_keys_are_not_read_behind_a_layout() -> None:
@@ -176,15 +126,11 @@ def test_siblings_keys_are_not_read_behind_a_layout() -> None:
     assert tokens[:, last].all()
 
 
-def test_the_layouts_need_several_blocks() -> None:
-    assert max(sum(columns[:2]) * 3 for columns in LAYOUTS.values()) > 2 * _BLOCK_ROWS
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", CAUSAL)
 def test_in_bfloat16_only_inputs_and_results_are_rounded(layout: str) -> None:
-    query, key, value, mask = inputs(layout, torch.bfloat16)
-    exact = fused(query.double(), key.double(), value.double(), mask, SCALE)
-    assert (blockwise(query, key, value, mask, SCALE).double() - exact).abs().max() < 0.02
+    query, key, value = causal(layout, torch.bfloat16)
+    exact = fused(query.double(), key.double(), value.double(), None, SCALE)
+    assert (blockwise(query, key, value, None, SCALE).double() - exact).abs().max() < 0.02
 
 
 def test_settings_of_pytorch_are_left_as_they_were() -> None:
@@ -192,10 +138,10 @@ def test_settings_of_pytorch_are_left_as_they_were() -> None:
     if settings is None:
         pytest.skip("this PyTorch has no such setting")
     before = settings.fp32_precision
-    query, key, value, mask = inputs("tree", torch.bfloat16)
-    blockwise(query, key, value, mask, SCALE)
+    query, key, value = causal("causal", torch.bfloat16)
+    blockwise(query, key, value, None, SCALE)
     with pytest.raises(RuntimeError):
-        blockwise(query, key[..., :3], value, mask, SCALE)
+        blockwise(query, key[..., :3], value, None, SCALE)
     assert settings.fp32_precision == before
 
 

@@ -1,8 +1,7 @@
-"""Networks of many families against their own forward pass: trees with windows and caps; what fits no tree is refused."""
+"""Networks of many families against their own forward pass: trees with windows; what fits no tree is refused."""
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,10 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.models.partial_sample import PartialSample
 
 BY_CONFIG = {family.config: family for family in FAMILIES}
-FAST = ("Gemma2", "Cohere")  # the most different ones
+FAST = ("Gemma3Text", "Olmo3")  # the most different ones
 REFUSED = {
+    "Gemma2": "its attention asks for softcap",
+    "Granite": "logits differ",
     "GptOss": "its attention asks for s_aux",
     "Lfm2": "layers of the kind conv",
     "Bloom": "take no attention but their own",
@@ -32,6 +33,7 @@ NO_TREE = {
     *REFUSED,
     *("GraniteMoeHybrid", "GPTJ", "GPTNeo", "Mpt", "Falcon", "Llama4Text", "Qwen3Next", "Qwen3_5Text", "Mamba2"),
     *("Gemma3nText", "DeepseekV3", "FalconMamba", "FalconH1", "Bamba", "Jamba", "NemotronH"),
+    *("GraniteMoe", "Cohere", "Cohere2", "MiniCPM3"),
 }
 
 
@@ -41,7 +43,7 @@ def loaded(folder: Path, family: Family) -> tuple[InProcessModel, Any]:
         return InProcessModel.load(folder, precision="fp64"), plain_network(folder)
 
 
-@pytest.fixture(scope="module", params=["Gemma2"])
+@pytest.fixture(scope="module", params=["Gemma3Text"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[InProcessModel, Any]:
     return loaded(tmp_path_factory.mktemp("family"), BY_CONFIG[request.param])
 
@@ -49,7 +51,6 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("config", FAST)
 def test_scores_gradients_and_draws_are_the_network_s_own(tmp_path: Path, config: str) -> None:
     model, plain = loaded(tmp_path, BY_CONFIG[config])
-    assert model.fit.own_head
     found = compared(model, plain, "long")
     assert found["logprob_gap"] < 1e-5
     assert found["gradient_gap"] < 1e-5
@@ -130,21 +131,11 @@ def test_prompts_with_a_common_head_and_rows_that_end_early(pair: tuple[InProces
                 assert torch.tensor(sample.logprobs, dtype=torch.float64).sub(wanted).abs().max() < 1e-4
 
 
-def test_a_copy_of_the_network_is_computed_alike_and_so_is_one_with_an_adapter(tmp_path: Path) -> None:
-    model, plain = loaded(tmp_path, BY_CONFIG["Gemma2"])
-    other = InProcessModel(copy.deepcopy(model.network), model.tokenizer, "copy")
-    attach_lora(other, rank=2)
-    assert other.fit == model.fit
-    assert other.fit.own_head
-    (ours,) = other.score([(40, 41, 42)], [[(50, 51)]])
-    assert ours[0] == pytest.approx(plain_scores(plain, (40, 41, 42), (50, 51)).tolist(), abs=1e-5)
-
-
 def test_a_network_that_an_adapter_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from keepworth.models import adapter
 
-    model, _ = loaded(tmp_path, BY_CONFIG["Gemma2"])
+    model, _ = loaded(tmp_path, BY_CONFIG["Gemma3Text"])
     names = {name.rsplit(".", 1)[-1] for name, _ in model.network.named_modules() if name}
     monkeypatch.setattr(adapter, "_left_out", lambda network: sorted(names))
-    with pytest.raises(UnsupportedModel, match=r"Gemma2ForCausalLM.* gets no LoRA adapter"):
+    with pytest.raises(UnsupportedModel, match=r"Gemma3ForCausalLM.* gets no LoRA adapter"):
         attach_lora(model)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
-from keepworth.models.attention import round_up, tree
+from keepworth.models.attention import Layout, round_up, tree, with_layout
 from keepworth.models.drawing import common_head, draw, together, uniforms
 from tests.models.tiny import tiny_model, tiny_network
 
@@ -56,7 +56,10 @@ def test_a_mask_that_shows_other_branches_would_be_noticed() -> None:
     right, _ = model.tree_scores(batch)
     leaky = batch.mask.clone()
     leaky[..., -leaky.shape[2] :] = torch.ones_like(leaky[..., -leaky.shape[2] :]).tril()
-    wrong = model.hidden_states(batch.ids, batch.positions, leaky, None).flatten(0, 1)[batch.predictor]
+    one = Layout((len(PROMPTS[0]),), (((0, sum(map(len, BRANCHES[0]))),),))
+    wrong = model.hidden_states(batch.ids, batch.positions, with_layout(leaky, one), None).flatten(0, 1)[
+        batch.predictor
+    ]
     assert (
         torch.log_softmax(model.head(wrong), -1).gather(1, batch.target[:, None]).squeeze(1) - right
     ).abs().max() > 0.01

@@ -63,7 +63,7 @@ def test_layers_are_computed_again_and_left_as_they_were() -> None:
 
 
 def test_a_family_with_windows_is_recomputed_alike(tmp_path: Path) -> None:
-    model, _ = loaded(tmp_path, BY_CONFIG["Gemma2"])
+    model, _ = loaded(tmp_path, BY_CONFIG["Gemma3Text"])
     named = attach_lora(model, 2)
     for name, value in named.items():
         torch.nn.init.normal_(value.data, std=0.1, generator=torch.Generator().manual_seed(len(name)))

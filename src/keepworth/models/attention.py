@@ -132,9 +132,9 @@ def with_layout(mask: torch.Tensor, layout: Layout) -> torch.Tensor:
     return mask
 
 
-def layout_of(mask: torch.Tensor | None) -> Layout | None:
-    found: Layout | None = getattr(mask, _LAYOUT, None)
-    return found
+def layout_of(mask: torch.Tensor) -> Layout:
+    layout: Layout = getattr(mask, _LAYOUT)
+    return layout
 
 
 def per_branch(
@@ -175,11 +175,11 @@ def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
 # the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities.
 # Scores, softmax and sums over blocks are float32, or float64 where the model is.
 #
-# A window that slides and a cap on the scores are computed as well: a layer that has one says so with each call.
+# A window that slides is computed as well: a layer that has one says so with each call.
 
 
 NAME = "keepworth_tree"
-_CHANGES_SCORES = ("s_aux", "sinks", "position_bias", "attention_bias", "alibi")
+_CHANGES_SCORES = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "alibi")
 _BLOCK_ROWS = 192  # queries times the heads that share a key: the block's scores stay in the second-level cache
 
 
@@ -192,15 +192,14 @@ def tree_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
-    softcap: float | None = None,
     asked: list[int | None] | None = None,
     **features: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [B, H, Q, D]; key, value [B, KV, K, D]; attention_mask: bool [B, 1, S, K] for the last S queries, or None.
 
     The queries are those of the last Q columns: of all of them, or of those behind what a cache holds.
-    sliding_window: a token sees this many last tokens of its text, itself among them. softcap: scores become
-    `softcap * tanh(score / softcap)`. asked: gets the window of each call, so that a caller knows which layers have one.
+    sliding_window: a token sees this many last tokens of its text, itself among them. asked: gets the window of each call, so
+    that a caller knows which layers have one. On processors the mask is one of `tree`, with its layout.
     Returns [B, Q, H, D] and no weights. Dropout is refused: sampler and learner must compute the same thing.
     features: what else the network asks for. Raises UnsupportedModel where that would change the result.
     """
@@ -212,13 +211,12 @@ def tree_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     prompts = prompts_of(key)
     if prompts is not None:
-        return behind_prompts(query, key, value, prompts, scale, sliding_window, softcap), None
+        return behind_prompts(query, key, value, prompts, scale, sliding_window), None
     window = sliding_window if sliding_window is not None and sliding_window < key.shape[2] else None
-    written_out = query.device.type == "cpu" or softcap is not None
-    if window is not None and attention_mask is not None and not (written_out and layout_of(attention_mask)):
+    if query.device.type == "cpu":
+        return blockwise(query, key, value, attention_mask, scale, window), None
+    if window is not None and attention_mask is not None:
         attention_mask = windowed(attention_mask, window)
-    if written_out:
-        return blockwise(query, key, value, attention_mask, scale, window, softcap), None
     return fused(query, key, value, attention_mask, scale, window), None
 
 
@@ -309,7 +307,6 @@ def behind_prompts(
     prompts: Prompts,
     scale: float,
     window: int | None = None,
-    softcap: float | None = None,
 ) -> torch.Tensor:
     """One query a row over its prompt and over its own keys: query [R, H, 1, D]; key, value [R, KV, T, D], as wide as those of
     the prompts. Returns [R, 1, H, D].
@@ -329,8 +326,6 @@ def behind_prompts(
         torch.mul(products.view(*scores.shape[:-1], width), scale, out=scores[..., :width])
         products = torch.bmm(own.flatten(0, 1), key.flatten(0, 1).transpose(1, 2))
         torch.mul(standing.placed(products.view(rows, shared, -1, columns)), scale, out=scores[..., width:])
-        if softcap is not None:
-            scores.div_(softcap).tanh_().mul_(softcap)
         unseen = standing.unseen(width, tokens, window)
         if unseen is not None:
             scores[..., : width + tokens].masked_fill_(unseen[:, None, None, None], float("-inf"))
@@ -400,12 +395,9 @@ def blockwise(
     mask: torch.Tensor | None,
     scale: float,
     window: int | None = None,
-    softcap: float | None = None,
 ) -> torch.Tensor:
-    """The same written out, for processors and for caps on the scores; shapes as for `tree_attention`."""
-    output: torch.Tensor = _Blockwise.apply(  # type: ignore[no-untyped-call]
-        query, key, value, mask, scale, window, softcap
-    )
+    """The same written out, for processors; shapes as for `tree_attention`. mask: with its layout, see `with_layout`."""
+    output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale, window)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -421,34 +413,26 @@ class _Blockwise(torch.autograd.Function):
         mask: torch.Tensor | None,
         scale: float,
         window: int | None,
-        softcap: float | None,
     ) -> torch.Tensor:
         ctx.save_for_backward(query, key, value, mask)
-        ctx.scale, ctx.window, ctx.softcap = scale, window, softcap
+        ctx.scale, ctx.window = scale, window
         (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
         wide, values = (each.to(_wide(each.dtype)).flatten(0, 1) for each in (key, value))
-        causal = length - (0 if mask is None else mask.shape[2])
-        prompt = 0 if mask is None else mask.shape[3] - mask.shape[2]
         output = query.new_zeros(rows, length, shared, heads // shared, size)
         with _bf16_products(query.dtype):
-            for start, end, seen in _blocks(query, key, mask):
-                columns = _columns(causal, start, end, seen, window)
-                scores = _scores(queries[:, :, :, start:end], wide[:, columns], scale, softcap)
-                shares = _shares(scores, mask, shared, length, (start, end), columns, window)
-                shares = shares.to(query.dtype).to(wide.dtype)
-                if start < causal:
-                    part = torch.bmm(shares, values[:, columns])
-                else:  # what is read once for all branches of a prompt is a sum of its own, as where they are drawn
-                    part = torch.bmm(shares[..., :prompt], values[:, :prompt])
-                    part += torch.bmm(shares[..., prompt:], values[:, prompt:seen])
+            for start, end, columns in _blocks(query, key, mask, window):
+                scores = _scores(queries[:, :, :, start:end], wide[:, columns], scale)
+                shares = _shares(scores, end - start, window).to(query.dtype).to(wide.dtype)
+                part = torch.bmm(shares, values[:, columns])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
             for unit in _units(query, key, mask):
-                own, (start, end) = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries
+                own, (start, end), prompt = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries, unit.prompt
                 if unit.begins:
                     keys = torch.cat((wide[own, :prompt], wide[own, unit.own]), 1)
-                scores = _scores(queries[unit.row, None, :, :, start:end], keys[:, : unit.seen], scale, softcap)
-                shares = _unit_shares(scores, mask, unit, prompt, window).to(query.dtype).to(wide.dtype)
+                scores = _scores(queries[unit.row, None, :, :, start:end], keys[:, : unit.seen], scale)
+                shares = _unit_shares(scores, mask, unit, window).to(query.dtype).to(wide.dtype)
+                # What is read once for all branches of a prompt is a sum of its own, as where they are drawn.
                 part = torch.bmm(shares[..., :prompt], values[own, :prompt])
                 part += torch.bmm(shares[..., prompt:], values[own, unit.own][:, : unit.seen - prompt])
                 output[unit.row, start:end] = part.view(shared, -1, end - start, size).permute(2, 0, 1, 3)
@@ -458,26 +442,19 @@ class _Blockwise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, mask = ctx.saved_tensors
-        scale, softcap, dtype, wide = ctx.scale, ctx.softcap, query.dtype, _wide(query.dtype)
-        length, shared = query.shape[2], key.shape[1]
+        scale, dtype, wide, shared = ctx.scale, query.dtype, _wide(query.dtype), key.shape[1]
         queries = query.unflatten(1, (shared, -1))
         gradients = gradient.unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4)  # type: ignore[no-untyped-call]
         keys, wide_keys, wide_values = key.flatten(0, 1), key.to(wide).flatten(0, 1), value.to(wide).flatten(0, 1)
         to_query, to_key, to_value = torch.zeros_like(query), torch.zeros_like(wide_keys), torch.zeros_like(wide_values)
         to_queries = to_query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
-        causal = length - (0 if mask is None else mask.shape[2])
-        prompt = 0 if mask is None else mask.shape[3] - mask.shape[2]
 
-        def through(
-            block: torch.Tensor, scores: torch.Tensor, shares: torch.Tensor, arriving: torch.Tensor, where: _Read
-        ) -> torch.Tensor:
+        def through(block: torch.Tensor, shares: torch.Tensor, arriving: torch.Tensor, where: _Read) -> torch.Tensor:
             """Gradients of a block: to its queries, shaped like it; to values and keys [.., K', D] into `where`."""
-            slope = None if softcap is None else 1 - (scores / softcap).square_()
             incoming = _as_rows(arriving)
             to_shares = torch.bmm(incoming.to(wide), where.values.transpose(1, 2))
             # shares * (to_shares - sum(shares * to_shares)), in one pass
-            to_product = torch._softmax_backward_data(to_shares, shares, -1, wide)
-            to_scores = (to_product if slope is None else to_product.mul_(slope)).to(dtype)
+            to_scores = torch._softmax_backward_data(to_shares, shares, -1, wide).to(dtype)
             where.add(
                 torch.bmm(to_scores.transpose(1, 2), _as_rows(block)),
                 torch.bmm(shares.to(dtype).transpose(1, 2), incoming),
@@ -485,32 +462,27 @@ class _Blockwise(torch.autograd.Function):
             return torch.bmm(to_scores, where.keys).mul_(scale).view(block.shape)
 
         with _bf16_products(dtype):
-            for start, end, seen in _blocks(query, key, mask):
+            for start, end, columns in _blocks(query, key, mask, ctx.window):
                 block = queries[:, :, :, start:end]
-                columns = _columns(causal, start, end, seen, ctx.window)
-                scores = _scores(block, wide_keys[:, columns], scale, softcap)
-                capped = scores if softcap is None else scores.clone()
-                shares = _shares(scores, mask, shared, length, (start, end), columns, ctx.window)
+                shares = _shares(_scores(block, wide_keys[:, columns], scale), end - start, ctx.window)
                 where = _Read(keys[:, columns], wide_values[:, columns], [(to_key[:, columns], to_value[:, columns])])
-                to_queries[:, :, :, start:end] = through(block, capped, shares, gradients[:, :, :, start:end], where)
+                to_queries[:, :, :, start:end] = through(block, shares, gradients[:, :, :, start:end], where)
             for unit in _units(query, key, mask):
-                own, (start, end) = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries
+                own, (start, end), prompt = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries, unit.prompt
                 if unit.begins:
                     unit_keys, unit_wide, unit_values = (
                         torch.cat((each[own, :prompt], each[own, unit.own]), 1)
                         for each in (keys, wide_keys, wide_values)
                     )
                 block, last = queries[unit.row, None, :, :, start:end], unit.own.start + unit.seen - prompt
-                scores = _scores(block, unit_wide[:, : unit.seen], scale, softcap)
-                capped = scores if softcap is None else scores.clone()
-                shares = _unit_shares(scores, mask, unit, prompt, ctx.window)
+                shares = _unit_shares(_scores(block, unit_wide[:, : unit.seen], scale), mask, unit, ctx.window)
                 parts = [(to[own, :prompt], to[own, unit.own.start : last]) for to in (to_key, to_value)]
                 where = _Read(unit_keys[:, : unit.seen], unit_values[:, : unit.seen], list(zip(*parts, strict=True)))
                 to_queries[unit.row, :, :, start:end] = through(
-                    block, capped, shares, gradients[unit.row, None, :, :, start:end], where
+                    block, shares, gradients[unit.row, None, :, :, start:end], where
                 )[0]
         to_key = to_key.mul_(scale).to(dtype)
-        return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None, None, None
+        return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,20 +507,16 @@ def _step(query: torch.Tensor, key: torch.Tensor) -> int:
     return max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
 
 
-def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
-    """First query, end, and how many keys the block can see: the prompts', and the branches' where no layout is known."""
-    length = query.shape[2]
-    before = key.shape[2] - length
-    step = _step(query, key)
+def _blocks(
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, window: int | None
+) -> Iterator[tuple[int, int, slice]]:
+    """Of the prompts: first query, end, and the keys that the block reads."""
+    length, step = query.shape[2], _step(query, key)
     causal = length - (0 if mask is None else mask.shape[2])
     for start in range(0, causal, step):
         end = min(start + step, causal)
-        yield start, end, before + end
-    if layout_of(mask) is not None:
-        return
-    for start in range(causal, length, step):
-        end = min(start + step, length)
-        yield start, end, before + end
+        seen = key.shape[2] - length + end
+        yield start, end, slice(0 if window is None else max(0, seen - (end - start) - window + 1), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,123 +525,86 @@ class _Unit:
 
     queries: first and past the last. own: all columns of the keys that this branch, or these, have. seen: of the prompt's keys
     with the own ones behind them, how many a query may see at most. first: the first query, counted behind the prompts.
-    long: whether it is of one branch. begins: whether the keys are others than the last unit's. length: of the row's prompt.
-    depth: of the first query, in tokens of its branch."""
+    begins: whether the keys are others than the last unit's. length: of the row's prompt. prompt: columns of prompts."""
 
     row: int
     queries: tuple[int, int]
     own: slice
     seen: int
     first: int
-    long: bool
     begins: bool
     length: int
-    depth: int
+    prompt: int
 
 
 def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[_Unit]:
-    """The branches of a mask whose layout is known. What is padding is in none."""
-    layout = layout_of(mask)
-    if mask is None or layout is None:
+    """The branches of a mask. What is padding is in none."""
+    if mask is None:
         return
+    layout = layout_of(mask)
     causal, prompt = query.shape[2] - mask.shape[2], mask.shape[3] - mask.shape[2]
     step = _step(query, key)
     for row, (length, branches) in enumerate(zip(layout.lengths, layout.branches, strict=True)):
-        for first, past, long in _runs(branches, step):
+        for first, past in _runs(branches, step):
             own = slice(prompt + first, prompt + past)
             for start in range(first, past, step):
                 end = min(start + step, past)
                 queries = causal + start, causal + end
-                yield _Unit(row, queries, own, prompt + end - first, start, long, start == first, length, start - first)
+                yield _Unit(row, queries, own, prompt + end - first, start, start == first, length, prompt)
 
 
-def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int, int, bool]]:
-    """Long branches one by one, short ones together as long as they are within `step` columns; which are long."""
+def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int, int]]:
+    """Long branches one by one, short ones together as long as they are within `step` columns."""
     run: tuple[int, int] | None = None
     for first, past in branches:
         if run is not None and past - run[0] <= step:
             run = run[0], past
             continue
         if run is not None:
-            yield *run, False
+            yield run
         run = None
         if past - first > step // 2:
-            yield first, past, True
+            yield first, past
         else:
             run = first, past
     if run is not None:
-        yield *run, False
+        yield run
 
 
-def _unit_shares(
-    scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit, prompt: int, window: int | None
-) -> torch.Tensor:
+def _unit_shares(scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit, window: int | None) -> torch.Tensor:
     """Attention probabilities [KV, G * Q', K'] of a unit from its scores, which are written over."""
     assert mask is not None
-    count, seen = unit.queries[1] - unit.queries[0], scores.shape[-1]
+    count, prompt, seen = unit.queries[1] - unit.queries[0], unit.prompt, scores.shape[-1]
     by_query = scores.view(scores.shape[0], -1, count, seen)
-    if unit.length < prompt:
+    rows = slice(unit.first, unit.first + count)
+    if window is None:
         by_query[..., unit.length : prompt] = float("-inf")
-    if unit.long:
-        later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
-        by_query[..., seen - count :].masked_fill_(later, float("-inf"))
-        if window is not None:
-            depth = unit.length + unit.depth + torch.arange(count, device=scores.device)[:, None]
-            column = torch.arange(seen, device=scores.device)
-            text = torch.where(column < prompt, column, column - prompt + unit.length)
-            by_query.masked_fill_(depth - text >= window, float("-inf"))
+        # Keys before these queries are of the same branch, and all seen.
+        among = mask[unit.row, 0, rows, prompt + unit.first : prompt + unit.first + count]
+        by_query[..., seen - count :].masked_fill_(~among, float("-inf"))
     else:
-        rows, columns = slice(unit.first, unit.first + count), slice(unit.own.start, unit.own.start + seen - prompt)
-        by_query[..., prompt:].masked_fill_(~mask[unit.row, 0, rows, columns], float("-inf"))
-        if window is not None:
-            by_query.masked_fill_(
-                ~windowed(mask, window)[unit.row, 0, rows][:, _both(prompt, columns, mask)], float("-inf")
-            )
+        near = windowed(mask, window)[unit.row, 0, rows]
+        columns = slice(unit.own.start, unit.own.start + seen - prompt)
+        by_query.masked_fill_(~torch.cat((near[:, :prompt], near[:, columns]), 1), float("-inf"))
     return torch.softmax(scores, -1)
 
 
-def _both(prompt: int, columns: slice, mask: torch.Tensor) -> torch.Tensor:
-    device = mask.device
-    return torch.cat((torch.arange(prompt, device=device), torch.arange(columns.start, columns.stop, device=device)))
-
-
-def _columns(causal: int, start: int, end: int, seen: int, window: int | None) -> slice:
-    """Which of the first `seen` keys a block reads: all that a window leaves a prompt's block, all for a branches' block."""
-    return slice(0 if start >= causal or window is None else max(0, seen - (end - start) - window + 1), seen)
-
-
-def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float, softcap: float | None) -> torch.Tensor:
+def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tensor:
     """[B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D]."""
     rows = _as_rows(block)
     scores = keys.new_empty(*rows.shape[:2], keys.shape[1])
-    torch.baddbmm(scores, rows.to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
-    return scores if softcap is None else scores.div_(softcap).tanh_().mul_(softcap)
+    return torch.baddbmm(scores, rows.to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
 
 
-def _shares(
-    scores: torch.Tensor,
-    mask: torch.Tensor | None,
-    shared: int,
-    length: int,
-    block: tuple[int, int],
-    columns: slice,
-    window: int | None,
-) -> torch.Tensor:
-    """Attention probabilities from scores [B * KV, G * Q', K'], which are written over.
-
-    shared: KV. length: all queries. block: its first query and the end. columns: which keys these are."""
-    start, count, seen = block[0], block[1] - block[0], scores.shape[-1]
-    by_query = scores.view(scores.shape[0] // shared, shared, -1, count, seen)
-    causal = length - (0 if mask is None else mask.shape[2])
-    if mask is None or start < causal:
-        later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
-        by_query[..., seen - count :].masked_fill_(later, float("-inf"))
-        if window is not None:
-            gone = torch.ones(count, seen, dtype=torch.bool, device=scores.device).tril_(seen - count - window)
-            by_query.masked_fill_(gone, float("-inf"))
-    else:
-        allowed = mask[:, :, None, start - causal : start - causal + count, columns]
-        by_query.masked_fill_(~allowed, float("-inf"))
+def _shares(scores: torch.Tensor, count: int, window: int | None) -> torch.Tensor:
+    """Attention probabilities of `count` queries of prompts from scores [B * KV, G * Q', K'], which are written over."""
+    seen = scores.shape[-1]
+    by_query = scores.view(scores.shape[0], -1, count, seen)
+    later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
+    by_query[..., seen - count :].masked_fill_(later, float("-inf"))
+    if window is not None:
+        gone = torch.ones(count, seen, dtype=torch.bool, device=scores.device).tril_(seen - count - window)
+        by_query.masked_fill_(gone, float("-inf"))
     return torch.softmax(scores, -1)
 
 
@@ -756,6 +687,12 @@ def register() -> str:
 
     AttentionInterface.register(NAME, tree_attention)
     return NAME
+
+
+def decoder_of(network: Any) -> Any:
+    """What gives the last hidden states, below the head; the network itself where there is no such part."""
+    decoder = network.get_decoder()
+    return getattr(network, "model", network) if decoder is network else decoder
 
 
 def window_of(config: Any) -> int | None:

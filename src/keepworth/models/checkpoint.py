@@ -13,14 +13,13 @@ from keepworth.episodes.needs import needs_llm
 import torch
 
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
-from keepworth.models import attention, tree_fit
-from keepworth.models.attention import tree, window_of
+from keepworth.models import attention
+from keepworth.models.attention import decoder_of, tree, window_of
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.text_side import context_limit
-from keepworth.models.tree_fit import TreeFit
 
 WORKS = (
-    "Take a decoder of the SmolLM2, Qwen 2 or 3, Llama, Mistral, Gemma, Phi or OLMo kind (docs/models.md lists the others), "
+    "Take a decoder of the SmolLM2, Qwen 2 or 3, Llama, Mistral, Gemma 3, Phi or OLMo kind (docs/models.md lists the others), "
     "or serve this one with an engine of its own over HTTP."
 )
 _NEEDED = ("vocab_size", "num_hidden_layers")
@@ -79,7 +78,7 @@ def require_supported_config(config: Any, folder: Path | str) -> None:
 
 def require_supported_network(network: Any, folder: Path | str) -> None:
     """Raises UnsupportedModel where there is no head over a decoder."""
-    if tree_fit.decoder_of(network) is network:
+    if decoder_of(network) is network:
         raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no decoder under its head.", WORKS)
     if network.get_output_embeddings() is None:
         raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no output embeddings.", WORKS)
@@ -88,7 +87,7 @@ def require_supported_network(network: Any, folder: Path | str) -> None:
 @torch.inference_mode()
 def require_tree(model: Scores, folder: Path | str) -> None:
     """Compare the tree of branches with the network's own plain forward pass, on short branches of two prompts of different
-    lengths, scored and sampled, and set its `keepworth.models.tree_fit.TreeFit`. Draws nothing and leaves the network as it was.
+    lengths, scored and sampled. Draws nothing and leaves the network as it was.
 
     Raises UnsupportedModel where they differ by more than rounding, and IncompleteModel where the tokenizer has ids that the
     network lacks.
@@ -105,17 +104,12 @@ def require_tree(model: Scores, folder: Path | str) -> None:
     try:
         with _attention(network, "eager"):
             plain = _Plain(network, prompts, branches)
-            own_head = plain.has_own_head()
     except _UNFIT as error:
         raise UnsupportedModel(f"{folder} ({family}) cannot be computed on a text ({error}).", WORKS) from error
     if plain.looks_ahead:
         raise UnsupportedModel(f"{folder} ({family}) looks ahead: what follows a token changes its logits.", WORKS)
-    for modules in (False, True):
-        tree_fit.set_fit(network, TreeFit(own_head, modules))
-        reason = _no_tree(model, plain)
-        if not reason:
-            return
-    raise no_tree_error(folder, family, reason)
+    if reason := _no_tree(model, plain):
+        raise no_tree_error(folder, family, reason)
 
 
 def no_tree_error(folder: Path | str, family: str, reason: str) -> UnsupportedModel:
@@ -149,16 +143,6 @@ class _Plain:
         ids = torch.tensor([prompt + branch for branch in branches])
         found: torch.Tensor = self.network(input_ids=ids, use_cache=False).logits.double()
         return found[:, len(prompt) - 1 : -1]
-
-    def has_own_head(self) -> bool:
-        """Whether anything but the output embeddings stands behind the last hidden states."""
-        ids = torch.tensor([self.prompts[0] + branch for branch in self.branches])
-        hidden = tree_fit.decoder_of(self.network)(input_ids=ids, use_cache=False).last_hidden_state
-        output = self.network.get_output_embeddings()
-        if hidden.dtype != output.weight.dtype:
-            return True
-        logits = output(hidden).double()[:, len(self.prompts[0]) - 1 : -1].flatten(0, 1)
-        return not torch.equal(logits, self.logits[: len(logits)])
 
     def gap(self, computed: torch.Tensor, theirs: torch.Tensor | None = None) -> str:
         """By how much `computed` [N, V] differs from the network's own logits; "" where it is no more than rounding."""

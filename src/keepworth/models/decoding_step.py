@@ -20,9 +20,8 @@ from keepworth.episodes.needs import needs_llm
 import torch
 from torch.nn.functional import embedding, linear, rms_norm, silu
 
-from keepworth.models.attention import tree_attention, window_of
+from keepworth.models.attention import decoder_of, tree_attention, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
-from keepworth.models.tree_fit import decoder_of
 
 _LOG = logging.getLogger("keepworth.models")
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})

@@ -17,8 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models import tree_fit
-from keepworth.models.attention import Tree, float32_products, micro_batches, per_branch, tree, tree_sizes
+from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, per_branch, tree, tree_sizes
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
@@ -79,10 +78,6 @@ class InProcessModel(HasText):
         return self._limit
 
     @property
-    def fit(self) -> tree_fit.TreeFit:
-        return tree_fit.fit_of(self._causal_model())
-
-    @property
     def dtype(self) -> torch.dtype:
         dtype: torch.dtype = next(self.network.parameters()).dtype
         return dtype
@@ -123,7 +118,7 @@ class InProcessModel(HasText):
             if cache.step is not None:
                 return cache.step(ids[:, 0], positions[:, 0], cache.layers)[:, None]
             cache = cache.layers
-        decoder, device = tree_fit.decoder_of(self._causal_model()), self.device
+        decoder, device = decoder_of(self._causal_model()), self.device
         return decoder(
             input_ids=ids.to(device),
             position_ids=positions.to(device),
@@ -134,10 +129,7 @@ class InProcessModel(HasText):
         ).last_hidden_state
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        causal = self._causal_model()
-        logits: torch.Tensor = (
-            tree_fit.head(causal, hidden) if self.fit.own_head else causal.get_output_embeddings()(hidden)
-        )
+        logits: torch.Tensor = self._causal_model().get_output_embeddings()(hidden)
         return logits
 
     def tree_scores(self, batch: Tree, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -225,8 +217,6 @@ class InProcessModel(HasText):
 
     def _step(self) -> DecodingStep | None:
         """A token for each of many rows without the network's modules; None where this network goes through them."""
-        if self.fit.modules or self.fit.own_head:
-            return None
         try:
             return DecodingStep(self._causal_model(), self._packed)
         except ThroughModules:

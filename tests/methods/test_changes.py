@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes.model import EncoderIdentity
+from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.writers.changes import (
     PAIR_FEATURES,
     ChangePolicy,

@@ -7,10 +7,10 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._longmemeval import gold_answers, iso_date, longmemeval, longmemeval_shared, questions
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
-from keepworth.tasks.longmemeval import gold_answers, iso_date, longmemeval, longmemeval_shared, questions
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.passages import name_of
 from keepworth.tasks.splits import SPLITS, sides

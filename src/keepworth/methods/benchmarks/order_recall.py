@@ -9,7 +9,7 @@ from dataclasses import replace
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.sentences import sentences
-from keepworth.methods.benchmarks._chats import TEXTS, chats
+from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.metrics import normalise

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from keepworth.cli.command import App, option
+from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_row, stopping
 
 if TYPE_CHECKING:
@@ -76,9 +74,9 @@ def train(
     """,
 )
 def table(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder of runs, or a file that benchmarks.control.table wrote.")
-    ] = Path("runs/control"),
+    folder: Annotated[Path, argument("", "Folder of runs, or a file that benchmarks.control.table wrote.")] = Path(
+        "runs/control"
+    ),
     as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
 ) -> None:
     """Print worlds by memories: the best mean return of each, over seeds, with published numbers beside."""

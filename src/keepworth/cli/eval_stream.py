@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from keepworth.cli.command import option
 from keepworth.cli.output import say, say_json, say_terms, say_text, stopping
 
 if TYPE_CHECKING:
@@ -40,69 +39,57 @@ ATTACK_ARMS = "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,m
 def stream(
     streams: Annotated[
         str,
-        typer.Option(
+        option(
             "--streams",
-            help="Names, separated by commas; 'all', 'attacks', or 'list' to see them. NAME~swap, ~event, ~drift, ~hidden=0.5 "
+            "Names, separated by commas; 'all', 'attacks', or 'list' to see them. NAME~swap, ~event, ~drift, ~hidden=0.5 "
             "... is that stream with chance in it.",
             show_default="all",
         ),
     ] = STREAMS,
     arms: Annotated[
         str,
-        typer.Option(
+        option(
             "--arms",
-            help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
+            "Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
             "other tasks, NAME+masked chooses without the values that it learns, NAME+published has the settings of its "
             "paper, NAME+on those under which its mechanism acts.",
         ),
     ] = "",
-    orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Rule sets; statistics need at least 3.")] = 3,
-    split: Annotated[
-        str, typer.Option("--split", help="dev rules are for tuning, held-out for the final run.")
-    ] = "dev",
-    length: Annotated[int, typer.Option("--length", min=0, help="Tasks per stream; 0 for each stream's own.")] = 0,
+    orders: Annotated[str, option("--orders", "random, easy-to-hard, hard-to-easy, or several.")] = "random",
+    seeds: Annotated[int, option("--seeds", "Rule sets; statistics need at least 3.", min=1)] = 3,
+    split: Annotated[str, option("--split", "dev rules are for tuning, held-out for the final run.")] = "dev",
+    length: Annotated[int, option("--length", "Tasks per stream; 0 for each stream's own.", min=0)] = 0,
     agent: Annotated[
         str,
-        typer.Option(
+        option(
             "--agent",
-            help="The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), usual: tabular "
+            "The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), usual: tabular "
             "where memory is of the same episode, else linear; or model:NAME, a language model that scores the actions.",
         ),
     ] = "usual",
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, help="Streams that run at the same time, a process each.")
-    ] = 1,
+    workers: Annotated[int, option("--workers", "Streams that run at the same time, a process each.", min=1)] = 1,
     tuned: Annotated[
-        Path | None,
-        typer.Option(
-            "--tuned",
-            help="Settings per kind of stream and method, as the tuner writes them.",
-        ),
+        Path | None, option("--tuned", "Settings per kind of stream and method, as the tuner writes them.")
     ] = None,
     encoder: Annotated[
-        str,
-        typer.Option("--encoder", help="What memory compares texts by: words (hashed), minilm, hashing or a folder."),
+        str, option("--encoder", "What memory compares texts by: words (hashed), minilm, hashing or a folder.")
     ] = "words",
     data: Annotated[
-        Path | None, typer.Option("--data", help="The folder of a published set, or one that holds such folders.")
+        Path | None, option("--data", "The folder of a published set, or one that holds such folders.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and page.")] = Path("runs/streams"),
+    out: Annotated[Path, option("--out", "A folder: rows, summary and page.")] = Path("runs/streams"),
     method: Annotated[
         str,
-        typer.Option(
+        option(
             "--method",
-            help="The arm that claims are made of; every other that learns is its rival.",
+            "The arm that claims are made of; every other that learns is its rival.",
             show_default="the last arm that learns",
         ),
     ] = "",
     episodes: Annotated[
-        bool,
-        typer.Option(
-            "--episodes", help="Keep the episodes of the streams there too, for `keepworth show OUT --episodes`."
-        ),
+        bool, option("--episodes", "Keep the episodes of the streams there too, for `keepworth show OUT --episodes`.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead.")] = False,
+    as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
 ) -> None:
     """Compare memories that learn from reward, on streams of tasks.
 

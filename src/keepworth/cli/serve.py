@@ -47,35 +47,24 @@ def serve(
         ),
     ] = None,
     host: Annotated[str, option("--host", "the address to listen on.")] = LOCAL,
-    encoder: Annotated[
-        str,
-        option("--encoder", "minilm, hashing, a folder, or none to use words only."),
-    ] = "default",
+    encoder: Annotated[str, option("--encoder", "minilm, hashing, a folder, or none to use words only.")] = "default",
     policy: Annotated[str, option("--policy", "what learns from rewards, or none.")] = "default",
     upstream: Annotated[
-        str,
-        option("--upstream", "OpenAI's routes lead there, such as https://api.openai.com/v1, and remember."),
+        str, option("--upstream", "OpenAI's routes lead there, such as https://api.openai.com/v1, and remember.")
     ] = "",
     upstream_key: Annotated[
-        str,
-        option("--upstream-key", "The environment variable that holds the upstream's key; none to send none."),
+        str, option("--upstream-key", "The environment variable that holds the upstream's key; none to send none.")
     ] = UPSTREAM_KEY,
     mcp: Annotated[bool, option("--mcp", "tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[
-        bool,
-        option("--stdio", "those tools alone, over standard input and output, for a host that starts this."),
+        bool, option("--stdio", "those tools alone, over standard input and output, for a host that starts this.")
     ] = False,
     user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
     memory_tokens: Annotated[
-        int,
-        option("--memory-tokens", "With a gateway: of memory in one prompt, at most.", min=0),
+        int, option("--memory-tokens", "With a gateway: of memory in one prompt, at most.", min=0)
     ] = 1500,
     secrets: Annotated[
-        str,
-        option(
-            "--secrets",
-            "what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
-        ),
+        str, option("--secrets", "what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
     ] = "quarantine",
     personal: Annotated[str, option("--personal", "the same for mail addresses, phone and account numbers.")] = "allow",
     memory_items: Annotated[

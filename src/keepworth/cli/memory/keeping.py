@@ -59,8 +59,7 @@ def compact(
     memory: Memory,
     file: MemoryPlace,
     keep_decisions: Annotated[
-        int | None,
-        option("N", "Drop the candidate lists of all but the newest N decisions; asks.", min=0),
+        int | None, option("N", "Drop the candidate lists of all but the newest N decisions; asks.", min=0)
     ] = None,
     yes: Yes = False,
 ) -> Lines:

@@ -170,8 +170,7 @@ def reward(
     target: Annotated[str, argument("EPISODE|DECISION", "The id of an episode, or of one search in it.")],
     value: Annotated[float, argument("", "How good it was, as a number.")],
     by: Annotated[
-        str | None,
-        option("--by NAME", "Whose judgement it is; whom the episode is for if not given."),
+        str | None, option("--by NAME", "Whose judgement it is; whom the episode is for if not given.")
     ] = None,
     source: Annotated[str, option("--source", "What it came through.")] = "command line",
 ) -> Lines:

@@ -70,8 +70,7 @@ def export_(
     as_json: bool,
     target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
     to: Annotated[
-        str,
-        option("--to", "keepworth, with all history; or what is true now as jsonl, mem0 or markdown."),
+        str, option("--to", "keepworth, with all history; or what is true now as jsonl, mem0 or markdown.")
     ] = OWN,
 ) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
@@ -162,8 +161,7 @@ def import_(
     agent: Agent = "",
     skip_bad: Annotated[bool, option("--skip-bad", "Leave out what cannot be taken, and say it.")] = False,
     secrets: Annotated[
-        str,
-        option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow."),
+        str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
     ] = "quarantine",
     personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
 ) -> Lines:

@@ -125,8 +125,7 @@ def forget(
     ids: Annotated[list[str] | None, argument("[ID...]", "Items to forget.")] = None,
     purge: Annotated[bool, option("--purge", "Erase for good: journal, indexes and vectors too.")] = False,
     older_than: Annotated[
-        float | None,
-        option("--older-than DAYS", "In the place of ids: all that was written so long ago."),
+        float | None, option("--older-than DAYS", "In the place of ids: all that was written so long ago.")
     ] = None,
     yes: Yes = False,
 ) -> Lines:

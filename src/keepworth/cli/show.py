@@ -61,7 +61,7 @@ def show(
         print_comparison([named_or_latest(name, runs) for name in names], console)
         return
     if episodes:
-        folder = _with_episodes(names[0] if names else "", runs)
+        folder = named_or_latest(names[0] if names else "", runs).path
         found = _fitting(folder, step, arm, role, worst, limit)
         if export is not None:
             from keepworth.tasks.traces import write_traces
@@ -147,16 +147,6 @@ def _as_record(run: RunFolder) -> dict[str, Any]:
         "headline": headline,
         "tables": tables,
     }
-
-
-def _with_episodes(name: str, runs: Path) -> Path:
-    """The folder of a run, or one in which `keepworth eval stream --episodes` kept its own."""
-    from keepworth.learning.run_folder import EPISODES_FOLDER
-
-    for path in (Path(name), runs / name) if name else ():
-        if (path / EPISODES_FOLDER).is_dir():
-            return path
-    return named_or_latest(name, runs).path
 
 
 def _fitting(

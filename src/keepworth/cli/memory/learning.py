@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.memory.finding import hit_line
 from keepworth.cli.memory.group import (
     LEARN,
     POLICY,
@@ -26,6 +25,7 @@ from keepworth.cli.memory.group import (
     app,
     command,
 )
+from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
 from keepworth.episodes.text import entry, one_line
 from keepworth.memory.place import MemoryPlace

@@ -39,7 +39,7 @@ from typing import Any
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import nearest
 from keepworth.tasks.benchmark import LeakingSplit
-from keepworth.tasks.data_files import WrongFormat, recognised, text_of
+from keepworth.tasks.data_files import WrongFormat, text_of
 from keepworth.tasks.passages import marked
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
@@ -225,9 +225,6 @@ def _known(record: Mapping[str, Any], names: Sequence[str], where: str) -> None:
         raise WrongFormat(f"{where}: {record!r:.60} is no object.", 'Write {"text": ...}.')
     for name in record:
         if name not in names:
-            looks = recognised(record) if names is LINE and "writes" not in record else ""
-            if looks:
-                raise WrongFormat(f"{where}: {name!r} belongs to another format.", f"It looks like {looks}.")
             near = nearest(name, names)
             raise WrongFormat(
                 f"{where}: there is no field {name!r}.",

@@ -101,5 +101,5 @@ METHOD = Method(
     title="BFCL v4, memory",
     about="what five people told an agent in earlier conversations",
     differs="the haystack is what a person said; the agent's own memory tools are not played",
-    make=Benchmark("bfcl-memory", bfcl_memory, metric="score", fields=({"involved_classes", "scenario"},)),
+    make=Benchmark("bfcl-memory", bfcl_memory, metric="score"),
 )

@@ -100,11 +100,5 @@ METHOD = Method(
     about="database and graph tasks, by others solved",
     differs="no database is run, tasks on an operating system are refused; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "lifelongagentbench",
-        lifelong_agent_bench,
-        licence="see its page",
-        metric="score",
-        fields=({"instruction", "skill_list"}, {"answer_list", "entity_dict"}),
-    ),
+    make=Benchmark("lifelongagentbench", lifelong_agent_bench, licence="see its page", metric="score"),
 )

@@ -205,7 +205,7 @@ METHODS = (
         title="LoCoMo",
         paper="arXiv 2402.17753",
         about="questions about ten very long conversations of two people",
-        make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0", fields=({"qa", "conversation"},)),
+        make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
     ),
     Method(
         kind="benchmark",

@@ -114,8 +114,6 @@ METHODS = (
         paper="arXiv 2410.10813",
         about="LongMemEval S, M or another file of its shape",
         differs="answers are judged by F1 of words, not by a model",
-        make=Benchmark(
-            "longmemeval-file", longmemeval_file, licence="MIT", fields=({"haystack_sessions", "answer_session_ids"},)
-        ),
+        make=Benchmark("longmemeval-file", longmemeval_file, licence="MIT"),
     ),
 )

@@ -98,5 +98,5 @@ METHOD = Method(
     about="what agents met on web sites, over their trajectories",
     differs="pictures are left out; answers are judged by F1 of words; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark("longmemeval-v2", longmemeval_v2, fields=({"eval_function", "domain"},)),
+    make=Benchmark("longmemeval-v2", longmemeval_v2),
 )

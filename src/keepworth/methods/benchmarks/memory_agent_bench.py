@@ -73,11 +73,5 @@ METHOD = Method(
     about="many questions on one long text",
     differs="no model judges summaries; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "memoryagentbench",
-        memory_agent_bench,
-        licence="MIT",
-        metric="score",
-        fields=({"context", "answers", "questions"},),
-    ),
+    make=Benchmark("memoryagentbench", memory_agent_bench, licence="MIT", metric="score"),
 )

@@ -91,7 +91,5 @@ METHOD = Method(
     about="tasks that need what earlier ones found",
     differs="what was right before is told, no web site is acted on; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "memoryarena", memory_arena, licence="CC BY 4.0", metric="score", fields=({"answers", "questions"},)
-    ),
+    make=Benchmark("memoryarena", memory_arena, licence="CC BY 4.0", metric="score"),
 )

@@ -80,7 +80,5 @@ METHOD = Method(
     paper="arXiv 2502.09597",
     about="which of four answers follows a preference that was said long before",
     differs="sessions of LongMemEval stand in the place of its own filler conversations",
-    make=Benchmark(
-        "prefeval", prefeval, licence="CC BY-NC 4.0", kind="choice", metric="score", fields=({"preference", "mcq"},)
-    ),
+    make=Benchmark("prefeval", prefeval, licence="CC BY-NC 4.0", kind="choice", metric="score"),
 )

@@ -90,7 +90,5 @@ METHOD = Method(
     about="which tools a customer's wish takes, by a policy and tasks solved",
     differs="which tools it takes is asked, no user is simulated; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "tau2-bench", tau2_bench, licence="MIT", metric="score", fields=({"evaluation_criteria", "user_scenario"},)
-    ),
+    make=Benchmark("tau2-bench", tau2_bench, licence="MIT", metric="score"),
 )

@@ -77,5 +77,5 @@ METHOD = Method(
     paper="arXiv 2512.20092",
     about="which interval of time a question is about",
     differs="questions with both ends alone; solved ones are the memory",
-    make=Benchmark("time-ranges", time_ranges, licence="MIT", metric="score", fields=({"question_time_range"},)),
+    make=Benchmark("time-ranges", time_ranges, licence="MIT", metric="score"),
 )

@@ -199,7 +199,6 @@ METHODS = (
             timebench_choices,
             kind="choice",
             metric="score",
-            fields=({"Premise", "Hypothesis"},),
             licence="MIT, parts vary",
         ),
     ),

@@ -36,7 +36,7 @@ def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], ta
         {
             "What was measured": "".join(map(table, tables_of(summary))),
             "Every answer": _answers(rows, tasks),
-            "Under what": settings({key: each for key, each in summary.items() if key not in ("arms", "gains")}),
+            "Under what": settings({key: value for key, value in summary.items() if key not in ("arms", "gains")}),
         },
         headline=verdict(summary),
         facts={key: _plain(summary[key]) for key in MEASURED if summary.get(key) not in (None, {}, "")},
@@ -70,7 +70,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     gain = arms[best]
     interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
     room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""
-    room += "".join(f" With {best}, {each}." for each in summary["arms"][best].get("unequal", ()))
+    room += "".join(f" With {best}, {difference}." for difference in summary["arms"][best].get("unequal", ()))
     room += f" Not compared: {', '.join(part)}." if part else ""
     if gain["verdict"] == "helps":
         return f"Memory helps. The most with {called}: {interval}.{room}"

@@ -283,7 +283,7 @@ class _Run:
 
     def _finish(self, asked: Sequence[tuple[Row, Task, list[Shown]]], *, keep: bool) -> None:
         if self.reader is not None:
-            self._read(self.reader, [each for each in asked if "answered itself" not in each[0].scores])
+            self._read(self.reader, [query for query in asked if "answered itself" not in query[0].scores])
         for row, task, _ in asked:
             row.scores.pop("answered itself", None)
             self._score(row, task, row.answer)

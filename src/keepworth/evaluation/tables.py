@@ -64,8 +64,8 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
     result = run.result()
     if result is not None:
         return [
-            table_of_rows(str(each["title"]), each["rows"], str(each.get("note", "")))
-            for each in result.get("tables", ())
+            table_of_rows(str(table["title"]), table["rows"], str(table.get("note", "")))
+            for table in result.get("tables", ())
         ]
     latest: dict[tuple[object, ...], Mapping[str, Any]] = {}
     for row in run.evals():
@@ -73,7 +73,7 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
     tables = []
     for role, split in dict.fromkeys((key[0], key[1]) for key in latest):
         rows = [row for key, row in latest.items() if key[:2] == (role, split)]
-        named = ", ".join(str(each) for each in (role, split) if each)
+        named = ", ".join(str(part) for part in (role, split) if part)
         note = f"Not finished: the latest measurement of each arm, up to step {max(int(row['step']) for row in rows)}."
         tables.append(table_of_rows(f"Held-out questions{f' ({named})' if named else ''}", rows, note))
     return tables

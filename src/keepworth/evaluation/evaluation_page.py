@@ -164,14 +164,10 @@ def _table(
     """Of the metrics those that an arm has."""
     kept = [name for name in metrics if any(values.get(name) for values in cells.values())]
     rows = [
-        ArmRow(arm, arm, tuple(_cell(values.get(name)) for name in kept), (last or {}).get(arm, ""))
+        ArmRow(arm, arm, tuple(Cell.of(values.get(name)) for name in kept), (last or {}).get(arm, ""))
         for arm, values in cells.items()
     ]
     return ResultTable(title, tuple(kept), tuple(rows) if kept else (), note, counted if last else "")
-
-
-def _cell(value: Mapping[str, Any] | None) -> Cell | None:
-    return Cell(value["mean"], value.get("low"), value.get("high")) if value else None
 
 
 def _mean(value: Mapping[str, Any] | None) -> dict[str, Any] | None:

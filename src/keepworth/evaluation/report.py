@@ -198,7 +198,7 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
         ArmRow(
             arm=label,
             label=label,
-            cells=tuple(_cell(by_run.get(name)) for name in evals),
+            cells=tuple(Cell.of(by_run.get(name)) for name in evals),
             n=" / ".join(dict.fromkeys(f"{row['n']:,}" for row in by_run.values())),
         )
         for label, by_run in latest.items()
@@ -208,7 +208,3 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
         "The latest measurement of each run. The intervals are each run's own over its questions, not of a difference."
     )
     return ResultTable("Held-out", tuple(evals), lines, note) if lines else None
-
-
-def _cell(row: Row | None) -> Cell | None:
-    return None if row is None else Cell(float(row["mean"]), row.get("low"), row.get("high"))

@@ -27,6 +27,14 @@ class Cell:
     low: float | None = None
     high: float | None = None
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any] | None) -> Cell | None:
+        """Of what has a mean and may have low and high; None where there is no mean."""
+        if not row or row.get("mean") is None:
+            return None
+        low, high = row.get("low"), row.get("high")
+        return cls(float(row["mean"]), None if low is None else float(low), None if high is None else float(high))
+
     @property
     def text(self) -> str:
         return f"{self.mean:,.0f}" if abs(self.mean) >= 100 else f"{self.mean:.3f}"
@@ -90,7 +98,7 @@ def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "")
             ArmRow(
                 arm=arm,
                 label=str(next(iter(of_arm.values())).get("label") or arm_name(arm, arms)),
-                cells=tuple(_cell(of_arm.get(metric)) for metric in metrics),
+                cells=tuple(Cell.of(of_arm.get(metric)) for metric in metrics),
                 n=" / ".join(
                     dict.fromkeys(f"{int(row['n']):,}" for row in of_arm.values() if row.get("n") is not None)
                 ),
@@ -98,10 +106,3 @@ def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "")
             )
         )
     return ResultTable(title, tuple(metric_name(metric) for metric in metrics), tuple(lines), note)
-
-
-def _cell(row: Mapping[str, Any] | None) -> Cell | None:
-    if row is None or row.get("mean") is None:
-        return None
-    low, high = row.get("low"), row.get("high")
-    return Cell(float(row["mean"]), None if low is None else float(low), None if high is None else float(high))

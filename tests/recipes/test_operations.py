@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.episodes.errors import UnknownName
+from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of, values_of
 from keepworth.methods.recipes._memory_r1.operations import (
     LEVELS,
     Form,
@@ -22,7 +23,6 @@ from keepworth.methods.recipes._memory_r1.operations import (
     utterances,
 )
 from keepworth.tasks.operations import read_operation
-from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of, values_of
 from keepworth.tasks.splits import SPLITS
 
 

@@ -24,8 +24,8 @@ from keepworth.methods.recipes._bank.rollouts import (
     write_bank,
     written,
 )
+from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.tasks.facts import Fact
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.tasks.competing import covered
-from keepworth.tasks.entries import candidates, entries, windows_of
+from keepworth.tasks.entries import candidates, covered, entries, windows_of
 
 TASK = Task(
     key="k",

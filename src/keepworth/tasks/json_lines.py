@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -40,7 +40,6 @@ from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import nearest
 from keepworth.tasks.benchmark import LeakingSplit
 from keepworth.tasks.data_files import WrongFormat, text_of
-from keepworth.tasks.passages import marked
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
 
@@ -189,6 +188,17 @@ def _sessions(
         speaker = " ".join(str(_of(write, "speaker", str, at, "user")).split())
         own.append(Turn(speaker, text, len(own), date="" if dates.setdefault(session, time) == time else time))
     return [Session(name, dates[name], tuple(own)) for name, own in turns.items()], places
+
+
+def marked(session: Session, evidence: Collection[int] = ()) -> Session:
+    """The session with the turns of these numbers as the evidence; itself where that changes nothing, so that tasks share it in
+    memory, as they share turns that stay as they are."""
+    turns = tuple(
+        turn if turn.evidence == (turn.index in evidence) else replace(turn, evidence=not turn.evidence)
+        for turn in session.turns
+    )
+    changed = any(new is not old for new, old in zip(turns, session.turns, strict=True))
+    return replace(session, turns=turns) if changed else session
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -10,6 +10,7 @@ import pytest
 from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
 from keepworth.methods.benchmarks import _longmemeval as module
+from keepworth.methods.benchmarks._competing import competes
 from keepworth.methods.benchmarks._longmemeval import (
     EXTRACTIVE_TYPES,
     TYPES,
@@ -20,7 +21,6 @@ from keepworth.methods.benchmarks._longmemeval import (
     questions,
     sessions_of,
 )
-from keepworth.tasks.competing import competes
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS
 

@@ -32,9 +32,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.tasks.competing import competes, contains, covered, rivals_of, spoken
+from keepworth.methods.benchmarks._competing import competes, contains, rivals_of, spoken
+from keepworth.methods.benchmarks._passages import name_of
+from keepworth.tasks.entries import covered
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.passages import marked, name_of
 from keepworth.tasks.splits import SPLITS, draw_order, sides, tied
 
 TYPES = (

@@ -20,7 +20,7 @@ from keepworth.episodes.errors import require_known
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import MissingData, WrongFormat, located, records
-from keepworth.tasks.passages import marked
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.splits import SPLITS
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}

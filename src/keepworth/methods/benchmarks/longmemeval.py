@@ -8,11 +8,11 @@ from typing import Any
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._longmemeval import gold_answers, iso_date, longmemeval, longmemeval_shared, questions
+from keepworth.methods.benchmarks._passages import name_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import name_of
 from keepworth.tasks.splits import SPLITS, sides
 
 _S = (

@@ -15,11 +15,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
+from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
-from keepworth.tasks.passages import name_of, passage, with_evidence
-from keepworth.tasks.passages import pooled as over_one_haystack
 from keepworth.tasks.splits import SPLITS, draw_order
 
 FIELDS = ("id", "question", "answer", "supporting_facts", "context")

@@ -19,11 +19,11 @@ from importlib import resources
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.sentences import sentences
+from keepworth.methods.benchmarks._passages import remembered, solved
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
 from keepworth.tasks.metrics import normalise, tokens
-from keepworth.tasks.passages import remembered, solved
 from keepworth.tasks.splits import SPLITS, side, sides
 from keepworth.tasks.verifiers import shown
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from keepworth.environments.environment import Step
 from keepworth.episodes.episode import Observation, RewardTerm, Session, StopReason, Task, Turn
-from keepworth.tasks.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.methods.benchmarks._people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
 from keepworth.tasks.verifiers import verifier
 
 SOURCE = "people"

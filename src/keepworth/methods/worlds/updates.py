@@ -13,7 +13,7 @@ from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stre
 from keepworth.environments.streams import World
 from keepworth.methods.benchmarks._longmemeval import questions
 from keepworth.registry import Method
-from keepworth.tasks.competing import covered
+from keepworth.tasks.entries import covered
 from keepworth.tasks.metrics import tokens
 
 # Knowledge that changes: LongMemEval's update questions as a stream, with old and new evidence in one memory.

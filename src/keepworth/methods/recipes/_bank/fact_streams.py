@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.tasks.facts import Fact, decisive_facts, facts_of
+from keepworth.methods.writers._facts import Fact, decisive_facts, facts_of
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, draw_order
 

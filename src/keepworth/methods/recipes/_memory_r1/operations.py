@@ -13,7 +13,7 @@ Reinforcement Learning" (arXiv 2508.19828). There are two levels:
 * plain: what a memory meets. Lists are of every length from none, and every other case is made of sentences that users
   said (see `utterances`), where the operations come in the proportion in which they are met: what is said is
   mostly new (ADD), sometimes said before (NOOP), sometimes said before with another number (UPDATE). The other half is
-  written about people (`keepworth.tasks.people`), the four operations equally often: the entries share neither person nor
+  written about people (`_people`), the four operations equally often: the entries share neither person nor
   attribute with the fact, a change is told as a change, what is stored already is told in the same words. Some entries
   of each kind of case are of the other kind.
 * near-miss: all are written about people, the four operations equally often, and every list holds the same person with
@@ -40,10 +40,10 @@ from keepworth.agents.manager import completion, render
 from keepworth.episodes.episode import OperationKind, Session, Task, Turn
 from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.tasks.facts import facts_of
+from keepworth.methods.benchmarks._people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.methods.writers._facts import facts_of
 from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import written
-from keepworth.tasks.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
 from keepworth.tasks.splits import SPLITS, draw_order
 
 GENERATOR_VERSION = 2
@@ -306,7 +306,7 @@ def _near_misses(
 # What users of the LongMemEval conversations of one split said, sentence by sentence: the material of a memory as it is met.
 #
 # "LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory" (arXiv 2410.10813). The sentences are those
-# that the rule of `keepworth.tasks.facts` finds; no question, answer or mark of evidence is looked at.
+# that the rule of `keepworth.methods.writers._facts` finds; no question, answer or mark of evidence is looked at.
 
 
 UTTERANCE_WORDS = 24

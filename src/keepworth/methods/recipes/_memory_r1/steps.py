@@ -17,8 +17,8 @@ from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.answerer import of_one_call
 from keepworth.methods.recipes._memory_r1.operations import shown_memories
+from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.tasks.facts import Fact
 from keepworth.tasks.operations import read_operation
 
 FORMAT_WEIGHT = 0.1

@@ -34,8 +34,8 @@ from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.claims import says_something, stems
 from keepworth.memory.policy.writers import Facts
+from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.models.chat import comparison, extractor, from_environment
-from keepworth.tasks.longmemeval import longmemeval
 from keepworth.tasks.metrics import tokens
 
 TOP = 8

@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import pooled_estimate, rate
 from keepworth.memory.sensitive import PERSONAL, SECRETS, sensitive
-from keepworth.tasks.longmemeval import sessions_of
+from keepworth.methods.benchmarks._longmemeval import sessions_of
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
 SPLITS = ("train", "dev", "test")

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.policy.signals import signal_of
-from keepworth.tasks.longmemeval import longmemeval
+from keepworth.methods.benchmarks._longmemeval import longmemeval
 
 ASKED = "How do I renew my passport in Norway before June?"
 SAMPLE = 14

@@ -36,7 +36,7 @@ def prompts(tokenizer: Any, count: int, length: int) -> list[str]:
 
 
 def _conversations() -> Iterator[str]:
-    from keepworth.tasks.longmemeval import longmemeval
+    from keepworth.methods.benchmarks._longmemeval import longmemeval
 
     seen: set[str] = set()
     for task in longmemeval("train"):

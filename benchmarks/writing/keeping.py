@@ -35,12 +35,12 @@ from keepworth.evaluation.statistics import interval
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.slots import Finished
 from keepworth.memory.sentences import sentences
+from keepworth.methods.benchmarks._longmemeval import questions
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.locomo import locomo
+from keepworth.methods.writers._facts import USER
 from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
 from keepworth.methods.writers.keeper import KeeperCheck
-from keepworth.tasks.facts import USER
-from keepworth.tasks.longmemeval import questions
 from keepworth.tasks.splits import SPLITS, draw_order
 
 OUT = Path(__file__).parent / "keeping.json"

@@ -15,11 +15,11 @@ from keepworth.agents.manager import (
     parse,
     render,
     shuffled,
-    warm_start_examples,
 )
 from keepworth.episodes.episode import Operation, OperationKind, ParseStatus
+from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of
+from keepworth.methods.recipes._memory_r1.operations import warm_start_examples
 from keepworth.tasks.operations import read_operation
-from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of
 
 
 def test_prompt_is_the_examples_and_then_the_case() -> None:

@@ -56,7 +56,7 @@ def test_the_commands_for_what_a_run_trained_work(
 
     served: dict[str, Any] = {}
     monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: served.update(options, path=path))
-    assert main([*remember, "--port", "0", "--precision", "fp32"]) == 0
+    assert main([*remember, "--port", "0"]) == 0
     assert isinstance(served["model"], InProcessModel)
     assert not hasattr(served["model"].network, "peft_config")
     assert served["path"] == MemoryPlace("agent.mem")

@@ -31,7 +31,6 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
     ("arguments", "says"),
     [
         ([], "There is no memory to serve"),
-        (["both", "--memory", "a.mem", "--precision", "fp16"], "Did you mean"),
         (["both", "--memory", "a.mem", "--role", "manger"], "Did you mean 'manager'"),
         (["none", "--memory", "a.mem"], "has not finished training a role"),
         (["bothh"], "Did you mean 'both'"),

@@ -12,10 +12,8 @@ from keepworth.cli.eval_stream import method_for, run_job
 from keepworth.cli.evaluate import app
 from keepworth.cli.main import app as program
 from keepworth.environments.streams import worlds
-from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.stream_claims import CONTROLS
-from keepworth.learning.run_folder import stored_episodes
 from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.policy.slots import Presented
 
@@ -83,27 +81,6 @@ def test_without_this_projects_method_the_verdict_is_about_the_arm_named_last_an
     assert "Not drawn: irrelevant, attempts." in page or "Not drawn: random, " in page
     assert "best method" not in page
     assert json.loads((tmp_path / "plan.json").read_text())["method"] == "memrl"
-
-
-def test_the_episodes_of_a_stream_are_paged_through(tmp_path: Path) -> None:
-    from keepworth.cli.main import app as whole
-
-    out = tmp_path / "run"
-    arguments = ["--streams", "t-maze", "--arms", "none,mixture", "--length", "5", "--seeds", "1"]
-    done = CliRunner().invoke(app, ["stream", *arguments, "--episodes", "--out", str(out)], catch_exceptions=False)
-    assert done.exit_code == 0
-    shown = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--arm", "t-maze.random.mixture"])
-    assert shown.exit_code == 0
-    assert shown.output.count("seen      ") == 5 * 10
-    assert "leave the maze" in shown.output
-    assert "success" in shown.output
-    best = CliRunner().invoke(whole, ["show", str(out), "--episodes", "--worst", "-n", "1"])
-    assert best.output.count("reward    ") == 1
-    (first, *_) = stored_episodes(out, arm="t-maze.random.mixture")
-    assert first.episode.decisions[0].kind is DecisionKind.SEARCH
-    assert first.episode.exchanges[0].done == "walk on"
-    with pytest.raises(KeepworthError, match="other episodes"):
-        CliRunner().invoke(app, ["stream", *arguments, "--out", str(out)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import agemem
+from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.calls import write_by_calls
 from keepworth.methods.recipes._bank.parted import PartedBank
 from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of

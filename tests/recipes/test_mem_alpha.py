@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import mem_alpha
+from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.calls import write_by_calls
+from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import ChunkedWriting
 from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
 from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.tasks.fact_streams import FactStream
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of
 

@@ -10,6 +10,7 @@ import pytest
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
 from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
@@ -17,7 +18,6 @@ from keepworth.methods.recipes._memory_r1.measures import always
 from keepworth.models.errors import UnknownModel
 from keepworth.recipes import training
 from keepworth.recipes.training import kept_weights
-from keepworth.tasks.longmemeval import longmemeval
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.rollouts.scripted_model import FunctionReader
 

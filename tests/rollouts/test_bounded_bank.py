@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes import DecisionKind, Episode, Task
 from keepworth.episodes.episode import ParseStatus
 from keepworth.learning.collect.episode_credit import writers
+from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
+from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.rollouts import (
     PROMPT,
     BankReading,
@@ -23,9 +24,8 @@ from keepworth.methods.recipes._bank.rollouts import (
     write_bank,
     written,
 )
+from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.tasks.fact_streams import FactStream
-from keepworth.tasks.facts import Fact
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 
 

@@ -13,7 +13,7 @@ import torch
 from keepworth.agents.agent import Completer
 from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Blocking, Step
-from keepworth.environments.question import Document, Question
+from keepworth.environments.question import Question
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
 from keepworth.episodes.episode import UNSOUND, Observation, episode_from_json, episode_to_json
@@ -26,6 +26,7 @@ from keepworth.methods.recipes._overwrite_reader import (
     memory_hash,
     reading,
 )
+from keepworth.methods.recipes._people_reading import Document
 from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, playing, within
 from tests.rollouts.scripted_model import ScriptedModel
 

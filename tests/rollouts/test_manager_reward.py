@@ -13,6 +13,7 @@ from keepworth.agents.manager import act, manager_params, observe
 from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._memory_r1.operations import operation_tasks
 from keepworth.methods.recipes._memory_r1.steps import (
     ManagerStep,
     judged,
@@ -21,7 +22,6 @@ from keepworth.methods.recipes._memory_r1.steps import (
     retrieved,
 )
 from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.tasks.operations import operation_tasks
 
 
 def _value(step: ManagerStep, text: str) -> float:

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.memory.sentences import sentences
-from keepworth.tasks.competing import covered
-from keepworth.tasks.entries import candidates, entries, windows_of
-from keepworth.tasks.longmemeval import longmemeval
+from keepworth.methods.benchmarks._longmemeval import longmemeval
+from keepworth.tasks.entries import candidates, covered, entries, windows_of
 
 TASK = Task(
     key="k",

@@ -74,7 +74,6 @@ def test_named_splits_are_taken_and_may_not_share_a_prompt(tmp_path: Path) -> No
         ({"prompt": [{"role": "assistant", "content": "a"}]}, r"line 2: prompt ends with what the assistant said"),
         ({"prompt": [{"role": "system", "content": "a"}]}, r"line 2: prompt has no message of a user"),
         ({"prompt": "a", "id": 1}, r"line 2: the key 'my/1' comes twice"),
-        ({"haystack_sessions": [], "answer_session_ids": []}, r"It looks like LongMemEval"),
     ],
 )
 def test_a_row_that_is_wrong_is_named(tmp_path: Path, line: Any, says: str) -> None:

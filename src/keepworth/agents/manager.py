@@ -24,7 +24,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import UNKNOWN, Item, Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.slots import Finished, Writer
-from keepworth.tasks.operations import operation_tasks, read_operation, shown_memories
+from keepworth.tasks.operations import read_operation
 
 ROLE = "manager"
 ANSWER_TOKENS = 8
@@ -32,7 +32,7 @@ ANSWER_TOKENS = 8
 MEMORY_WORDS = 32
 """A memory is shown up to this many words; a cut is marked with an ellipsis. The bank keeps all of it."""
 
-# People and values of the examples occur nowhere in keepworth.tasks.operations.
+# People and values of the examples occur nowhere in the generated cases of its recipe.
 _EXAMPLES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("Ben has a pet frog.", "Kim lives in Delhi."), "Kim moved to Sydney.", "UPDATE 1"),
     (("Pat drives a taxi.", "Lee is learning Latin."), "Lee studies Latin.", "NOOP"),
@@ -201,11 +201,3 @@ def chosen_by(model: Model) -> Choose:
         return [model.decode(sample.ids) for (sample,) in drawn]
 
     return choose
-
-
-def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:
-    """(prompt, completion) pairs with right operations for a supervised start, from the training names only."""
-    return [
-        (render(shown_memories(task), task.input), completion(task.answers[0]))
-        for task in operation_tasks("train", count, seed, level=level)
-    ]

@@ -1,13 +1,8 @@
-"""What every command of the command line has in common: its help.
-
-Help is plain text for any width. Boxes would take eight columns of 80, and the library that draws them half of the time that
-help takes.
-"""
+"""What every command of the command line has in common: plain help with headings and examples, options and arguments."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -15,28 +10,37 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from keepworth.cli.output import terms
 
-
-class _PlainHelp:
-    """Of commands and groups."""
+class Command(TyperCommand):
+    """A command. Its epilog holds examples, a command line each."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        for parameter in vars(self)["params"]:
-            if parameter.param_type_name == "argument" and not parameter.metavar:
-                parameter.metavar = parameter.name.upper()
+        for parameter in self.params:  # help names what is given, and not its type
+            parameter.metavar = parameter.metavar or str(parameter.name).upper()
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(help_of(self, ctx))
-
-
-class Command(_PlainHelp, TyperCommand):
-    """A command. Its epilog holds examples, a command line each."""
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if self.epilog:
+            with formatter.section("Examples"):  # a command line is to be copied, and is not broken
+                formatter.write("".join(f"  {line}\n" for line in self.epilog.splitlines()))
 
 
-class CommandGroup(_PlainHelp, TyperGroup):
-    """A group of commands."""
+class CommandGroup(TyperGroup):
+    """A group of commands, which its help lists under headings, before the options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        self.format_commands(ctx, formatter)
+        TyperCommand.format_options(self, ctx, formatter)  # type: ignore[arg-type]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            heading = getattr(command, "rich_help_panel", None)
+            heading = heading if isinstance(heading, str) else "Commands"
+            sections.setdefault(heading, []).append((name, first_sentence(command.help or "")))
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 class App(typer.Typer):
@@ -70,67 +74,5 @@ def argument(metavar: str, help: str, **settings: Any) -> Any:
     return typer.Argument(metavar=metavar or None, help=help, **settings)
 
 
-def help_of(command: Any, ctx: Any) -> str:
-    """Usage, what it does, its commands, arguments and options, and examples: at most 100 columns, and as few as there are."""
-    width = width_of_help()
-    parameters = [param for param in command.get_params(ctx) if not getattr(param, "hidden", False)]
-    arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
-    options = [parameter for parameter in parameters if parameter.param_type_name != "argument"]
-    groups = hasattr(command, "commands")
-    pieces = ["[OPTIONS]", *map(_usage, arguments), *(["COMMAND ..."] if groups else [])]
-    usage = textwrap.fill(f"Usage: {ctx.command_path} {' '.join(pieces)}", width, subsequent_indent="  ")
-    out = [usage.replace("Usage:", _heading("Usage:"), 1), ""]
-    for paragraph in (command.help or "").split("\n\n"):
-        out += [*textwrap.wrap(" ".join(paragraph.split()), width), ""]
-    sections: dict[str, list[tuple[str, str]]] = {}
-    for name, each in getattr(command, "commands", {}).items():
-        if not each.hidden:
-            title = getattr(each, "rich_help_panel", None)
-            title = title if isinstance(title, str) else "Commands"
-            sections.setdefault(title, []).append((name, first_sentence(each.help or "")))
-    sections["Arguments"] = [(_usage(each), _said(each, ctx)) for each in arguments]
-    sections["Options"] = [(_spelled(each), _said(each, ctx)) for each in options]
-    for title, rows in sections.items():
-        if rows:
-            out += [_heading(title), *terms(rows, width), ""]
-    if command.epilog:
-        out += [_heading("Examples"), *(f"  {line}" for line in command.epilog.splitlines()), ""]
-    return "\n".join(out)
-
-
-def width_of_help() -> int:
-    return max(40, min(100, shutil.get_terminal_size().columns))
-
-
 def first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)\s", " ".join(text.split("\n\n")[0].split()))[0].removesuffix(".")
-
-
-def _heading(text: str) -> str:
-    return typer.style(text, bold=True)
-
-
-def _usage(argument: Any) -> str:
-    name = str(argument.metavar).strip("[]").removesuffix("...")
-    name += "..." if argument.nargs == -1 else ""
-    return name if argument.required else f"[{name}]"
-
-
-def _spelled(option: Any) -> str:
-    """Such as `-f, --file FILE`: names with one dash first, and no value where there is none to give."""
-    names = ", ".join(sorted(option.opts, key=len)) + "".join(f" / {opt}" for opt in option.secondary_opts)
-    long = max(option.opts, key=len).lstrip("-").upper().replace("-", "_")
-    return names if option.is_flag or getattr(option, "count", False) else f"{names} {option.metavar or long}"
-
-
-def _said(parameter: Any, ctx: Any) -> str:
-    notes = []
-    shown = getattr(parameter, "show_default", True)
-    default = parameter.get_default(ctx, call=False)
-    if isinstance(shown, str):
-        notes.append(f"default: {shown}")
-    elif shown and default not in (None, "", False) and not callable(default) and not getattr(parameter, "is_eager", 0):
-        notes.append(f"default: {default}")
-    if parameter.envvar:
-        notes.append(f"or set {parameter.envvar}")
-    return " ".join([(parameter.help or "").strip(), *([f"[{'; '.join(notes)}]"] if notes else [])])

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from keepworth.cli.command import App, option
+from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_row, stopping
 
 if TYPE_CHECKING:
     from keepworth.control.settings import PpoSettings
 
 app = App(help="Small networks with memory, in worlds that hide their state.")
-BARS = "▁▂▃▄▅▆▇█"
 
 
 @app.command(
@@ -48,6 +45,7 @@ def train(
 
     from keepworth.control.published import published
     from keepworth.control.run import run as train_in
+    from keepworth.learning.watch.progress import sparkline
 
     settings = _settings(memory, world, steps, seed, envs, assign or [])
     folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
@@ -55,13 +53,20 @@ def train(
     rows: list[dict[str, Any]] = []
     beside = published(world)
     message = f"The last checkpoint is in {folder}; the same command goes on from there."
-    title = f"{memory} in {world}, seed {seed}"
-    with _Curve(title, settings.updates, beside, as_json) as curve, stopping(message):
-        for row in train_in(settings, folder):
+    if not as_json:
+        say(f"{memory} in {world}, seed {seed}")
+    with stopping(message):
+        for update in train_in(settings, folder):
+            row: dict[str, Any] = dict(update)
             rows.append(row)
-            curve.show(rows)
+            if as_json:
+                say_json(row)
+            elif len(rows) % max(1, settings.updates // 20) == 0 or len(rows) == settings.updates:
+                speed = row["steps"] / max(row["seconds"], 1e-9)
+                say(f"{row['steps']:>10,} steps  return {_number(row['recent'])}  {speed:,.0f} steps/s")
     if as_json:
         return
+    say(sparkline([row["recent"] for row in rows if row["recent"] is not None], width=60))
     best = max((row["return"] for row in rows if row["return"] is not None), default=None)
     say(f"best {_number(best)}, last hundred episodes {_number(rows[-1]['recent'])}, {rows[-1]['steps']:,} steps")
     if beside:
@@ -76,9 +81,9 @@ def train(
     """,
 )
 def table(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder of runs, or a file that benchmarks.control.table wrote.")
-    ] = Path("runs/control"),
+    folder: Annotated[Path, argument("", "Folder of runs, or a file that benchmarks.control.table wrote.")] = Path(
+        "runs/control"
+    ),
     as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
 ) -> None:
     """Print worlds by memories: the best mean return of each, over seeds, with published numbers beside."""
@@ -126,59 +131,6 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
     # With fewer worlds than minibatches an update is not divided.
     given["minibatches"] = min(4, envs)
     return PpoSettings(**{**given, "memory_settings": memory_values, **values})
-
-
-class _Curve:
-    """The curve while it grows: on a terminal a picture that is drawn again, elsewhere a line now and then, or JSON."""
-
-    def __init__(self, title: str, updates: int, beside: tuple[float, float, str] | None, as_json: bool) -> None:
-        self._title, self._updates, self._beside, self._as_json = title, updates, beside, as_json
-        self._live: Any = None
-
-    def __enter__(self) -> _Curve:
-        from keepworth.episodes.text import terminal
-
-        console = terminal()
-        if console.is_terminal and not self._as_json:
-            from rich.live import Live
-
-            self._live = Live(console=console, refresh_per_second=4)
-            self._live.start()
-        elif not self._as_json:
-            say(self._title)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def show(self, rows: list[dict[str, Any]]) -> None:
-        row, done = rows[-1], len(rows)
-        if self._as_json:
-            say_json(row)
-        elif self._live is not None:
-            self._live.update(self._picture(rows))
-        elif done % max(1, self._updates // 20) == 0 or done == self._updates:
-            speed = row["steps"] / max(row["seconds"], 1e-9)
-            say(f"{row['steps']:>10,} steps  return {_number(row['recent'])}  {speed:,.0f} steps/s")
-
-    def _picture(self, rows: list[dict[str, Any]]) -> Any:
-        from rich.text import Text
-
-        points = [row["recent"] for row in rows if row["recent"] is not None]
-        columns = 60
-        stride = max(1, -(-len(points) // columns))
-        shown = points[::stride][-columns:]
-        top = max([*points, *(self._beside[:2] if self._beside else ())], default=0.0)
-        low = min(points, default=0.0)
-        bars = "".join(BARS[int((point - low) / max(top - low, 1e-9) * (len(BARS) - 1))] for point in shown)
-        row = rows[-1]
-        speed = row["steps"] / max(row["seconds"], 1e-9)
-        lines = [
-            f"{self._title}: {row['steps']:,} steps, {speed:,.0f} a second, {len(rows)} of {self._updates} updates",
-            f"{_number(low)} {bars} {_number(row['recent'])}",
-        ]
-        return Text("\n".join(lines + ([_describe_published(self._beside)] if self._beside else [])))
 
 
 def _describe_published(numbers: tuple[float, float, str]) -> str:

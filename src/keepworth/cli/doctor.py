@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from keepworth.cli.command import option
 from keepworth.cli.output import say_json
 from keepworth.episodes.extras import EXTRAS, fix_for, missing
 
@@ -28,8 +29,8 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    all_: Annotated[bool, typer.Option("--all", help="A line for each extra, with what it is for.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
+    all_: Annotated[bool, option("--all", "A line for each extra, with what it is for.")] = False,
+    as_json: Annotated[bool, option("--json", "Print all findings as JSON.")] = False,
 ) -> None:
     """Say what works on this machine and what to install for the rest. Exits with 1 where something is broken."""
     from rich.text import Text

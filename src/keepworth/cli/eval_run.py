@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, say_json, stopping
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ AT_ONCE = 4
 
 
 def listing(
-    details: Annotated[bool, typer.Option("--details", help="Also what each benchmark can be set to.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    details: Annotated[bool, option("--details", "Also what each benchmark can be set to.")] = False,
+    as_json: Annotated[bool, option("--json", "Print it as JSON.")] = False,
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
     from keepworth.cli.output import say, say_terms, say_text
@@ -74,50 +73,45 @@ def listing(
 
 
 def run(
-    benchmark: Annotated[str, typer.Argument(help="A name from `keepworth eval list`, or a .jsonl file of your own.")],
+    benchmark: Annotated[str, argument("", "A name from `keepworth eval list`, or a .jsonl file of your own.")],
     systems: Annotated[
-        list[str] | None, typer.Argument(help=f"What is measured; {', '.join(USUAL)} if none is named.")
+        list[str] | None, argument("", f"What is measured; {', '.join(USUAL)} if none is named.")
     ] = None,
     settings: Annotated[
-        str, typer.Option("--setting", help="One or several, separated by commas: see `keepworth eval list`.")
+        str, option("--setting", "One or several, separated by commas: see `keepworth eval list`.")
     ] = "frozen",
-    split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
+    split: Annotated[str, option("--split", "train, dev or test.")] = "test",
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="Where data lies that is not shipped.", envvar="KEEPWORTH_DATA"),
+        Path | None, option("--data", "Where data lies that is not shipped.", envvar="KEEPWORTH_DATA")
     ] = None,
-    assign: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the benchmark.")
-    ] = None,
+    assign: Annotated[list[str] | None, option("--set NAME=VALUE", "A setting of the benchmark.")] = None,
     reader: Annotated[
         str,
-        typer.Option(
+        option(
             "--reader",
-            help="Who answers: a model's name or folder, run:NAME for the answerer that a run trained, the URL of an "
+            "Who answers: a model's name or folder, run:NAME for the answerer that a run trained, the URL of an "
             "OpenAI-compatible endpoint, or `none` to look only at what is found.",
         ),
     ] = READER,
-    endpoint_model: Annotated[str, typer.Option("--model", help="The model's name at that URL.")] = "",
+    endpoint_model: Annotated[str, option("--model", "The model's name at that URL.")] = "",
     key_variable: Annotated[
-        str, typer.Option("--key-variable", help="The environment variable that holds the endpoint's key.")
+        str, option("--key-variable", "The environment variable that holds the endpoint's key.")
     ] = "",
     judge: Annotated[
-        str, typer.Option("--judge", help="A model at the reader's endpoint that scores answers too, beside the words.")
+        str, option("--judge", "A model at the reader's endpoint that scores answers too, beside the words.")
     ] = "",
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="How much is shown at most, for every system.")] = 512,
-    words: Annotated[int, typer.Option("--words", min=1, help="Words of one entry of the memory, at most.")] = 60,
-    encoder: Annotated[str, typer.Option("--encoder", help="For every system that needs one.")] = "minilm",
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="Only so many questions, drawn evenly; 0 for all.")
-    ] = 0,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often, with other draws.")] = 1,
+    tokens: Annotated[int, option("--tokens", "How much is shown at most, for every system.", min=1)] = 512,
+    words: Annotated[int, option("--words", "Words of one entry of the memory, at most.", min=1)] = 60,
+    encoder: Annotated[str, option("--encoder", "For every system that needs one.")] = "minilm",
+    limit: Annotated[int, option("--limit -n", "Only so many questions, drawn evenly; 0 for all.", min=0)] = 0,
+    seeds: Annotated[int, option("--seeds", "How often, with other draws.", min=1)] = 1,
     patience: Annotated[
-        float, typer.Option("--patience", min=0.1, help="Seconds that a program, command:WORDS, has for a call.")
+        float, option("--patience", "Seconds that a program, command:WORDS, has for a call.", min=0.1)
     ] = 60.0,
     out: Annotated[
-        Path | None, typer.Option("--out", help="A folder: rows, summary, page. runs/eval/BENCHMARK if not given.")
+        Path | None, option("--out", "A folder: rows, summary, page. runs/eval/BENCHMARK if not given.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead.")] = False,
+    as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Measure memory systems on a benchmark or on questions of your own: does memory help, and where do points go?
@@ -399,15 +393,12 @@ def show(console: Any, summary: dict[str, Any]) -> None:
 
 
 def compare(
-    one: Annotated[str, typer.Argument(help="FOLDER:ARM, such as runs/eval/locomo:bm25; without an arm, all of them.")],
-    other: Annotated[str, typer.Argument(help="What it is compared with.")],
+    one: Annotated[str, argument("", "FOLDER:ARM, such as runs/eval/locomo:bm25; without an arm, all of them.")],
+    other: Annotated[str, argument("", "What it is compared with.")],
     allow: Annotated[
-        str,
-        typer.Option(
-            "--allow", help="What is meant to differ, such as reader, encoder or tokens; separated by commas."
-        ),
+        str, option("--allow", "What is meant to differ, such as reader, encoder or tokens; separated by commas.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per pair.")] = False,
+    as_json: Annotated[bool, option("--json", "Print a line of JSON per pair.")] = False,
 ) -> None:
     """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""
     from dataclasses import asdict

@@ -6,14 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from keepworth.cli.command import option
 from keepworth.cli.output import say, say_json, say_terms, say_text, stopping
 
 if TYPE_CHECKING:
     from keepworth.agents.simulated import ScoringAgent
-    from keepworth.episodes.episode import Episode
-    from keepworth.episodes.model import Encoder
     from keepworth.evaluation.stream import Job, StreamRow
     from keepworth.memory.policy.slots import Policy
 
@@ -40,69 +37,36 @@ ATTACK_ARMS = "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,m
 def stream(
     streams: Annotated[
         str,
-        typer.Option(
-            "--streams",
-            help="Names, separated by commas; 'all', 'attacks', or 'list' to see them. NAME~swap, ~event, ~drift, ~hidden=0.5 "
-            "... is that stream with chance in it.",
-            show_default="all",
-        ),
+        option("--streams", "Names, separated by commas; 'all', 'attacks', or 'list' to see them.", show_default="all"),
     ] = STREAMS,
     arms: Annotated[
         str,
-        typer.Option(
-            "--arms",
-            help="Methods and controls, the usual ones if not given, or 'list' to see them; NAME+shuffled is told rewards of "
-            "other tasks, NAME+masked chooses without the values that it learns, NAME+published has the settings of its "
-            "paper, NAME+on those under which its mechanism acts.",
-        ),
+        option("--arms", "Methods and controls; the usual ones if not given, or 'list' to see them and their changes."),
     ] = "",
-    orders: Annotated[str, typer.Option("--orders", help="random, easy-to-hard, hard-to-easy, or several.")] = "random",
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Rule sets; statistics need at least 3.")] = 3,
-    split: Annotated[
-        str, typer.Option("--split", help="dev rules are for tuning, held-out for the final run.")
-    ] = "dev",
-    length: Annotated[int, typer.Option("--length", min=0, help="Tasks per stream; 0 for each stream's own.")] = 0,
+    orders: Annotated[str, option("--orders", "random, easy-to-hard, hard-to-easy, or several.")] = "random",
+    seeds: Annotated[int, option("--seeds", "Rule sets; statistics need at least 3.", min=1)] = 3,
+    split: Annotated[str, option("--split", "dev rules are for tuning, held-out for the final run.")] = "dev",
+    length: Annotated[int, option("--length", "Tasks per stream; 0 for each stream's own.", min=0)] = 0,
     agent: Annotated[
         str,
-        typer.Option(
+        option(
             "--agent",
-            help="The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), usual: tabular "
-            "where memory is of the same episode, else linear; or model:NAME, a language model that scores the actions.",
+            "The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), usual (tabular where "
+            "memory is of one episode, else linear), or model:NAME, a language model that scores the actions.",
         ),
     ] = "usual",
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, help="Streams that run at the same time, a process each.")
-    ] = 1,
+    workers: Annotated[int, option("--workers", "Streams that run at the same time, a process each.", min=1)] = 1,
     tuned: Annotated[
-        Path | None,
-        typer.Option(
-            "--tuned",
-            help="Settings per kind of stream and method, as the tuner writes them.",
-        ),
+        Path | None, option("--tuned", "Settings per kind of stream and method, as the tuner writes them.")
     ] = None,
-    encoder: Annotated[
-        str,
-        typer.Option("--encoder", help="What memory compares texts by: words (hashed), minilm, hashing or a folder."),
-    ] = "words",
     data: Annotated[
-        Path | None, typer.Option("--data", help="The folder of a published set, or one that holds such folders.")
+        Path | None, option("--data", "The folder of a published set, or one that holds such folders.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and page.")] = Path("runs/streams"),
+    out: Annotated[Path, option("--out", "A folder: rows, summary and page.")] = Path("runs/streams"),
     method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            help="The arm that claims are made of; every other that learns is its rival.",
-            show_default="the last arm that learns",
-        ),
+        str, option("--method", "The arm that claims are made of.", show_default="the last arm that learns")
     ] = "",
-    episodes: Annotated[
-        bool,
-        typer.Option(
-            "--episodes", help="Keep the episodes of the streams there too, for `keepworth show OUT --episodes`."
-        ),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead.")] = False,
+    as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
 ) -> None:
     """Compare memories that learn from reward, on streams of tasks.
 
@@ -177,18 +141,15 @@ def stream(
         "split": split,
         "length": length,
         "agent": agent,
-        "encoder": encoder,
         "settings": settings,
-        "episodes": episodes,
         "method": method,
         "power": None if aim is None else asdict(aim),
     }
     note = out / "plan.json"
-    fixed = ("arms", "split", "length", "agent", "encoder", "settings", "episodes")
-    usual = {**plan, "episodes": False, "encoder": "words"}
+    fixed = ("arms", "split", "length", "agent", "settings")
     if note.exists():
         before = json.loads(note.read_text())
-        changed = [key for key in fixed if before.get(key, usual[key]) != plan[key]]
+        changed = [key for key in fixed if before.get(key) != plan[key]]
         if changed:
             raise KeepworthError(
                 f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
@@ -216,8 +177,6 @@ def stream(
                 settings=settings,
                 data=data,
                 agent=agent,
-                encoder=encoder,
-                episodes=out if episodes else None,
             ),
             out / "rows.jsonl",
             workers=workers,
@@ -233,8 +192,6 @@ def stream(
     print_summary(console, summary)
     console.print(f"The page: {page}", highlight=False)
     console.print("Beside it: summary.json, rows.jsonl", highlight=False)
-    if episodes:
-        console.print(f"keepworth show {out} --episodes pages through the episodes")
 
 
 def _list_streams(as_json: bool) -> None:
@@ -338,20 +295,18 @@ def run_job(
     settings: Settings,
     data: Path | None,
     agent: str = "usual",
-    encoder: str = "words",
-    episodes: Path | None = None,
 ) -> list[StreamRow]:
-    """All arms on one stream, in this process. episodes: a folder that keeps them, by seed, stream, order and arm."""
+    """All arms on one stream, in this process."""
     from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import opened, world
     from keepworth.evaluation.stream import row
     from keepworth.evaluation.stream_claims import CONTROLS
-    from keepworth.learning.run_folder import write_episodes
+    from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.rollouts.stream import LEARNING, run_stream
 
     name, order, seed = job
     stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
-    compared, known = _encoder(encoder)
+    vectors: dict[str, Any] = {}
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
     model = _scoring(agent.removeprefix(MODEL)) if agent.startswith(MODEL) else None
     policy = model or (TabularAgent() if tabular else LinearAgent())
@@ -363,32 +318,13 @@ def run_job(
         if changed == "on":
             chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
-        met: list[Episode] = []
+        # What it would have done with other memory is one more pass of a model for every task.
+        regret = model is None
         run = run_stream(
-            stream,
-            system,
-            policy,
-            compared,
-            seed=seed,
-            control=control,
-            cache=known,
-            # What it would have done with other memory is one more pass of a model for every task.
-            measure_regret=model is None,
-            record=None if episodes is None else met.append,
+            stream, system, policy, HashedWords(), seed=seed, control=control, cache=vectors, measure_regret=regret
         )
-        if episodes is not None:
-            write_episodes(episodes, seed, f"{name}.{order}.{arm}", met)
         found.append(row(name, order, seed, arm, run))
     return found
-
-
-@cache
-def _encoder(name: str) -> tuple[Encoder, dict[str, Any]]:
-    """An encoder, and the vectors that it made in this process."""
-    from keepworth.memory.policy.hashed_words import HashedWords
-    from keepworth.models.encoders import encoder
-
-    return (HashedWords() if name == "words" else encoder(name)), {}
 
 
 @cache

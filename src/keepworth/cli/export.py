@@ -7,8 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, say, say_json
 
 if TYPE_CHECKING:
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name under --runs, or its folder.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What to make; it must not hold anything else.")],
+    run: Annotated[str, argument("RUN", "A run's name under --runs, or its folder.")],
+    folder: Annotated[Path, argument("FOLDER", "What to make; it must not hold anything else.")],
     adapter: Annotated[
-        bool, typer.Option("--adapter", help="The adapter, with its base beside it; else weights that stand alone.")
+        bool, option("--adapter", "The adapter, with its base beside it; else weights that stand alone.")
     ] = False,
-    role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
+    role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was made, and how it compares with the run, as JSON.")
+        bool, option("--json", "Print what was made, and how it compares with the run, as JSON.")
     ] = False,
     runs: Runs = Path("runs"),
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from keepworth import __version__
 from keepworth.cli import output
-from keepworth.cli.command import App
+from keepworth.cli.command import App, option
 from keepworth.cli.control import app as control_app
 from keepworth.cli.doctor import doctor
 from keepworth.cli.evaluate import app as evaluate_app
@@ -99,11 +99,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, option("--version", "Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Let errors show their traceback; before or after the command.")
-    ] = False,
+    debug: Annotated[bool, option("--debug", "Let errors show their traceback; before or after the command.")] = False,
 ) -> None: ...
 
 
@@ -137,7 +135,7 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         if "KEEPWORTH_DEBUG" in os.environ:
             raise
-        return output.report_mistake(error) if output.is_ours(error) else output.report_bug(error, _commands())
+        return output.report_mistake(error) if output.is_ours(error) else output.report_bug(error)
     return code if isinstance(code, int) else 0
 
 
@@ -145,18 +143,6 @@ def _unread() -> int:
     """Whoever read our output has seen enough (`keepworth show x | head`): nothing is wrong."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-
-
-def _commands() -> set[str]:
-    """The names of all groups and commands."""
-    groups = [app, *(group.typer_instance for group in app.registered_groups if group.typer_instance)]
-    named = {str(each.name) for group in groups for each in group.registered_groups}
-    return named | {
-        command.name or command.callback.__name__
-        for group in groups
-        for command in group.registered_commands
-        if command.callback
-    }
 
 
 # typer carries its own copy of click in late versions and imports click in earlier ones: ask it which class it raises.

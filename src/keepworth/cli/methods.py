@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from keepworth.cli.command import App
+from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms
 
 app = App(
@@ -17,8 +17,8 @@ app = App(
 @app.callback()
 def list_methods(
     context: typer.Context,
-    kind: Annotated[str, typer.Option("--kind", help="Only methods of this kind: policy, recipe, world ...")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per method.")] = False,
+    kind: Annotated[str, option("--kind", "Only methods of this kind: policy, recipe, world ...")] = "",
+    as_json: Annotated[bool, option("--json", "Print a line of JSON per method.")] = False,
 ) -> None:
     """List the methods."""
     from keepworth.episodes.errors import require_known
@@ -41,8 +41,8 @@ def list_methods(
 
 @app.command(examples="keepworth methods show memrl")
 def show(
-    name: Annotated[str, typer.Argument(help="The method's name.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    name: Annotated[str, argument("", "The method's name.")],
+    as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
 ) -> None:
     """Print a method's claim, what differs from its paper, and what was measured."""
     from keepworth.episodes.errors import UnknownName
@@ -80,11 +80,9 @@ def show(
 
 @app.command(examples="keepworth methods run mr_rec --set users=200")
 def run(
-    name: Annotated[str, typer.Argument(help="A study: see keepworth methods --kind study.")],
-    assign: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the study: seed=1, ...")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per row.")] = False,
+    name: Annotated[str, argument("", "A study: see keepworth methods --kind study.")],
+    assign: Annotated[list[str] | None, option("--set NAME=VALUE", "A setting of the study: seed=1, ...")] = None,
+    as_json: Annotated[bool, option("--json", "Print a line of JSON per row.")] = False,
 ) -> None:
     """Run a study, and print its table."""
     from keepworth.evaluation.study import Study

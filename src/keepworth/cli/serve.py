@@ -6,19 +6,18 @@ import json
 import os
 import shlex
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, interruptible, say
+from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.serving.http_server import HttpServer
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
@@ -28,73 +27,45 @@ LOCAL = "127.0.0.1"
 
 def serve(
     what: Annotated[
-        str,
-        argument(
-            "[MODEL|RUN]",
-            "What answers in a gateway: a model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained.",
-        ),
+        str, argument("[MODEL|RUN]", "What answers in a gateway: a model, or a run for what it trained.")
     ] = "",
     role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
     port: Annotated[int, option("--port", "Where to listen; 0 takes any that is free.", min=0, max=65535)] = 8000,
-    precision: Annotated[str, option("--precision", "bf16 or fp32.")] = "bf16",
     runs: Runs = Path("runs"),
     memory: Annotated[
         MemoryPlace | None,
-        option(
-            "--memory MEMORY",
-            "What is served: a file, or an address in Postgres. It is made if it is not there.",
-            parser=place_of,
-        ),
+        option("--memory MEMORY", "A file, or an address in Postgres; made if not there.", parser=place_of),
     ] = None,
-    host: Annotated[str, option("--host", "the address to listen on.")] = LOCAL,
-    encoder: Annotated[
-        str,
-        option("--encoder", "minilm, hashing, a folder, or none to use words only."),
-    ] = "default",
-    policy: Annotated[str, option("--policy", "what learns from rewards, or none.")] = "default",
-    upstream: Annotated[
-        str,
-        option("--upstream", "OpenAI's routes lead there, such as https://api.openai.com/v1, and remember."),
-    ] = "",
+    host: Annotated[str, option("--host", "The address to listen on.")] = LOCAL,
+    encoder: Annotated[str, option("--encoder", "minilm, hashing, a folder, or none to use words only.")] = "default",
+    policy: Annotated[str, option("--policy", "What learns from rewards, or none.")] = "default",
+    upstream: Annotated[str, option("--upstream URL", "OpenAI's routes lead to this API, and remember.")] = "",
     upstream_key: Annotated[
-        str,
-        option("--upstream-key", "The environment variable that holds the upstream's key; none to send none."),
+        str, option("--upstream-key", "The environment variable that holds the upstream's key; none to send none.")
     ] = UPSTREAM_KEY,
-    mcp: Annotated[bool, option("--mcp", "tools of the Model Context Protocol, too, at /mcp.")] = False,
-    stdio: Annotated[
-        bool,
-        option("--stdio", "those tools alone, over standard input and output, for a host that starts this."),
-    ] = False,
+    mcp: Annotated[bool, option("--mcp", "Tools of the Model Context Protocol, too, at /mcp.")] = False,
+    stdio: Annotated[bool, option("--stdio", "Those tools alone, over standard input and output.")] = False,
     user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
     memory_tokens: Annotated[
-        int,
-        option("--memory-tokens", "With a gateway: of memory in one prompt, at most.", min=0),
+        int, option("--memory-tokens", "Of memory in one prompt of a gateway, at most.", min=0)
     ] = 1500,
-    secrets: Annotated[
-        str,
-        option(
-            "--secrets",
-            "what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
-        ),
-    ] = "quarantine",
-    personal: Annotated[str, option("--personal", "the same for mail addresses, phone and account numbers.")] = "allow",
     memory_items: Annotated[
-        int, option("--memory-items", "With a gateway: recalled for one turn, at most.", min=1, max=100)
+        int, option("--memory-items", "Recalled for one turn of a gateway, at most.", min=1, max=100)
     ] = 8,
+    secrets: Annotated[
+        str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
+    ] = "quarantine",
+    personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
     signals: Annotated[
-        str,
-        option(
-            "--signals",
-            "With a gateway: whether thanks, corrections, failing tools and the like are rewards: off, rules, or model.",
-        ),
+        str, option("--signals", "Whether a gateway takes thanks, corrections, failing tools as rewards: off, rules.")
     ] = "off",
     writer: Annotated[
         str,
         option(
             "--writer",
-            "what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
-            "folder of a run that trained a manager.",
+            "What keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the folder of a run "
+            "that trained a manager.",
         ),
     ] = "default",
 ) -> None:
@@ -106,10 +77,14 @@ def serve(
     from keepworth.episodes.extras import require
 
     model, run = _model_or_run(what, runs)
+    alone = "--stdio serves its host alone."
     _refuse(
         (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
         (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
         (bool(user and not stdio), "--user is for --stdio.", "Over HTTP, a token says whose memory it is."),
+        (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
+        (stdio and bool(what), alone, f"Leave {what} out."),
+        (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
     )
     assert memory is not None
     from keepworth.memory.scan import scan_of
@@ -117,12 +92,6 @@ def serve(
     require("server", "keepworth serve --memory")
     if mcp or stdio:
         require("mcp", "keepworth serve --mcp")
-    alone = "--stdio serves its host alone."
-    _refuse(
-        (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
-        (stdio and bool(what), alone, f"Leave {what} out."),
-        (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
-    )
     options: dict[str, Any] = {
         "encoder": None if encoder == "none" else encoder,
         "policy": None if policy == "none" else policy,
@@ -139,14 +108,21 @@ def serve(
         by_name.writer(writer)  # raises, and loads what was trained, before anything is served
     if what:
         require("serve", "keepworth serve MODEL --memory")
-        _check_precision(precision)
         require_free(port, host)
         say(f"Loading {what} ...", error=True)
-        options["model"] = _answering(run, role, runs, precision) if run else _loaded(model, precision)
+        options["model"] = _trained(run, role, runs) if run else _loaded(model)
     elif upstream:
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
-        options["gateway"] = _gateway_settings(memory_items, memory_tokens, signals)
+        from keepworth.episodes.errors import require_known
+        from keepworth.serving.gateway import GatewaySettings
+
+        options["gateway"] = GatewaySettings(
+            top_k=memory_items,
+            tokens=memory_tokens,
+            turn_tokens=min(500, memory_tokens),
+            signals=require_known("--signals", signals, ("off", "rules")) == "rules",
+        )
     _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 
 
@@ -159,43 +135,19 @@ def _refuse(*mistakes: tuple[bool, str, str]) -> None:
             raise KeepworthError(message, fix)
 
 
-def _check_precision(precision: str) -> None:
-    from keepworth.episodes.errors import UnknownName
-
-    if precision not in ("bf16", "fp32"):
-        raise UnknownName("precision", precision, ("bf16", "fp32"))
-
-
-def _until_stopped(server: HttpServer, begun: Callable[[], None]) -> None:
-    with interruptible():
-        try:
-            with server:
-                begun()
-                server.wait()
-        except KeyboardInterrupt:
-            say("\nStopped.")
-            raise typer.Exit(130) from None
-
-
-def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
-    from keepworth.episodes.errors import require_known
-    from keepworth.serving.gateway import GatewaySettings
-
-    require_known("--signals", signals, ("off", "rules"))
-    return GatewaySettings(
-        top_k=items,
-        tokens=tokens,
-        turn_tokens=min(500, tokens),
-        signals=signals == "rules",
-    )
-
-
 def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) -> None:
     require_free(port, host)
     from keepworth.serving.memory_server import MemoryServer
 
     server = MemoryServer(memory.opens, host=host, port=port, token=os.environ.get(KEY) or "", **options)
-    _until_stopped(server, lambda: _say_memory(server, memory, host))
+    with interruptible():
+        try:
+            with server:
+                _say_memory(server, memory, host)
+                server.wait()
+        except KeyboardInterrupt:
+            say("\nStopped.")
+            raise typer.Exit(130) from None
 
 
 def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
@@ -215,52 +167,31 @@ def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
 
 
 def _say_memory(server: MemoryServer, memory: MemoryPlace | Path, host: str) -> None:
-    from rich.text import Text
-
-    from keepworth.episodes.text import one_line, terminal
-
-    console = terminal(soft_wrap=True)
     from keepworth.serving.http_server import reachable_here_alone
 
-    local = reachable_here_alone(host)
+    local, token = reachable_here_alone(host), os.environ.get(KEY)
     to = "this machine" if local else f"whoever reaches {host}"
-    console.print(
-        Text.assemble((server.url, "bold"), "  serves ", (one_line(str(memory)), "bold"), f" to {to}. Ctrl-C stops.")
-    )
+    say(f"{server.url}  serves {one_line(str(memory))} to {to}. Ctrl-C stops.")
     if isinstance(memory, MemoryPlace) and memory.on_server:
-        console.print(
-            f"Its tokens and its audit log lie in this folder, as {memory.beside}.*", style="dim", highlight=False
-        )
-    if os.environ.get(KEY):
-        console.print(f"The token is what {KEY} holds.", style="dim")
-        page = f"{server.url}/"
+        say(f"Its tokens and its audit log lie in this folder, as {memory.beside}.*")
+    if token:
+        say(f"The token is what {KEY} holds.")
     else:
-        console.print(Text.assemble("token: ", (server.token, "bold"), "  opens everything until this server stops."))
-        page = f"{server.url}/#token={server.token}"
-    console.print(Text.assemble("page:  ", (page, "bold"), "  shows this memory in a browser."))
+        say(f"token: {server.token}  opens everything until this server stops.")
+    say(f"page:  {server.url}/{'' if token else f'#token={server.token}'}  shows this memory in a browser.")
     if not local:
-        console.print(
-            "Tokens and memories cross the network as they are: put a proxy with TLS in front.", style="yellow"
-        )
+        say("Tokens and memories cross the network as they are: put a proxy with TLS in front.")
     body = json.dumps({"content": "Ana is allergic to peanuts", "user_id": "ana"})
-    console.print(
-        f"\nexport TOKEN={'...' if os.environ.get(KEY) else server.token}\n"
-        f'curl {server.url}/v1/memory/items -H "Authorization: Bearer $TOKEN" \\\n'
-        f"  -H 'Content-Type: application/json' -d {shlex.quote(body)}\n",
-        markup=False,
-        highlight=False,
-    )
+    say(f"\nexport TOKEN={'...' if token else server.token}")
+    say(f'curl {server.url}/v1/memory/items -H "Authorization: Bearer $TOKEN" \\')
+    say(f"  -H 'Content-Type: application/json' -d {shlex.quote(body)}\n")
     if server.mcp:
-        console.print(
-            f"MCP (streamable HTTP): {server.url}/mcp, with the token as its bearer.\n", markup=False, highlight=False
-        )
+        say(f"MCP (streamable HTTP): {server.url}/mcp, with the token as its bearer.\n")
     if server.gateway is not None:
         if server.keyless:
-            console.print(f"No key is sent upstream, as {UPSTREAM_KEY} is not set.", style="yellow")
-        console.print(
-            f"OpenAI's routes: base_url={server.url}/v1, api_key=the token. They lead to {server.gateway.upstream.url}.\n",
-            markup=False,
-            highlight=False,
+            say(f"No key is sent upstream, as {UPSTREAM_KEY} is not set.")
+        say(
+            f"OpenAI's routes: base_url={server.url}/v1, api_key=the token. They lead to {server.gateway.upstream.url}.\n"
         )
 
 
@@ -310,23 +241,22 @@ def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     return what, ""
 
 
-def _answering(name: str, role: str, runs: Path, precision: str) -> InProcessModel:
+def _trained(name: str, role: str, runs: Path) -> InProcessModel:
     """What a run trained, with an adapter in its weights. Raises KeepworthError where there is nothing of the kind."""
     from keepworth.learning.run_folder import find_run
     from keepworth.models.threads import settle_threads
     from keepworth.recipes.trained import trained_by
 
-    model = trained_by(find_run(name, runs), role).merged(cast(Literal["bf16", "fp32"], precision))
+    model = trained_by(find_run(name, runs), role).merged("bf16")
     settle_threads(model)
     return model
 
 
-def _loaded(model: str, precision: str) -> InProcessModel:
+def _loaded(model: str) -> InProcessModel:
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
     from keepworth.models.threads import settle_threads
 
-    path = path_of(model, kind=ModelKind.LANGUAGE)
-    loaded = InProcessModel.load(path, name=model, precision=cast(Literal["bf16", "fp32"], precision))
+    loaded = InProcessModel.load(path_of(model, kind=ModelKind.LANGUAGE), name=model, precision="bf16")
     settle_threads(loaded)
     return loaded

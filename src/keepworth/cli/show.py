@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from keepworth.cli.command import argument, option
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
 from keepworth.cli.tables import print_table
@@ -25,25 +24,16 @@ if TYPE_CHECKING:
 def show(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="Names of runs or their folders, or one of an evaluation; the latest run if none is given.",
-        ),
+        argument("RUN", "Names of runs or their folders, or one of an evaluation; the latest run if none is given."),
     ] = None,
-    episodes: Annotated[bool, typer.Option("--episodes", help="Page through the episodes instead.")] = False,
-    step: Annotated[int | None, typer.Option("--step", help="Episodes of this step only.")] = None,
-    role: Annotated[str | None, typer.Option("--role", help="Episodes of this role only.")] = None,
-    arm: Annotated[
-        str | None, typer.Option("--arm", help="Episodes of this arm only (train, or an evaluation's).")
-    ] = None,
-    worst: Annotated[bool, typer.Option("--worst", help="Lowest reward first.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many episodes.")] = None,
-    export: Annotated[
-        Path | None, typer.Option("--export", help="Write the episodes to this file of JSON lines instead.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print its tables as JSON; with --episodes, a line each.")
-    ] = False,
+    episodes: Annotated[bool, option("--episodes", "Page through the episodes instead.")] = False,
+    step: Annotated[int | None, option("--step", "Episodes of this step only.")] = None,
+    role: Annotated[str | None, option("--role", "Episodes of this role only.")] = None,
+    arm: Annotated[str | None, option("--arm", "Episodes of this arm only (train, or an evaluation's).")] = None,
+    worst: Annotated[bool, option("--worst", "Lowest reward first.")] = False,
+    limit: Annotated[int | None, option("--limit -n", "At most this many episodes.", min=1)] = None,
+    export: Annotated[Path | None, option("--export", "Write the episodes to this file of JSON lines instead.")] = None,
+    as_json: Annotated[bool, option("--json", "Print its tables as JSON; with --episodes, a line each.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
@@ -71,7 +61,7 @@ def show(
         print_comparison([named_or_latest(name, runs) for name in names], console)
         return
     if episodes:
-        folder = _with_episodes(names[0] if names else "", runs)
+        folder = named_or_latest(names[0] if names else "", runs).path
         found = _fitting(folder, step, arm, role, worst, limit)
         if export is not None:
             from keepworth.tasks.traces import write_traces
@@ -159,16 +149,6 @@ def _as_record(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _with_episodes(name: str, runs: Path) -> Path:
-    """The folder of a run, or one in which `keepworth eval stream --episodes` kept its own."""
-    from keepworth.learning.run_folder import EPISODES_FOLDER
-
-    for path in (Path(name), runs / name) if name else ():
-        if (path / EPISODES_FOLDER).is_dir():
-            return path
-    return named_or_latest(name, runs).path
-
-
 def _fitting(
     folder: Path, step: int | None, arm: str | None, role: str | None, worst: bool, limit: int | None
 ) -> list[StoredEpisode]:
@@ -184,10 +164,8 @@ def _fitting(
 
 
 def report(
-    name: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="The name of a run or its folder; the latest if none is given.")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the path of what was written as JSON.")] = False,
+    name: Annotated[str, argument("[RUN]", "The name of a run or its folder; the latest if none is given.")] = "",
+    as_json: Annotated[bool, option("--json", "Print the path of what was written as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Make a run's report.html anew, or a stream's page."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.command import Command, width_of_help
+from keepworth.cli.command import Command, argument, option
 from keepworth.cli.export import uses_of
-from keepworth.cli.output import Runs, interruptible, say, terms
+from keepworth.cli.output import Runs, interruptible, say
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
 from keepworth.recipes.front_door import (
@@ -31,23 +31,16 @@ if TYPE_CHECKING:
 
 
 Track = Annotated[
-    str,
-    typer.Option(
-        "--track",
-        metavar="NAME",
-        help="Also write to a tracker: trackio, or FILE.py:NAME, called with step and numbers.",
-    ),
+    str, option("--track NAME", "Also write to a tracker: trackio, or FILE.py:NAME, called with step and numbers.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: delete what the run folder holds.")]
+Fresh = Annotated[bool, option("--fresh", "Start over: delete what the run folder holds.")]
 
 
 def demo(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer steps and questions: every part at work, without time to learn.")
+        bool, option("--quick", "Fewer steps and questions: every part at work, without time to learn.")
     ] = False,
-    name: Annotated[
-        str, typer.Option("--name", help="Name of the run folder; demo, or demo-quick, if not given.")
-    ] = "",
+    name: Annotated[str, option("--name", "Name of the run folder; demo, or demo-quick, if not given.")] = "",
     fresh: Fresh = False,
     track: Track = "",
     runs: Runs = Path("runs"),
@@ -91,71 +84,44 @@ DEMO_MINUTES = {False: (7.3, 6.3), True: (1.5, 1.0)}
 
 def train(
     recipe: Annotated[
-        str,
-        typer.Argument(
-            help="A recipe's name (`keepworth methods --kind recipe`) or a file of Python; none with --tasks."
-        ),
+        str, argument("", "A recipe's name (`keepworth methods --kind recipe`) or a file of Python; none with --tasks.")
     ] = "",
-    tasks: Annotated[
-        str | None, typer.Option("--tasks", metavar="FILE", help="Your own tasks: JSON lines with prompt and answer.")
-    ] = None,
+    tasks: Annotated[str | None, option("--tasks FILE", "Your own tasks: JSON lines with prompt and answer.")] = None,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--source",
-            parser=file_of,
-            metavar="SOURCE",
-            help="Conversations, or a memory's file, whose rewarded answers are imitated.",
+        option(
+            "--source SOURCE", "Conversations, or a memory's file, whose rewarded answers are imitated.", parser=file_of
         ),
     ] = None,
     reward: Annotated[
         list[str] | None,
-        typer.Option(
-            "--reward",
-            metavar="FILE.py:NAME",
-            help="With --tasks: a function of (answer, row), one of TRL's form, or a verifier's name; may be repeated.",
+        option(
+            "--reward FILE.py:NAME",
+            "With --tasks: a function of (answer, row), one of TRL's form, or a verifier's name; may be repeated.",
         ),
     ] = None,
     environment: Annotated[
-        str | None,
-        typer.Option(
-            "--environment",
-            metavar="FILE.py:NAME",
-            help="With --tasks: makes what is played for a task.",
-        ),
+        str | None, option("--environment FILE.py:NAME", "With --tasks: makes what is played for a task.")
     ] = None,
     memory: Annotated[
-        Path | None,
-        typer.Option(
-            "--memory", parser=file_of, metavar="MEMORY", help="With --tasks: a memory's file, whose items are shown."
-        ),
+        Path | None, option("--memory MEMORY", "With --tasks: a memory's file, whose items are shown.", parser=file_of)
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")] = None,
-    assign: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")
-    ] = None,
-    role: Annotated[
-        str | None, typer.Option("--role", help="Which role to train, where the recipe has several.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", help="Where the tasks are, where they do not ship with keepworth.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="A model's name, its folder, or a Hugging Face id.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of every draw.")] = None,
-    seeds: Annotated[
-        str, typer.Option("--seeds", metavar="0,1,2", help="A run for each seed, and what they have in common.")
-    ] = "",
-    steps: Annotated[int | None, typer.Option("--steps", help="Optimiser steps.")] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the run folder; the recipe's name if not given.")] = "",
+    config: Annotated[Path | None, option("--config", "A TOML file with settings.")] = None,
+    assign: Annotated[list[str] | None, option("--set KEY=VALUE", "One setting; may be repeated.")] = None,
+    role: Annotated[str | None, option("--role", "Which role to train, where the recipe has several.")] = None,
+    data: Annotated[str | None, option("--data", "Where the tasks are, where they do not ship with keepworth.")] = None,
+    model: Annotated[str | None, option("--model", "A model's name, its folder, or a Hugging Face id.")] = None,
+    seed: Annotated[int | None, option("--seed", "Seed of every draw.")] = None,
+    seeds: Annotated[str, option("--seeds 0,1,2", "A run for each seed, and what they have in common.")] = "",
+    steps: Annotated[int | None, option("--steps", "Optimiser steps.")] = None,
+    name: Annotated[str, option("--name", "Name of the run folder; the recipe's name if not given.")] = "",
     fresh: Fresh = False,
     track: Track = "",
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Print the resolved configuration as TOML and exit.")
+        bool, option("--print-config", "Print the resolved configuration as TOML and exit.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="With a recipe and --help: every setting, not those alone that matter.")
+        bool, option("--all", "With a recipe and --help: every setting, not those alone that matter.")
     ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
@@ -214,10 +180,8 @@ class TrainCommand(Command):
 
         recipe, every = made_of(Origin(name)), bool(given.get("every"))
         rest = "" if every else "; --all shows the others"
-        rows = terms(describe_settings(recipe.Config, recipe.settings, every), width_of_help())
-        formatter.write(
-            "\n".join(["", typer.style(f"Settings of {name} (--set NAME=VALUE{rest})", bold=True), *rows, ""])
-        )
+        with formatter.section(f"Settings of {name} (--set NAME=VALUE{rest})"):
+            formatter.write_dl(describe_settings(recipe.Config, recipe.settings, every))
 
 
 def numbers_of(text: str) -> list[int]:

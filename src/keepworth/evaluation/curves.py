@@ -90,13 +90,13 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
         if all(row.get("low") is None for row in rows):
             continue  # a count or a share that belongs in the table
         series = _arm_series(_curves(rows))
-        if len(series) > 1 and all(len(each.steps) == 1 for each in series) and len({s.steps for s in series}) > 1:
+        if len(series) > 1 and all(len(one.steps) == 1 for one in series) and len({s.steps for s in series}) > 1:
             continue  # arms measured once each, at different steps: a table, not a curve
         wide = leading[role, split] == metric
         questions = max(int(row["n"]) for row in rows)
         found.append(
             Panel(
-                key=".".join(str(each) for each in ("held_out", role, split, metric) if each),
+                key=".".join(str(part) for part in ("held_out", role, split, metric) if part),
                 title=f"{metric_name(metric)}, {split or 'held-out'}{' questions' if wide and split in QUESTIONS else ''}",
                 unit=f"{'mean, 95 % interval, ' if wide else ''}n = {questions:,}",
                 series=series,
@@ -158,7 +158,7 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         key: str, title: str, unit: str, chosen: Mapping[str, str] | Iterable[str], *, stacked: bool = False
     ) -> None:
         labels = chosen if isinstance(chosen, Mapping) else {name: _label(name) for name in chosen}
-        series = tuple(each for each in (_series(rows, name, label) for name, label in labels.items()) if each.steps)
+        series = tuple(line for line in (_series(rows, name, label) for name, label in labels.items()) if line.steps)
         if series:
             found.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
 

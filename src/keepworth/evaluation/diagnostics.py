@@ -79,7 +79,7 @@ def recall_at(
 
     of: what counts in place of an id, such as its session: each counts once, at its best place, and k counts sessions then."""
     named = of or str
-    wanted = {named(each) for each in evidence}
+    wanted = {named(id) for id in evidence}
     if not wanted:
         return None
     return len(wanted.intersection(list(dict.fromkeys(map(named, ranked)))[:k])) / len(wanted)

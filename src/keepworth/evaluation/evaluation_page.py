@@ -36,7 +36,7 @@ def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], ta
         {
             "What was measured": "".join(map(table, tables_of(summary))),
             "Every answer": _answers(rows, tasks),
-            "Under what": settings({key: each for key, each in summary.items() if key not in ("arms", "gains")}),
+            "Under what": settings({key: value for key, value in summary.items() if key not in ("arms", "gains")}),
         },
         headline=verdict(summary),
         facts={key: _plain(summary[key]) for key in MEASURED if summary.get(key) not in (None, {}, "")},
@@ -70,7 +70,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     gain = arms[best]
     interval = f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] in score, {gain['clusters']} clusters"
     room = f" With the evidence alone it is {gains['oracle']['mean']:+.3f}." if "oracle" in gains else ""
-    room += "".join(f" With {best}, {each}." for each in summary["arms"][best].get("unequal", ()))
+    room += "".join(f" With {best}, {difference}." for difference in summary["arms"][best].get("unequal", ()))
     room += f" Not compared: {', '.join(part)}." if part else ""
     if gain["verdict"] == "helps":
         return f"Memory helps. The most with {called}: {interval}.{room}"
@@ -164,14 +164,10 @@ def _table(
     """Of the metrics those that an arm has."""
     kept = [name for name in metrics if any(values.get(name) for values in cells.values())]
     rows = [
-        ArmRow(arm, arm, tuple(_cell(values.get(name)) for name in kept), (last or {}).get(arm, ""))
+        ArmRow(arm, arm, tuple(Cell.of(values.get(name)) for name in kept), (last or {}).get(arm, ""))
         for arm, values in cells.items()
     ]
     return ResultTable(title, tuple(kept), tuple(rows) if kept else (), note, counted if last else "")
-
-
-def _cell(value: Mapping[str, Any] | None) -> Cell | None:
-    return Cell(value["mean"], value.get("low"), value.get("high")) if value else None
 
 
 def _mean(value: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -118,7 +118,7 @@ class ForeignSystem:
             {"id": place(entry), "text": as_remembered(entry), "speaker": entry.speaker, "time": entry.date}
             for entry in entries
         ]
-        self._entries.update((each["id"], each["text"]) for each in told)
+        self._entries.update((entry["id"], entry["text"]) for entry in told)
         self._asked({"op": "write", "entries": told})
 
     def ask(self, question: AskedQuestion) -> Answered:
@@ -133,7 +133,7 @@ class ForeignSystem:
         if answer.shown is None and answer.answer is None:
             raise self._no_answer("ask", "{}", '"shown" or "answer"')
         shown = enumerate((answer.shown or [])[: question.most])
-        return Answered(tuple(self._shown(each, rank) for rank, each in shown), answer.answer, answer.calls)
+        return Answered(tuple(self._shown(entry, rank) for rank, entry in shown), answer.answer, answer.calls)
 
     def learn(self, reward: float, shown: Sequence[str]) -> None:
         self._asked({"op": "learn", "reward": reward, "shown": list(shown)})

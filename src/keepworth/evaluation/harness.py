@@ -75,7 +75,7 @@ class Conditions:
 class Row:
     """One question put to one system. scores: by metric; recall: per depth the share of evidence turns among the first items, and
     of sessions; stage: where its evidence got lost (see `diagnostics.stage`). shown: ids of what the reader saw. error: of the
-    system, which then scores 0. answerable: False for a question that should be declined. unjudged: why a judge gave no score."""
+    system, which then scores 0. unjudged: why a judge gave no score."""
 
     key: str
     cluster: str
@@ -93,7 +93,6 @@ class Row:
     seconds: float = 0.0
     calls: int = 0
     error: str = ""
-    answerable: bool = True
     unjudged: str = ""
 
 
@@ -196,7 +195,6 @@ class _Run:
             trouble = error.message
         for task in open_:
             row = Row(task.key, cluster_of(task), str(task.tags.get("type", "")), self.name, plan.setting, plan.seed)
-            row.answerable = task.tags.get("abstention") != "true"
             # A live system lives through all of it again, or it would not have learned what it had learned.
             known = task.key in done
             shown = self._ask(task, row, trouble)
@@ -285,7 +283,7 @@ class _Run:
 
     def _finish(self, asked: Sequence[tuple[Row, Task, list[Shown]]], *, keep: bool) -> None:
         if self.reader is not None:
-            self._read(self.reader, [each for each in asked if "answered itself" not in each[0].scores])
+            self._read(self.reader, [query for query in asked if "answered itself" not in query[0].scores])
         for row, task, _ in asked:
             row.scores.pop("answered itself", None)
             self._score(row, task, row.answer)

@@ -32,7 +32,7 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     result = run.result() or {}
     title, headline = str(result.get("title") or ""), str(result.get("headline") or "")
     sections = {
-        "What it can answer": "".join(table(each) for each in tables_of(run)),
+        "What it can answer": "".join(table(result) for result in tables_of(run)),
         "How it learned": charts(drawn(measured)) + _once(measured),
         "Every episode": _episodes(run, episode_limit),
         "Configuration": f"{settings(run.config)}<h3>Where it ran</h3>{settings(run.environment)}",
@@ -87,12 +87,12 @@ def _episodes(run: RunFolder, limit: int) -> str:
         return ""
     kept = stored[-limit:]
     texts: dict[str, int] = {}
-    records = [_record(each, texts) for each in kept]
+    records = [_record(stored, texts) for stored in kept]
     orders = [("late", "latest first"), ("", "earliest first"), ("worst", "lowest reward"), ("best", "highest reward")]
     choices = {
-        "step": ("step", all_or(sorted({each.step for each in kept}))),
-        "arm": ("arm", all_or(each.arm for each in kept)),
-        "role": ("role", all_or(each.episode.role for each in kept)),
+        "step": ("step", all_or(sorted({stored.step for stored in kept}))),
+        "arm": ("arm", all_or(stored.arm for stored in kept)),
+        "role": ("role", all_or(stored.episode.role for stored in kept)),
         "order": ("order", orders),
     }
     more = f"The latest {len(kept):,} of {len(stored):,} episodes. All of them: keepworth show {run.name} --episodes"
@@ -162,12 +162,12 @@ def compared(runs: Sequence[RunFolder]) -> RunComparison:
 def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """Settings that are not the same in all, by their dotted names."""
     flat = [flatten(config) for config in configs]
-    keys = dict.fromkeys(key for each in flat for key in each)
+    keys = dict.fromkeys(key for config in flat for key in config)
     absent = object()
     return {
-        key: tuple(each.get(key) for each in flat)
+        key: tuple(config.get(key) for config in flat)
         for key in keys
-        if any(each.get(key, absent) != flat[0].get(key, absent) for each in flat)
+        if any(config.get(key, absent) != flat[0].get(key, absent) for config in flat)
     }
 
 
@@ -198,7 +198,7 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
         ArmRow(
             arm=label,
             label=label,
-            cells=tuple(_cell(by_run.get(name)) for name in evals),
+            cells=tuple(Cell.of(by_run.get(name)) for name in evals),
             n=" / ".join(dict.fromkeys(f"{row['n']:,}" for row in by_run.values())),
         )
         for label, by_run in latest.items()
@@ -208,7 +208,3 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
         "The latest measurement of each run. The intervals are each run's own over its questions, not of a difference."
     )
     return ResultTable("Held-out", tuple(evals), lines, note) if lines else None
-
-
-def _cell(row: Row | None) -> Cell | None:
-    return None if row is None else Cell(float(row["mean"]), row.get("low"), row.get("high"))

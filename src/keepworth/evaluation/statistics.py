@@ -11,7 +11,7 @@ the truth in 82.5 % of runs (`benchmarks/statistics/coverage.json`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -153,7 +153,7 @@ def logit(mean: float, half: float, within: tuple[float, float]) -> tuple[float,
     if not 0.0 < p < 1.0:
         raise ValueError(f"logit: the mean {mean:.4g} is not between {least:g} and {most:g}")
     place, wide = np.log(p / (1.0 - p)), half / (most - least) / (p * (1.0 - p))
-    low, high = (least + (most - least) / (1.0 + float(np.exp(-each))) for each in (place - wide, place + wide))
+    low, high = (least + (most - least) / (1.0 + float(np.exp(-end))) for end in (place - wide, place + wide))
     return low, high
 
 
@@ -201,7 +201,7 @@ def estimate(
         raise ValueError("estimate: no values were given, so there is no mean")
     if clusters is not None:
         sums, counts = cluster_sums(values, clusters)
-        return estimate([each / many for each, many in zip(sums, counts, strict=True)], seed=seed, within=within)
+        return estimate([total / count for total, count in zip(sums, counts, strict=True)], seed=seed, within=within)
     mean = sum(values) / len(values)
     found = interval(values, generator=np.random.default_rng(seed), within=within)
     return MeanEstimate(mean, found.low, found.high, len(values))
@@ -330,17 +330,13 @@ def family(
         return []
     of = [None] * len(named) if clusters is None else clusters
     plain = [paired_difference(name, values, clusters=own) for (name, values), own in zip(named, of, strict=True)]
-    adjusted = multipletests([each.p for each in plain], alpha=ALPHA, method="holm")[1]
-    ranks = np.argsort(np.argsort([each.p for each in plain], kind="stable"), kind="stable")
+    adjusted = multipletests([comparison.p for comparison in plain], alpha=ALPHA, method="holm")[1]
+    ranks = np.argsort(np.argsort([comparison.p for comparison in plain], kind="stable"), kind="stable")
     found = []
-    for (name, values), own, each, corrected, rank in zip(named, of, plain, adjusted, ranks, strict=True):
+    for (name, values), own, single, corrected, rank in zip(named, of, plain, adjusted, ranks, strict=True):
         level = 1.0 - ALPHA / (len(plain) - int(rank))
         wide = paired_difference(name, values, clusters=own, level=level, within=within)
-        found.append(
-            Comparison(
-                name, each.difference, wide.low, wide.high, each.p, float(corrected), level, each.clusters, wide.method
-            )
-        )
+        found.append(replace(wide, p=single.p, adjusted=float(corrected)))
     return found
 
 

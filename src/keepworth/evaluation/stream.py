@@ -94,13 +94,13 @@ def run_matrix(
     `run_job` must be importable by name where workers > 1; rows do not depend on the number of workers."""
     kept = load(path) if path.exists() else []
     wanted = set(jobs)
-    finished = {(each.family, each.order, each.seed) for each in kept}
+    finished = {(row.family, row.order, row.seed) for row in kept}
     left = [job for job in jobs if job not in finished]
     done = len(jobs) - len(left)
     with path.open("a", encoding="utf-8") as file:
 
         def keep(rows: list[StreamRow]) -> None:
-            file.write("".join(line(each) for each in rows))
+            file.write("".join(line(row) for row in rows))
             file.flush()
             kept.extend(rows)
 
@@ -121,26 +121,26 @@ def run_matrix(
                         if progress:
                             progress(done + number, len(jobs))
                 except BaseException:
-                    for each in set(active_children()) - others:
-                        each.terminate()
+                    for process in set(active_children()) - others:
+                        process.terminate()
                     pool.shutdown(
                         cancel_futures=True
                     )  # its own thread alone waits for them: two that do may both miss the end
                     raise
     place = {job: number for number, job in enumerate(jobs)}
-    rows = [each for each in kept if (each.family, each.order, each.seed) in wanted]
-    return sorted(rows, key=lambda each: place[each.family, each.order, each.seed])
+    rows = [row for row in kept if (row.family, row.order, row.seed) in wanted]
+    return sorted(rows, key=lambda row: place[row.family, row.order, row.seed])
 
 
-def line(each: StreamRow) -> str:
-    return json.dumps({name: getattr(each, name) for name in StreamRow.__slots__}) + "\n"
+def line(row: StreamRow) -> str:
+    return json.dumps({name: getattr(row, name) for name in StreamRow.__slots__}) + "\n"
 
 
 def load(path: Path) -> list[StreamRow]:
     """Rows of a matrix; a torn last line (a run that was killed) is dropped."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     kept = StreamRow.__slots__
-    return [StreamRow(**{name: each for name, each in json.loads(part).items() if name in kept}) for part in lines]
+    return [StreamRow(**{name: value for name, value in json.loads(part).items() if name in kept}) for part in lines]
 
 
 class Results:
@@ -148,20 +148,20 @@ class Results:
 
     def __init__(self, rows: Sequence[StreamRow]) -> None:
         self.rows = list(rows)
-        self._by = {(each.family, each.order, each.seed, each.arm): each for each in rows}
-        self.families = list(dict.fromkeys(each.family for each in rows))
-        self.arms = list(dict.fromkeys(each.arm for each in rows))
-        self.orders = list(dict.fromkeys(each.order for each in rows))
-        self.seeds = sorted({each.seed for each in rows})
+        self._by = {(row.family, row.order, row.seed, row.arm): row for row in rows}
+        self.families = list(dict.fromkeys(row.family for row in rows))
+        self.arms = list(dict.fromkeys(row.arm for row in rows))
+        self.orders = list(dict.fromkeys(row.order for row in rows))
+        self.seeds = sorted({row.seed for row in rows})
 
     def of(self, name: str, arm: str) -> list[StreamRow]:
-        return [each for each in self.rows if each.family == name and each.arm == arm]
+        return [row for row in self.rows if row.family == name and row.arm == arm]
 
     def has(self, name: str, *arms: str) -> bool:
         return all(self.of(name, arm) for arm in arms)
 
     def differences(
-        self, name: str, first: str, second: str, measure: Callable[[StreamRow], float] = lambda each: each.auc
+        self, name: str, first: str, second: str, measure: Callable[[StreamRow], float] = lambda row: row.auc
     ) -> list[float]:
         """One number per cluster (seed): the mean over orders of first minus second."""
         found = []
@@ -185,17 +185,17 @@ def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
             rows = results.of(name, arm)
             if not rows:
                 continue
-            spread = [np.mean([each.auc for each in rows if each.seed == seed]) for seed in results.seeds]
+            spread = [np.mean([row.auc for row in rows if row.seed == seed]) for seed in results.seeds]
             found[name][arm] = {
-                "auc": _mean([each.auc for each in rows]),
+                "auc": _mean([row.auc for row in rows]),
                 "auc_error": float(np.std(spread, ddof=1) / np.sqrt(len(spread))) if len(spread) > 1 else None,
-                "held_out": _mean([each.final for each in rows]),
-                "calls": _mean([each.calls for each in rows]),
-                "attack": _mean([each.target for each in rows]),
-                "routing_loss": _mean([each.routing for each in rows]),
-                "items": _mean([float(each.items) for each in rows]),
-                "seconds": _mean([each.seconds for each in rows]),
-                "words": _mean([each.words for each in rows]),
+                "held_out": _mean([row.final for row in rows]),
+                "calls": _mean([row.calls for row in rows]),
+                "attack": _mean([row.target for row in rows]),
+                "routing_loss": _mean([row.routing for row in rows]),
+                "items": _mean([float(row.items) for row in rows]),
+                "seconds": _mean([row.seconds for row in rows]),
+                "words": _mean([row.words for row in rows]),
                 "n": len(rows),
             }
     return found
@@ -208,10 +208,10 @@ def curves(results: Results, name: str) -> dict[str, list[float]]:
     """Rolling success by task number, mean over seeds: the learning curve of each arm, in the first order that was asked for."""
     found = {}
     for arm in results.arms:
-        rows = [each for each in results.of(name, arm) if each.order == results.orders[0]]
+        rows = [row for row in results.of(name, arm) if row.order == results.orders[0]]
         if rows:
-            shortest = min(len(each.bits) for each in rows)  # labels of a seed may have fewer tasks than were asked for
-            mean = np.mean([[float(bit) for bit in each.bits[:shortest]] for each in rows], axis=0)
+            shortest = min(len(row.bits) for row in rows)  # labels of a seed may have fewer tasks than were asked for
+            mean = np.mean([[float(bit) for bit in row.bits[:shortest]] for row in rows], axis=0)
             width = min(WINDOW, len(mean))
             found[arm] = np.convolve(mean, np.ones(width) / width, mode="valid").round(4).tolist()
     return found

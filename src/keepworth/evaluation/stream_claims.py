@@ -35,12 +35,12 @@ MARGIN = 0.02
 NamedValues = list[tuple[str, list[float]]]
 
 
-def auc(each: StreamRow) -> float:
-    return each.auc
+def auc(row: StreamRow) -> float:
+    return row.auc
 
 
-def final(each: StreamRow) -> float:
-    return each.final
+def final(row: StreamRow) -> float:
+    return row.final
 
 
 MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc), ("frozen", final))
@@ -90,13 +90,13 @@ def planned(streams: Sequence[str], arms: Sequence[str], seeds: int, *, method: 
     return plan(DECLARED, seeds, comparisons=comparisons)
 
 
-def verdict(each: Comparison, needed: int) -> str:
+def verdict(comparison: Comparison, needed: int) -> str:
     """What the comparison says, "too few seeds" where it could not say anything."""
-    if each.clusters < needed:
+    if comparison.clusters < needed:
         return "too few seeds"
-    if each.adjusted < ALPHA and each.low > 0.0:
+    if comparison.adjusted < ALPHA and comparison.low > 0.0:
         return "ahead"
-    if each.adjusted < ALPHA and each.high < 0.0:
+    if comparison.adjusted < ALPHA and comparison.high < 0.0:
         return "behind"
     return "cannot be told apart"
 
@@ -131,19 +131,22 @@ def _family(named: NamedValues) -> list[dict[str, Any]]:
     if not named or any(len(values) < LEAST for _, values in named):
         return []
     needed = fewest(len(named))
-    return [{**_record(each), "seeds_needed": needed, "verdict": verdict(each, needed)} for each in family(named)]
+    return [
+        {**_record(comparison), "seeds_needed": needed, "verdict": verdict(comparison, needed)}
+        for comparison in family(named)
+    ]
 
 
 def _best(
     results: Results, method: str, others: Sequence[str], against: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Per stream and measure, the rival with the highest mean, and how many of all rivals each verdict holds against."""
-    by_name = {each["name"]: each for each in against}
+    by_name = {claim["name"]: claim for claim in against}
     found = []
     for where, measure in MEASURES:
         for name in results.families:
             met = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
-            compared = {arm: each for arm, each in met.items() if each is not None}
+            compared = {arm: claim for arm, claim in met.items() if claim is not None}
             if not compared:
                 continue
             means = {arm: float(np.mean([measure(row) for row in results.of(name, arm)])) for arm in compared}
@@ -158,9 +161,9 @@ def _best(
                     "rival_mean": means[best],
                     "mean": float(np.mean([measure(row) for row in results.of(name, method)])),
                     "rivals": len(compared),
-                    "counts": {each: verdicts.count(each) for each in dict.fromkeys(verdicts)},
+                    "counts": {kind: verdicts.count(kind) for kind in dict.fromkeys(verdicts)},
                     # A lead is one over every rival, the one with the wider spread included.
-                    "leads": all(each == "ahead" for each in verdicts),
+                    "leads": all(value == "ahead" for value in verdicts),
                 }
             )
     return found
@@ -169,7 +172,7 @@ def _best(
 def _margin(named: NamedValues) -> list[dict[str, Any]]:
     """Whether each lies above -MARGIN."""
     kept = [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
-    return [{**_record(each), "holds": each.low > -MARGIN, "margin": MARGIN} for each in kept]
+    return [{**_record(comparison), "holds": comparison.low > -MARGIN, "margin": MARGIN} for comparison in kept]
 
 
 def _left(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
@@ -178,10 +181,10 @@ def _left(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
     for where, measure in MEASURES:
         for name, values in _against(results, changed, results.families, (base,), measure, where):
             if len(values) >= LEAST:
-                each = paired_difference(name, values)
-                found.append({**_record(each), "holds": each.low <= 0.0})
+                comparison = paired_difference(name, values)
+                found.append({**_record(comparison), "holds": comparison.low <= 0.0})
     return found
 
 
-def _record(each: Comparison) -> dict[str, Any]:
-    return {name: getattr(each, name) for name in Comparison.__slots__} | {"holds": each.holds}
+def _record(comparison: Comparison) -> dict[str, Any]:
+    return {name: getattr(comparison, name) for name in Comparison.__slots__} | {"holds": comparison.holds}

@@ -72,13 +72,13 @@ def verdict(summary: Mapping[str, Any]) -> str:
         return "No verdict: it takes two arms that learn from reward."
     if not best:
         return f"No verdict: a comparison needs at least {LEAST} seeds. There {'is' if seeds == 1 else 'are'} {seeds}."
-    few = next((each for each in best if each["verdict"] == "too few seeds"), None)
+    few = next((claim for claim in best if claim["verdict"] == "too few seeds"), None)
     if few is not None:
         count = len(summary["claims"]["against_rivals"])
         return f"No verdict: {count} comparisons need {few['seeds_needed']} seeds. There are {few['clusters']}."
-    ahead = [each["stream"] for each in best if each["leads"]]
-    behind = [each["stream"] for each in best if each["counts"].get("behind")]
-    level = [each["stream"] for each in best if each["stream"] not in (*ahead, *behind)]
+    ahead = [claim["stream"] for claim in best if claim["leads"]]
+    behind = [claim["stream"] for claim in best if claim["counts"].get("behind")]
+    level = [claim["stream"] for claim in best if claim["stream"] not in (*ahead, *behind)]
     parts = [
         f"{said} on {_listed(names)}"
         for said, names in (
@@ -193,20 +193,20 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
         tables.append(ResultTable(name, heads, tuple(rows), f"{about}."))
     best = [
         ArmRow(
-            each["name"],
-            f"{each['stream']}, {WHEN[each['measure']]}",
-            (Cell(each["difference"], each["low"], each["high"]), Cell(each["mean"]), Cell(each["rival_mean"])),
-            f"{each['verdict']}: {each['rival']} (against all {each['rivals']}: "
-            + ", ".join(f"{count} {kind}" for kind, count in each["counts"].items())
+            claim["name"],
+            f"{claim['stream']}, {WHEN[claim['measure']]}",
+            (Cell(claim["difference"], claim["low"], claim["high"]), Cell(claim["mean"]), Cell(claim["rival_mean"])),
+            f"{claim['verdict']}: {claim['rival']} (against all {claim['rivals']}: "
+            + ", ".join(f"{count} {kind}" for kind, count in claim["counts"].items())
             + ")",
         )
-        for each in claimed["best_rival"]
+        for claim in claimed["best_rival"]
     ]
-    needed = next((f" They need {each['seeds_needed']} seeds." for each in claimed["against_rivals"]), "")
+    needed = next((f" They need {claim['seeds_needed']} seeds." for claim in claimed["against_rivals"]), "")
     checks = [
-        ArmRow(each["name"], f"{asked}: {each['name']}", _difference(each), "yes" if each["holds"] else "no")
+        ArmRow(claim["name"], f"{asked}: {claim['name']}", _difference(claim), "yes" if claim["holds"] else "no")
         for kind, asked in CHECKS.items()
-        for each in claimed[kind]
+        for claim in claimed[kind]
     ]
     tables += [
         ResultTable(
@@ -224,20 +224,23 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
                 ("difference",),
                 tuple(
                     ArmRow(
-                        each["name"], each["name"], _difference(each), f"{each['verdict']}, p {each['adjusted']:.3g}"
+                        claim["name"],
+                        claim["name"],
+                        _difference(claim),
+                        f"{claim['verdict']}, p {claim['adjusted']:.3g}",
                     )
-                    for each in claimed.get(kind, ())
+                    for claim in claimed.get(kind, ())
                 ),
                 counted="verdict",
             )
             for kind, title in (("parts", "What each part adds"), ("against_rivals", "Against every rival"))
         ),
     ]
-    return [each for each in tables if each.rows]
+    return [result for result in tables if result.rows]
 
 
-def _difference(each: Mapping[str, Any]) -> tuple[Cell]:
-    return (Cell(each["difference"], each["low"], each["high"]),)
+def _difference(claim: Mapping[str, Any]) -> tuple[Cell]:
+    return (Cell(claim["difference"], claim["low"], claim["high"]),)
 
 
 def _cell(value: float | None) -> Cell | None:

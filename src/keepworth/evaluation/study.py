@@ -45,11 +45,11 @@ def rows_of(arms: Mapping[str, Sequence[float]], clusters: Sequence[str]) -> Row
     return [
         {
             "arm": arm,
-            "mean": each.mean,
-            "low": each.low,
-            "high": each.high,
+            "mean": estimate.mean,
+            "low": estimate.low,
+            "high": estimate.high,
             "n": len(clusters),
             "clusters": len(set(clusters)),
         }
-        for arm, each in found.items()
+        for arm, estimate in found.items()
     ]

@@ -91,7 +91,7 @@ def gains(
         if found[arm]["clusters"] >= LEAST:
             named.append((arm, values))
             of.append(units)
-    adjusted = {each.name: each.adjusted for each in family(named, of)}
+    adjusted = {comparison.name: comparison.adjusted for comparison in family(named, of)}
     for arm, cell in found.items():
         cell["adjusted"] = adjusted.get(arm, 1.0)
         cell["verdict"] = verdict(cell, len(found))

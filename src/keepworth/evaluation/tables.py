@@ -27,6 +27,14 @@ class Cell:
     low: float | None = None
     high: float | None = None
 
+    @classmethod
+    def of(cls, row: Mapping[str, Any] | None) -> Cell | None:
+        """Of what has a mean and may have low and high; None where there is no mean."""
+        if not row or row.get("mean") is None:
+            return None
+        low, high = row.get("low"), row.get("high")
+        return cls(float(row["mean"]), None if low is None else float(low), None if high is None else float(high))
+
     @property
     def text(self) -> str:
         return f"{self.mean:,.0f}" if abs(self.mean) >= 100 else f"{self.mean:.3f}"
@@ -64,8 +72,8 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
     result = run.result()
     if result is not None:
         return [
-            table_of_rows(str(each["title"]), each["rows"], str(each.get("note", "")))
-            for each in result.get("tables", ())
+            table_of_rows(str(table["title"]), table["rows"], str(table.get("note", "")))
+            for table in result.get("tables", ())
         ]
     latest: dict[tuple[object, ...], Mapping[str, Any]] = {}
     for row in run.evals():
@@ -73,7 +81,7 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
     tables = []
     for role, split in dict.fromkeys((key[0], key[1]) for key in latest):
         rows = [row for key, row in latest.items() if key[:2] == (role, split)]
-        named = ", ".join(str(each) for each in (role, split) if each)
+        named = ", ".join(str(part) for part in (role, split) if part)
         note = f"Not finished: the latest measurement of each arm, up to step {max(int(row['step']) for row in rows)}."
         tables.append(table_of_rows(f"Held-out questions{f' ({named})' if named else ''}", rows, note))
     return tables
@@ -90,7 +98,7 @@ def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "")
             ArmRow(
                 arm=arm,
                 label=str(next(iter(of_arm.values())).get("label") or arm_name(arm, arms)),
-                cells=tuple(_cell(of_arm.get(metric)) for metric in metrics),
+                cells=tuple(Cell.of(of_arm.get(metric)) for metric in metrics),
                 n=" / ".join(
                     dict.fromkeys(f"{int(row['n']):,}" for row in of_arm.values() if row.get("n") is not None)
                 ),
@@ -98,10 +106,3 @@ def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "")
             )
         )
     return ResultTable(title, tuple(metric_name(metric) for metric in metrics), tuple(lines), note)
-
-
-def _cell(row: Mapping[str, Any] | None) -> Cell | None:
-    if row is None or row.get("mean") is None:
-        return None
-    low, high = row.get("low"), row.get("high")
-    return Cell(float(row["mean"]), None if low is None else float(low), None if high is None else float(high))

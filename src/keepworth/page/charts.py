@@ -132,7 +132,7 @@ def as_elements(panel: Panel) -> dict[str, Any]:
 
 def _elements(node: ElementTree.Element) -> list[Any]:
     texts = [node.text] if node.text else []
-    return [node.tag, dict(node.attrib), [*texts, *(_elements(each) for each in node)]]
+    return [node.tag, dict(node.attrib), [*texts, *(_elements(child) for child in node)]]
 
 
 def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
@@ -282,11 +282,11 @@ Line = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...], tuple[float,
 
 def _stacked(series: Sequence[Series]) -> list[Line]:
     """Running sums over the series at every step; a series without a value at a step adds nothing there."""
-    steps = tuple(sorted({step for each in series for step in each.steps}))
+    steps = tuple(sorted({step for line in series for step in line.steps}))
     total = [0.0] * len(steps)
     found: list[Line] = []
-    for each in series:
-        values = dict(zip(each.steps, each.values, strict=True))
+    for line in series:
+        values = dict(zip(line.steps, line.values, strict=True))
         total = [below + values.get(step, 0.0) for below, step in zip(total, steps, strict=True)]
         found.append((steps, tuple(total), (), ()))
     return found

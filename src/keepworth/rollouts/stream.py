@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from keepworth.agents.agent import Action, Caller
 from keepworth.agents.simulated import SimulatedAgent
 from keepworth.environments.made_up import in_free_words
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
-from keepworth.episodes.episode import UNSOUND, Episode, Observation
+from keepworth.episodes.episode import UNSOUND, Observation
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.episode import LiveEpisode
@@ -102,15 +102,11 @@ def run_stream(
     control: str = "learn",
     cache: Cache | None = None,
     measure_regret: bool = True,
-    record: Callable[[Episode], None] | None = None,
 ) -> StreamRun:
-    """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws.
-
-    record: is given each episode of the stream, in order, with its decisions.
-    """
+    """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
-    loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret, record)
+    loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret)
     try:
         # A thread of its own: whoever calls may be inside a running loop, as notebooks are.
         with ThreadPoolExecutor(1) as beside:
@@ -131,9 +127,8 @@ class _Loop:
         control: str,
         cache: Cache | None,
         measure_regret: bool,
-        record: Callable[[Episode], None] | None,
     ) -> None:
-        self.stream, self.agent, self.control, self.record = stream, agent, control, record
+        self.stream, self.agent, self.control = stream, agent, control
         self.memory: Memory | None = None
         if control not in WITHOUT:
             fresh = deepcopy(method)
@@ -283,8 +278,6 @@ class _Loop:
                 f"task {task.key} of {self.stream.family} came to nothing: {'; '.join(episode.errors)}.",
                 "See to its environment; the same command continues.",
             )
-        if self.record is not None and explore:
-            self.record(episode)
         return episode.metric, environment.scene, episode.exchanges[-1].done, playing
 
     def _feedback(self, memory: LiveEpisode, task: StreamTask) -> Feedback:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.registry import method, methods
-from keepworth.tasks.data_files import WrongFormat, recognised, records
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.entries import MemoryEntry, entries
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS
@@ -42,7 +42,6 @@ class Benchmark:
         licence: Of the data.
         shipped: Whether the data comes with the package; else `--data` says where it is.
         dials: The settings that a variant of it is.
-        fields: Fields by which a record shows that it is of this set; any of these.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Benchmark:
     licence: str = "Apache-2.0"
     shipped: bool = False
     dials: Mapping[str, Any] = field(default_factory=dict)
-    fields: Sequence[Collection[str]] = ()
 
     def settings(self) -> dict[str, inspect.Parameter]:
         """What can be set, by name: the keywords of its loader but `data`."""
@@ -229,19 +227,10 @@ def benchmarks() -> dict[str, Benchmark]:
 
 
 def named(name: str) -> Benchmark:
-    """Raises UnknownName; WrongFormat where it is a file, which says what reads it."""
-    path = Path(name)
-    if path.is_file() or path.suffix in (".json", ".csv", ".parquet", ".gz"):
-        raise WrongFormat(f"{name} is no name of a benchmark, and no file of JSON lines.", _reader_of(path))
+    """Raises UnknownName; WrongFormat where it is a file."""
+    if Path(name).is_file() or Path(name).suffix in (".json", ".csv", ".parquet", ".gz"):
+        raise WrongFormat(
+            f"{name} is no name of a benchmark, and no file of JSON lines.",
+            "Questions of your own stand in a file NAME.jsonl: see docs/benchmarks.md.",
+        )
     return cast(Benchmark, method("benchmark", name).make)
-
-
-def _reader_of(path: Path) -> str:
-    own = "Questions of your own stand in a file NAME.jsonl: see docs/benchmarks.md."
-    if not path.is_file():
-        return f"There is no such file. {own}"
-    try:
-        looks = recognised(records(path, "a benchmark")[0])
-    except WrongFormat:
-        looks = ""
-    return f"It looks like {looks} --data {path}" if "eval run" in looks else own

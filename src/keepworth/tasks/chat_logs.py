@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from keepworth.episodes.errors import nearest
-from keepworth.tasks.data_files import WrongFormat, recognised, records, text_of
+from keepworth.tasks.data_files import WrongFormat, records, text_of
 from keepworth.tasks.json_lines import UNSAYABLE, lines_of
 from keepworth.tasks.own import OwnTasks, own_tasks
 
@@ -146,10 +146,9 @@ def _messages(row: Mapping[str, Any], place: str) -> Sequence[Any]:
         before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         messages = [*before, {"role": "assistant", "content": answer}]
     else:
-        looks = recognised(row)
         raise WrongFormat(
             f"{place}: there are no messages ({', '.join(MESSAGES)}, or prompt and completion).",
-            (f"It looks like {looks}." if looks else f"There are {', '.join(map(repr, row)) or 'no fields'}.")
+            f"There are {', '.join(map(repr, row)) or 'no fields'}."
             + " Rows with questions go to --tasks, not to --source." * ("questions" in row),
         )
     if not isinstance(messages, list) or not messages:

@@ -1,4 +1,4 @@
-"""Files of data that are not shipped: where they are looked for, how they are read, and which format a file is in."""
+"""Files of data that are not shipped: where they are looked for, and how they are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.registry import methods
 
 VARIABLE = "KEEPWORTH_DATA"
 PathName = str | os.PathLike[str]
@@ -71,17 +70,16 @@ def located(
 def records(path: Path, name: str, fields: Iterable[str] = ()) -> Sequence[Mapping[str, Any]]:
     """The objects of a file: JSON lines, a JSON list, or a JSON object of objects, whose names are then in the field `id`.
 
-    name: of the data set, for people. fields: what every record must have. Raises WrongFormat, which names the file, the record,
-    the field, and the benchmark that the file looks like."""
+    name: of the data set, for people. fields: what every record must have. Raises WrongFormat, which names the file, the record
+    and the field."""
     stat = path.stat()
     found = _records(path, stat.st_mtime_ns)
     for number, record in enumerate(found, start=1):
         for field in fields:
             if field not in record:
-                looks = recognised(record)
                 raise WrongFormat(
                     f"{path}, record {number}: there is no {field!r}, so this is no file of {name}.",
-                    f"It looks like {looks}." if looks else f"A record of {name} has {', '.join(fields)}.",
+                    f"A record of {name} has {', '.join(fields)}.",
                 )
     return found
 
@@ -112,24 +110,3 @@ def _records(path: Path, changed: int) -> tuple[Mapping[str, Any], ...]:
     if not found or not all(isinstance(record, Mapping) for record in found):
         raise WrongFormat(f"{path} holds no list of objects.", "Name a file of questions.")
     return tuple(found)
-
-
-FORMATS: tuple[tuple[frozenset[str], str], ...] = (
-    (
-        frozenset({"writes", "questions"}),
-        "questions of one's own: keepworth eval run FILE.jsonl, keepworth train --tasks FILE.jsonl",
-    ),
-    (frozenset({"messages"}), "a chat log; make questions of it, see docs/benchmarks.md"),
-)
-"""Fields by which a record shows what it is where it is of no benchmark, and what reads it."""
-
-
-def recognised(record: Mapping[str, Any]) -> str:
-    """What a record of an unknown file looks like, and the command that reads it; "" where nothing fits."""
-    formats = [
-        (frozenset(fields), f"{benchmark.title}: keepworth eval run {name}")
-        for name, benchmark in methods("benchmark").items()
-        for fields in getattr(benchmark.make, "fields", ())
-    ]
-    fitting = [(len(fields), text) for fields, text in (*FORMATS, *formats) if fields <= set(record)]
-    return max(fitting, default=(0, ""), key=lambda one: one[0])[1]

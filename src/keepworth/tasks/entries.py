@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.memory.sentences import sentences
-from keepworth.tasks.competing import covered, topic_words
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order
+
+# Words that carry no topic: grammar, and the words that questions about one's own past are made of.
+_GRAMMAR_TEXT = """
+about after ago all also am and any are as at be been before by can current currently day days did do does during each
+ever far first for from get go got had has have he her his hours how i in into is it its ive last long made many me mention
+mentioned minutes month months more most much my myself name new now of often on or other our out past previous
+previously recent recently remind she since so some spend spent start started take than that their them there these they
+this those time times to today total two type up use used using usually was we week weeks went were what whats when
+where which while who whom whose why will with would year years you your
+"""
+_GRAMMAR = frozenset(_GRAMMAR_TEXT.split())
+
 
 # A task's conversations as memory entries: windows of at most `words` words, cut between sentences, with their
 # provenance.
@@ -78,6 +89,17 @@ def candidates(
             seen.add(entry.text)
             kept = [*kept, entry]
     return sorted(kept, key=lambda entry: draw_order(seed, task.key, "order", entry.session, entry.turn, entry.window))
+
+
+def topic_words(text: str) -> frozenset[str]:
+    """The normalised tokens of `text` that carry a topic: no grammar, none of the words every such question is made of."""
+    return frozenset(tokens(text)) - _GRAMMAR
+
+
+def covered(answer: str, texts: Iterable[str]) -> bool:
+    """Whether every normalised token of `answer` (one at least) occurs somewhere in `texts`."""
+    wanted = set(tokens(answer))
+    return bool(wanted) and wanted <= {token for text in texts for token in tokens(text)}
 
 
 def windows_of(text: str, words: int = 60) -> list[str]:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -39,8 +39,7 @@ from typing import Any
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import nearest
 from keepworth.tasks.benchmark import LeakingSplit
-from keepworth.tasks.data_files import WrongFormat, recognised, text_of
-from keepworth.tasks.passages import marked
+from keepworth.tasks.data_files import WrongFormat, text_of
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
 
@@ -191,6 +190,17 @@ def _sessions(
     return [Session(name, dates[name], tuple(own)) for name, own in turns.items()], places
 
 
+def marked(session: Session, evidence: Collection[int] = ()) -> Session:
+    """The session with the turns of these numbers as the evidence; itself where that changes nothing, so that tasks share it in
+    memory, as they share turns that stay as they are."""
+    turns = tuple(
+        turn if turn.evidence == (turn.index in evidence) else replace(turn, evidence=not turn.evidence)
+        for turn in session.turns
+    )
+    changed = any(new is not old for new, old in zip(turns, session.turns, strict=True))
+    return replace(session, turns=turns) if changed else session
+
+
 def lines_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file of JSON lines, with the numbers of their lines. Raises WrongFormat, which names the line."""
     if not path.is_file():
@@ -225,9 +235,6 @@ def _known(record: Mapping[str, Any], names: Sequence[str], where: str) -> None:
         raise WrongFormat(f"{where}: {record!r:.60} is no object.", 'Write {"text": ...}.')
     for name in record:
         if name not in names:
-            looks = recognised(record) if names is LINE and "writes" not in record else ""
-            if looks:
-                raise WrongFormat(f"{where}: {name!r} belongs to another format.", f"It looks like {looks}.")
             near = nearest(name, names)
             raise WrongFormat(
                 f"{where}: there is no field {name!r}.",

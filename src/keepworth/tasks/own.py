@@ -27,7 +27,7 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, nearest
-from keepworth.tasks.data_files import WrongFormat, recognised
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.json_lines import json_lines, lines_of, sessions_of
 from keepworth.tasks.splits import SPLITS, draw_order, side, tied
 
@@ -186,15 +186,8 @@ def _id(row: object, number: int, place: str) -> str:
 def _task(row: Mapping[str, Any], place: str, key: str, source: str) -> Task:
     field = next((each for each in PROMPTS if row.get(each)), "")
     if not field:
-        looks = recognised(row)
         near = next((found for each in row if (found := nearest(each, PROMPTS))), None)
-        fix = (
-            f"It looks like {looks}."
-            if looks
-            else f"Write {near!r}."
-            if near
-            else f"There are {', '.join(map(repr, row))}."
-        )
+        fix = f"Write {near!r}." if near else f"There are {', '.join(map(repr, row))}."
         raise WrongFormat(f"{place}: there is no prompt (one of {', '.join(PROMPTS)}).", fix)
     prompt = row[field]
     text = prompt if isinstance(prompt, str) else _last_asked(prompt, f"{place}: {field}")

@@ -51,8 +51,7 @@ Encoder = Annotated[
 Json = Annotated[bool, option("--json", "Print a line of JSON per result.")]
 Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
 Where = Annotated[
-    list[str] | None,
-    option("--where FILTER", "Metadata, as NAME=VALUE or as JSON; several have to hold together."),
+    list[str] | None, option("--where FILTER", "Metadata, as NAME=VALUE or as JSON; several have to hold together.")
 ]
 Id = Annotated[str, argument("ID", "An item's id, such as m17.")]
 TopK = Annotated[int, option("--top-k -k N", "How many.", min=1)]

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.memory.finding import hit_line
 from keepworth.cli.memory.group import (
     LEARN,
     POLICY,
@@ -23,6 +22,7 @@ from keepworth.cli.memory.group import (
     app,
     command,
 )
+from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
 from keepworth.episodes.text import entry, one_line
 from keepworth.memory.place import MemoryPlace
@@ -167,8 +167,7 @@ def reward(
     target: Annotated[str, argument("EPISODE|DECISION", "The id of an episode, or of one search in it.")],
     value: Annotated[float, argument("", "How good it was, as a number.")],
     by: Annotated[
-        str | None,
-        option("--by NAME", "Whose judgement it is; whom the episode is for if not given."),
+        str | None, option("--by NAME", "Whose judgement it is; whom the episode is for if not given.")
     ] = None,
     source: Annotated[str, option("--source", "What it came through.")] = "command line",
 ) -> Lines:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, text_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import mixed, name_of, passage, with_evidence
 from keepworth.tasks.splits import SPLITS, draw_order, side
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS
 
 SCENARIOS: Mapping[str, tuple[str, ...]] = {
@@ -101,5 +101,5 @@ METHOD = Method(
     title="BFCL v4, memory",
     about="what five people told an agent in earlier conversations",
     differs="the haystack is what a person said; the agent's own memory tools are not played",
-    make=Benchmark("bfcl-memory", bfcl_memory, metric="score", fields=({"involved_classes", "scenario"},)),
+    make=Benchmark("bfcl-memory", bfcl_memory, metric="score"),
 )

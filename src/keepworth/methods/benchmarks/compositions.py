@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
+from keepworth.methods.benchmarks._people import ATTRIBUTES, names_of, values_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.passages import name_of, passage, with_evidence
-from keepworth.tasks.people import ATTRIBUTES, names_of, values_of
 from keepworth.tasks.splits import SPLITS, draw_order
 
 _BOOKS = {"train": 6, "dev": 3, "test": 10}

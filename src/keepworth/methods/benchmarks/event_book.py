@@ -9,10 +9,10 @@ from datetime import date, timedelta
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
+from keepworth.methods.benchmarks._people import names_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.passages import name_of, passage, with_evidence
-from keepworth.tasks.people import names_of
 from keepworth.tasks.splits import SPLITS, draw_order, side
 
 

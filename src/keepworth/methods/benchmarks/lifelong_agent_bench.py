@@ -11,11 +11,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS, sides
 
 
@@ -100,11 +100,5 @@ METHOD = Method(
     about="database and graph tasks, by others solved",
     differs="no database is run, tasks on an operating system are refused; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "lifelongagentbench",
-        lifelong_agent_bench,
-        licence="see its page",
-        metric="score",
-        fields=({"instruction", "skill_list"}, {"answer_list", "entity_dict"}),
-    ),
+    make=Benchmark("lifelongagentbench", lifelong_agent_bench, licence="see its page", metric="score"),
 )

@@ -20,7 +20,7 @@ from keepworth.episodes.errors import require_known
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import MissingData, WrongFormat, located, records
-from keepworth.tasks.passages import marked
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.splits import SPLITS
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
@@ -205,7 +205,7 @@ METHODS = (
         title="LoCoMo",
         paper="arXiv 2402.17753",
         about="questions about ten very long conversations of two people",
-        make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0", fields=({"qa", "conversation"},)),
+        make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
     ),
     Method(
         kind="benchmark",

@@ -7,12 +7,12 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._longmemeval import gold_answers, iso_date, longmemeval, longmemeval_shared, questions
+from keepworth.methods.benchmarks._passages import name_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
-from keepworth.tasks.longmemeval import gold_answers, iso_date, longmemeval, longmemeval_shared, questions
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import name_of
 from keepworth.tasks.splits import SPLITS, sides
 
 _S = (
@@ -114,8 +114,6 @@ METHODS = (
         paper="arXiv 2410.10813",
         about="LongMemEval S, M or another file of its shape",
         differs="answers are judged by F1 of words, not by a model",
-        make=Benchmark(
-            "longmemeval-file", longmemeval_file, licence="MIT", fields=({"haystack_sessions", "answer_session_ids"},)
-        ),
+        make=Benchmark("longmemeval-file", longmemeval_file, licence="MIT"),
     ),
 )

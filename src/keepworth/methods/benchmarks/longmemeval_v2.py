@@ -10,11 +10,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS, sides
 
 
@@ -98,5 +98,5 @@ METHOD = Method(
     about="what agents met on web sites, over their trajectories",
     differs="pictures are left out; answers are judged by F1 of words; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark("longmemeval-v2", longmemeval_v2, fields=({"eval_function", "domain"},)),
+    make=Benchmark("longmemeval-v2", longmemeval_v2),
 )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.methods.benchmarks._rows import asked_in, pairs
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.entries import windows_of
-from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS, sides
 
 COMPETENCIES = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
@@ -73,11 +73,5 @@ METHOD = Method(
     about="many questions on one long text",
     differs="no model judges summaries; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "memoryagentbench",
-        memory_agent_bench,
-        licence="MIT",
-        metric="score",
-        fields=({"context", "answers", "questions"},),
-    ),
+    make=Benchmark("memoryagentbench", memory_agent_bench, licence="MIT", metric="score"),
 )

@@ -11,11 +11,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.methods.benchmarks._rows import asked_in, pairs
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
-from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS, sides
 
 
@@ -91,7 +91,5 @@ METHOD = Method(
     about="tasks that need what earlier ones found",
     differs="what was right before is told, no web site is acted on; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "memoryarena", memory_arena, licence="CC BY 4.0", metric="score", fields=({"answers", "questions"},)
-    ),
+    make=Benchmark("memoryarena", memory_arena, licence="CC BY 4.0", metric="score"),
 )

@@ -15,11 +15,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
+from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
-from keepworth.tasks.passages import name_of, passage, with_evidence
-from keepworth.tasks.passages import pooled as over_one_haystack
 from keepworth.tasks.splits import SPLITS, draw_order
 
 FIELDS = ("id", "question", "answer", "supporting_facts", "context")
@@ -106,7 +106,7 @@ METHODS = (
         paper="arXiv 1809.09600",
         about="what two paragraphs of ten answer together",
         differs="questions whose supporting paragraph also supports one of a later side are left out",
-        make=Benchmark("hotpotqa", hotpotqa, fields=({"context", "supporting_facts"},), licence="CC BY-SA 4.0"),
+        make=Benchmark("hotpotqa", hotpotqa, licence="CC BY-SA 4.0"),
     ),
     Method(
         kind="benchmark",
@@ -124,7 +124,7 @@ METHODS = (
         paper="arXiv 2011.01060",
         about="what two to four paragraphs of ten answer together",
         differs="questions whose supporting paragraph also supports one of a later side are left out",
-        make=Benchmark("2wiki", two_wiki, fields=({"context", "supporting_facts", "evidences"},)),
+        make=Benchmark("2wiki", two_wiki),
     ),
     Method(
         kind="benchmark",

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from keepworth.episodes.episode import Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.methods.benchmarks._chats import TEXTS, chats
+from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
+from keepworth.methods.benchmarks._passages import with_evidence
+from keepworth.methods.benchmarks._people import names_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.passages import with_evidence
-from keepworth.tasks.people import names_of
 from keepworth.tasks.splits import SPLITS
 
 _THINGS = (

@@ -9,11 +9,11 @@ from dataclasses import replace
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.sentences import sentences
-from keepworth.methods.benchmarks._chats import TEXTS, chats
+from keepworth.methods.benchmarks._longmemeval import TEXTS, chats
+from keepworth.methods.benchmarks._passages import mixed, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import mixed, with_evidence
 from keepworth.tasks.splits import SPLITS
 
 _DISTANCES = (1, 2, 4, 8, 16, 32)

@@ -12,13 +12,13 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._competing import competes
+from keepworth.methods.benchmarks._longmemeval import sessions_of
+from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.competing import competes
 from keepworth.tasks.data_files import PathName, located, records
-from keepworth.tasks.longmemeval import sessions_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import mixed, name_of, passage, with_evidence
 from keepworth.tasks.splits import SPLITS, draw_order, sides
 
 _FIRST = "2023-01-01T09:00"
@@ -80,7 +80,5 @@ METHOD = Method(
     paper="arXiv 2502.09597",
     about="which of four answers follows a preference that was said long before",
     differs="sessions of LongMemEval stand in the place of its own filler conversations",
-    make=Benchmark(
-        "prefeval", prefeval, licence="CC BY-NC 4.0", kind="choice", metric="score", fields=({"preference", "mcq"},)
-    ),
+    make=Benchmark("prefeval", prefeval, licence="CC BY-NC 4.0", kind="choice", metric="score"),
 )

@@ -11,12 +11,12 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS, sides
 
 
@@ -90,7 +90,5 @@ METHOD = Method(
     about="which tools a customer's wish takes, by a policy and tasks solved",
     differs="which tools it takes is asked, no user is simulated; checked on a fixture, never run on the set",
     label="protocol",
-    make=Benchmark(
-        "tau2-bench", tau2_bench, licence="MIT", metric="score", fields=({"evaluation_criteria", "user_scenario"},)
-    ),
+    make=Benchmark("tau2-bench", tau2_bench, licence="MIT", metric="score"),
 )

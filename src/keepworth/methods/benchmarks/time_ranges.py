@@ -6,11 +6,11 @@ from datetime import datetime
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._passages import name_of, remembered, solved
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import name_of, remembered, solved
 from keepworth.tasks.splits import SPLITS, sides
 
 _ANNOTATED = "2025-07"
@@ -77,5 +77,5 @@ METHOD = Method(
     paper="arXiv 2512.20092",
     about="which interval of time a question is about",
     differs="questions with both ends alone; solved ones are the memory",
-    make=Benchmark("time-ranges", time_ranges, licence="MIT", metric="score", fields=({"question_time_range"},)),
+    make=Benchmark("time-ranges", time_ranges, licence="MIT", metric="score"),
 )

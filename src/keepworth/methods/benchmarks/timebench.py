@@ -10,13 +10,13 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
+from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.passages import mixed, name_of, passage, with_evidence
-from keepworth.tasks.passages import pooled as over_one_haystack
 from keepworth.tasks.splits import SPLITS, sides
 
 QUESTIONS = (
@@ -199,7 +199,6 @@ METHODS = (
             timebench_choices,
             kind="choice",
             metric="score",
-            fields=({"Premise", "Hypothesis"},),
             licence="MIT, parts vary",
         ),
     ),

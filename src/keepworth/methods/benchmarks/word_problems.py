@@ -19,11 +19,11 @@ from importlib import resources
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.sentences import sentences
+from keepworth.methods.benchmarks._passages import remembered, solved
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
 from keepworth.tasks.metrics import normalise, tokens
-from keepworth.tasks.passages import remembered, solved
 from keepworth.tasks.splits import SPLITS, side, sides
 from keepworth.tasks.verifiers import shown
 
@@ -248,9 +248,7 @@ METHODS = (
         paper="NAACL 2021",
         about="word problems of one step, by others solved",
         differs="solved problems are the memory; half of the train side is remembered and asked nowhere",
-        make=Benchmark(
-            "svamp", svamp, licence="MIT", metric="score", shipped=True, fields=({"Question", "Body", "Equation"},)
-        ),
+        make=Benchmark("svamp", svamp, licence="MIT", metric="score", shipped=True),
     ),
     Method(
         kind="benchmark",
@@ -259,8 +257,6 @@ METHODS = (
         paper="arXiv 2103.03874",
         about="competition problems, by solutions of others",
         differs="solved problems are the memory; half of the train side is remembered, asked nowhere; sides by hash",
-        make=Benchmark(
-            "math500", math500, licence="MIT", metric="score", fields=({"problem", "solution", "unique_id"},)
-        ),
+        make=Benchmark("math500", math500, licence="MIT", metric="score"),
     ),
 )

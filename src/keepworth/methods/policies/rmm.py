@@ -45,8 +45,8 @@ from keepworth.memory.policy.slots import (
     whole,
 )
 from keepworth.methods.policies._parts import BestValue, MostSimilar
+from keepworth.methods.writers._facts import facts_of_turn
 from keepworth.registry import Method
-from keepworth.tasks.facts import facts_of_turn
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:

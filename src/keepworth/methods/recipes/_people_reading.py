@@ -8,11 +8,13 @@ to be chosen by the question, kept through what does not matter, and given up fo
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.tasks.people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.environments.environment import Step
+from keepworth.episodes.episode import Observation, RewardTerm, Session, StopReason, Task, Turn
+from keepworth.methods.benchmarks._people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.tasks.verifiers import verifier
 
 SOURCE = "people"
 VERSION = 1
@@ -120,3 +122,54 @@ def _other(person: str, attribute: Attribute, taken: set[tuple[str, str]], split
         if (who, what.key) not in taken:
             taken.add((who, what.key))
             return draw.choice(what.states).format(n=who, v=draw.choice(values_of(what, split)))
+
+
+# Document: a text handed over section by section, then a question about it.
+#
+# After the task of "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agent" (arXiv 2507.02259): what is
+# read may be longer than any window. The question is known from the start; the reward comes from the answer alone.
+
+
+Sections = Callable[[Task], Sequence[str]]
+"""The text of a task, in the pieces in which it is read."""
+
+
+LOGGED = ("token_f1", "exact_match")
+
+
+class Document:
+    """`sections` of the task one after the other, whatever the agent does with them; then the question.
+
+    reward: the verifier that counts; those of `LOGGED` are written down beside it."""
+
+    def __init__(self, sections: Sections, reward: str = "token_f1") -> None:
+        self._sections, self._reward = sections, reward
+        self._task: Task | None = None
+        self._left: list[str] = []
+        self._answering = False
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._task, self._left = task, list(self._sections(task))
+        return self._next()
+
+    async def step(self, action: str) -> Step:
+        assert self._task is not None
+        if not self._answering:
+            return Step(self._next())
+        answer = action.strip()
+        rewards = tuple(
+            RewardTerm(name, verifier(name)(answer, self._task.answers), weight=float(name == self._reward))
+            for name in dict.fromkeys((self._reward, *LOGGED))
+        )
+        return Step(rewards=rewards, stop=StopReason.COMPLETED if answer else StopReason.PARSE_ERROR, answer=answer)
+
+    async def close(self) -> None:
+        self._task, self._left = None, []
+
+    def _next(self) -> Observation:
+        assert self._task is not None
+        self._answering = not self._left
+        if self._answering:
+            return Observation("", question=self._task.input, turns_left=0)
+        section = self._left.pop(0)
+        return Observation(section, question=self._task.input, answer_due=False, turns_left=len(self._left) + 1)

@@ -34,15 +34,15 @@ from keepworth.recipes.settings import GROUP_RELATIVE, Amount, Count
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.environments.bounded_bank import BoundedBank
     from keepworth.episodes.episode import RewardTerm
+    from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
     from keepworth.methods.recipes._bank.calls import WritingCourse
+    from keepworth.methods.recipes._bank.fact_streams import FactStream
     from keepworth.methods.recipes._bank.parted import ChunkTurn
     from keepworth.methods.recipes._bank.rollouts import BankAnswer
     from keepworth.methods.recipes._bank.staged import StagedWriting
     from keepworth.methods.recipes._bank.writing import WriterStreams
     from keepworth.recipes.recipe import Trainable
-    from keepworth.tasks.fact_streams import FactStream
 
 PROMPT_ID = "agemem/1"
 OVERFLOW = -0.5

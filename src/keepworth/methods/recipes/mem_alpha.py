@@ -30,9 +30,9 @@ from keepworth.recipes.settings import GROUP_RELATIVE, Amount, Count, Idle, Shar
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.environments.bounded_bank import BoundedBank
     from keepworth.episodes import Episode
     from keepworth.episodes.episode import RewardTerm
+    from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
     from keepworth.methods.recipes._bank.calls import WritingCourse
     from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn
     from keepworth.methods.recipes._bank.rollouts import BankAnswer

@@ -212,9 +212,8 @@ def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
 
 def system(config: Config) -> System:
     from keepworth.agents.manager import ANSWER_TOKENS
-    from keepworth.environments.question import Document, Sections
     from keepworth.memory.overlay import Bank
-    from keepworth.methods.recipes._people_reading import evidence_of, people_reading, text_of
+    from keepworth.methods.recipes._people_reading import Document, Sections, evidence_of, people_reading, text_of
     from keepworth.rollouts.driver import Limits, Play
 
     def streams(split: str, count: int, seed: int) -> list[Task]:

@@ -24,9 +24,9 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
-    from keepworth.environments.question import Document
     from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
+    from keepworth.methods.recipes._people_reading import Document
     from keepworth.models.inprocess import InProcessModel
 
 MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage=Outcome("group"))
@@ -62,9 +62,8 @@ class Config(Settings):
 
 def system(config: Config) -> System:
     from keepworth.agents.recall import strangers
-    from keepworth.environments.question import Document
     from keepworth.methods.recipes._overwrite_reader import OverwriteReader, WholeReader
-    from keepworth.methods.recipes._people_reading import evidence_of, text_of
+    from keepworth.methods.recipes._people_reading import Document, evidence_of, text_of
     from keepworth.rollouts.driver import Limits, Play
 
     train = texts(config, "train", config.tasks, config.seed)

@@ -32,9 +32,9 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.policies._slates import gumbel_top_k
+from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
 from keepworth.methods.writers._importance import FEATURES, hand_features
 from keepworth.registry import Method
-from keepworth.tasks.fact_streams import FactStream, folds_of, longmemeval_streams
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -26,11 +26,11 @@ from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.index import tokens as terms_of
 from keepworth.memory.time_window import TimeWindow, window_of
+from keepworth.methods.benchmarks._longmemeval import longmemeval, questions
 from keepworth.methods.studies._slates import MOST, POOL, CandidateEvidence, EvidenceQuestion, features, train_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import haystack, place, turn_of
 from keepworth.tasks.entries import MemoryEntry
-from keepworth.tasks.longmemeval import longmemeval, questions
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order
 

@@ -23,9 +23,9 @@ from keepworth.evaluation.statistics import pooled_estimate
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.index import tokens as terms_of
+from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.registry import Method, part
 from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
-from keepworth.tasks.longmemeval import longmemeval
 
 Numbers = NDArray[np.float64]
 OPTIONS = ("words", "meaning", "both", "beside")

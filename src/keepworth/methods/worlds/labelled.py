@@ -18,8 +18,8 @@ from keepworth.environments.made_up import checked
 from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
 from keepworth.environments.streams import World
 from keepworth.episodes.errors import KeepworthError
+from keepworth.methods.benchmarks._longmemeval import questions
 from keepworth.registry import Method
-from keepworth.tasks.longmemeval import questions
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import side
 

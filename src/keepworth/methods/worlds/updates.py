@@ -11,9 +11,9 @@ import numpy as np
 from keepworth.environments.made_up import checked
 from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
 from keepworth.environments.streams import World
+from keepworth.methods.benchmarks._longmemeval import questions
 from keepworth.registry import Method
-from keepworth.tasks.competing import covered
-from keepworth.tasks.longmemeval import questions
+from keepworth.tasks.entries import covered
 from keepworth.tasks.metrics import tokens
 
 # Knowledge that changes: LongMemEval's update questions as a stream, with old and new evidence in one memory.

@@ -19,7 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes import clocks
 from keepworth.memory.errors import (
     Busy,
     EncoderMismatch,
@@ -203,11 +202,6 @@ class PostgresDatabase(Backend):
         may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
         if not scalar(connection, may):
             self.read_only = True
-        clocks.compared(
-            lambda: float(scalar(connection, "SELECT extract(epoch FROM clock_timestamp())")),
-            f"the server of {self.path}",
-            "what machines write there is dated by their own clocks, and of near ties the newer one goes first",
-        )
         self._used.discard(connection)
         self._idle.append(connection)
 

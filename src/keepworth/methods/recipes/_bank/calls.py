@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from keepworth.environments.bounded_bank import BankEntry
 from keepworth.episodes.episode import Episode, OperationKind, RewardTerm
 from keepworth.episodes.model import Model, SamplingParams, Tokens
+from keepworth.methods.recipes._bank.bounded_bank import BankEntry
+from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
 from keepworth.methods.recipes._bank.rollouts import (
     BankAnswer,
@@ -23,7 +24,6 @@ from keepworth.methods.recipes._bank.rollouts import (
     writer_episode,
 )
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.tasks.fact_streams import FactStream
 
 MOST_WORDS = 256
 """Of one fact in a prompt; fewer where the prompt does not fit into the model's window."""

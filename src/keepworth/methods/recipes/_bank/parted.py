@@ -15,8 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.text import as_line
+from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
 
 DONE = frozenset({"kept", "deleted", "shortened", "retrieved"})
 """Outcomes of calls that changed what is in the bank, or in the context where a course has one."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from threading import Lock
 
 from keepworth.agents.answerer import Query, Reader
-from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.episode import (
     Decision,
     DecisionKind,
@@ -36,8 +35,9 @@ from keepworth.episodes.episode import (
 from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
 from keepworth.episodes.text import as_line
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
+from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.tasks.fact_streams import FactStream
 from keepworth.tasks.metrics import token_f1
 
 ROLE = "writer"

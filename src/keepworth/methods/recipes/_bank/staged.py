@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from keepworth.environments.bounded_bank import BankEntry
+from keepworth.methods.recipes._bank.bounded_bank import BankEntry
 from keepworth.methods.recipes._bank.parted import (
     BankCall,
     CallOutcome,

@@ -17,7 +17,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents.answerer import ModelReader, Reader
-from keepworth.environments.bounded_bank import BoundedBank, words
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.model import SamplingParams
 from keepworth.learning.collect.curriculum import Branches, drawn_task, position_of, stage_at
@@ -25,7 +24,10 @@ from keepworth.learning.collect.memories import RememberedEpisodes
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
+from keepworth.methods.benchmarks._longmemeval import longmemeval, questions
+from keepworth.methods.recipes._bank.bounded_bank import BoundedBank, words
 from keepworth.methods.recipes._bank.calls import Earned, WritingCourse, fitted, write_by_calls
+from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, PartedBank, calls_of
 from keepworth.methods.recipes._bank.rollouts import (
     DIGITS,
@@ -44,8 +46,6 @@ from keepworth.recipes.settings import curriculum_of
 from keepworth.recipes.system import Pair
 from keepworth.recipes.training import batch, finish, imitate_first, restored, train_role
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.tasks.fact_streams import FactStream, fact_streams
-from keepworth.tasks.longmemeval import longmemeval, questions
 from keepworth.tasks.splits import draw_order
 
 if TYPE_CHECKING:

@@ -272,7 +272,7 @@ def task_sets(config: Config) -> dict[str, list[Task]]:
 
         sets = {split: locomo(split, data=config.data) for split in ("train", "dev", "test")}
     else:
-        from keepworth.tasks.longmemeval import longmemeval
+        from keepworth.methods.benchmarks._longmemeval import longmemeval
 
         def split(name: str) -> list[Task]:
             return longmemeval(

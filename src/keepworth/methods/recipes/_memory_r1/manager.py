@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents.answerer import ModelReader
-from keepworth.agents.manager import ANSWER_TOKENS, Choose, chosen_by, manager_params, warm_start_examples
+from keepworth.agents.manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.episodes import Episode, Task
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Learner
@@ -26,6 +26,7 @@ from keepworth.methods.recipes._memory_r1.measures import (
     maintained_answers,
     operation_rows,
 )
+from keepworth.methods.recipes._memory_r1.operations import LEVELS, operation_tasks, warm_start_examples
 from keepworth.methods.recipes._memory_r1.steps import (
     manage,
     operation_step,
@@ -34,7 +35,6 @@ from keepworth.methods.recipes._reader import FoundReader, found_reader
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.training import batch, imitate_first, restored, train_role
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
@@ -179,7 +179,7 @@ class Measures:
         only where the run asks for it. Choose settings on train or dev: test is for what is reported."""
         if not self.config.maintained:
             return
-        from keepworth.tasks.longmemeval import longmemeval
+        from keepworth.methods.benchmarks._longmemeval import longmemeval
 
         self.progress.phase(f"building banks: {arm}")
         tasks = longmemeval(split, distractors=self.config.distractors, extractive=True, abstention=False)

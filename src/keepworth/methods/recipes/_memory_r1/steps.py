@@ -1,6 +1,6 @@
 """A manager's step: one operation on a bank, and whether it was the right one.
 
-The right operation of a generated case is known (`keepworth.tasks.operations`). Beside it stands a format term, which is small: a
+The right operation of a generated case is known (`operations.py`). Beside it stands a format term, which is small: a
 well-formed line alone must never be worth learning. The paper's reward, what can be answered from the bank afterwards, is that of
 `memory_r1_joint`.
 """
@@ -16,9 +16,10 @@ from keepworth.episodes.model import FinishReason, Model, SamplingParams
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.answerer import of_one_call
+from keepworth.methods.recipes._memory_r1.operations import shown_memories
+from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.tasks.facts import Fact
-from keepworth.tasks.operations import read_operation, shown_memories
+from keepworth.tasks.operations import read_operation
 
 FORMAT_WEIGHT = 0.1
 READ_ITEMS = 5

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
-from keepworth.tasks.fact_streams import FactStream, fact_streams, folds_of, longmemeval_streams
-from keepworth.tasks.facts import decisive_facts, facts_of
+from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams, folds_of, longmemeval_streams
+from keepworth.methods.writers._facts import decisive_facts, facts_of
 from keepworth.tasks.splits import SPLITS
 
 LENGTH, BUDGET = 16, 4

@@ -32,9 +32,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.tasks.competing import competes, contains, covered, rivals_of, spoken
+from keepworth.methods.benchmarks._competing import competes, contains, rivals_of, spoken
+from keepworth.methods.benchmarks._passages import name_of
+from keepworth.tasks.entries import covered
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.passages import marked
 from keepworth.tasks.splits import SPLITS, draw_order, sides, tied
 
 TYPES = (
@@ -321,3 +323,17 @@ def _records() -> list[dict[str, Any]]:
 
 def _flag(value: bool) -> str:
     return "true" if value else "false"
+
+
+# Haystacks of conversations, for benchmarks that are made from them.
+
+
+TEXTS = {"train": 20, "dev": 10, "test": 20}
+"""Haystacks of a side."""
+
+
+def chats(split: str, number: int, count: int, seed: int) -> list[Session]:
+    """`count` sessions of a side in order of date, drawn for haystack `number`, under names that say nothing."""
+    drawn = sorted(sessions_of(split), key=lambda session: draw_order("chats", seed, number, session.id))[:count]
+    drawn.sort(key=lambda session: (session.date, session.id))
+    return [replace(session, id=name_of("chats", split, seed, number, session.id)) for session in drawn]

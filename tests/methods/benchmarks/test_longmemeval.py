@@ -9,9 +9,9 @@ import pytest
 
 from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
-from keepworth.tasks import longmemeval as module
-from keepworth.tasks.competing import competes
-from keepworth.tasks.longmemeval import (
+from keepworth.methods.benchmarks import _longmemeval as module
+from keepworth.methods.benchmarks._competing import competes
+from keepworth.methods.benchmarks._longmemeval import (
     EXTRACTIVE_TYPES,
     TYPES,
     gold_answers,
@@ -248,7 +248,7 @@ def test_options_without_effect(options: dict[str, object]) -> None:
 def test_the_same_in_another_process_with_another_hash_seed() -> None:
     program = (
         "import hashlib\n"
-        "from keepworth.tasks.longmemeval import longmemeval\n"
+        "from keepworth.methods.benchmarks._longmemeval import longmemeval\n"
         "from keepworth.tasks.entries import candidates\n"
         "tasks = longmemeval('dev', distractors=5, seed=1)\n"
         "text = repr(tasks) + repr([candidates(task, 4, 0) for task in tasks])\n"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.errors import KeepworthError
+from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
 
 FACTS = st.lists(st.text("ab ", max_size=12), min_size=1, max_size=12)
 LINES = st.one_of(

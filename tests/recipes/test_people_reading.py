@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import UnknownName
+from keepworth.methods.benchmarks._people import ATTRIBUTES, names_of
 from keepworth.methods.recipes._people_reading import QUESTIONS, evidence_of, memories_of, people_reading, text_of
-from keepworth.tasks.people import ATTRIBUTES, names_of
 from keepworth.tasks.splits import SPLITS
 
 

@@ -1,18 +1,20 @@
-"""`keepworth memory backup`, `export` and `import`: a memory in and out of other files and servers."""
+"""`keepworth memory backup`, `export`, `import`; `stats`, `check`, `compact`, `reembed`; `quarantine`, `audit` and `token`."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.command import argument, option
+from keepworth.cli.command import App, argument, option
 from keepworth.cli.memory.group import (
     FILE,
     Agent,
@@ -21,11 +23,17 @@ from keepworth.cli.memory.group import (
     Lines,
     NoteLine,
     Target,
+    TextLine,
     User,
+    Yes,
+    again,
+    app,
     command,
+    item_line,
     opened,
 )
-from keepworth.cli.output import say, say_json, working
+from keepworth.cli.output import confirm, say, say_json, working
+from keepworth.episodes.text import one_line, terminal
 from keepworth.memory.place import MemoryPlace, file_of
 
 if TYPE_CHECKING:
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
     from keepworth.memory.scan import Scan
+    from keepworth.serving.access import Tokens
 
 
 @command(FILE, examples="keepworth memory backup copy.mem", file=FileAlone, opens=None)
@@ -70,8 +79,7 @@ def export_(
     as_json: bool,
     target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
     to: Annotated[
-        str,
-        option("--to", "keepworth, with all history; or what is true now as jsonl."),
+        str, option("--to", "keepworth, with all history; or what is true now as jsonl.")
     ] = OWN,
 ) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now."""
@@ -156,8 +164,7 @@ def import_(
     agent: Agent = "",
     skip_bad: Annotated[bool, option("--skip-bad", "Leave out what cannot be taken, and say it.")] = False,
     secrets: Annotated[
-        str,
-        option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow."),
+        str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
     ] = "quarantine",
     personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
 ) -> Lines:
@@ -241,3 +248,207 @@ def _in_quarantine(held: list[Item]) -> str:
     kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
     listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     return f", {len(held)} of them in quarantine ({listed}; `keepworth memory quarantine` lists them)" if held else ""
+
+
+@command(FILE, examples="keepworth memory stats --json")
+def stats(memory: Memory) -> Lines:
+    """Say what is in the file."""
+    from keepworth.memory.store.maintenance import statistics
+
+    figures = {**asdict(statistics(memory.store)), "snapshot": memory.snapshot()}
+    shown = (
+        f"{name.replace('_', ' '):>14}  {value:,}" if isinstance(value, int) else f"{name:>14}  {value}"
+        for name, value in figures.items()
+    )
+    yield Line(figures, "\n".join(shown))
+
+
+@command(
+    FILE,
+    examples="""
+    keepworth memory check
+    keepworth memory check --quick --json
+    """,
+)
+def check(memory: Memory, quick: Annotated[bool, option("--quick", "Do not replay the journal.")] = False) -> Lines:
+    """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
+    from keepworth.memory.store.maintenance import check as check_store
+
+    with working("checking"):
+        problems = check_store(memory.store, deep=not quick)
+    yield Line({"sound": not problems, "problems": problems}, "\n".join(problems or ["Sound."]))
+    if problems:
+        raise typer.Exit(2)
+
+
+@command(
+    FILE,
+    examples="""
+    keepworth memory compact
+    keepworth memory compact --keep-decisions 10000 --yes
+    """,
+)
+def compact(
+    memory: Memory,
+    file: MemoryPlace,
+    keep_decisions: Annotated[
+        int | None, option("N", "Drop the candidate lists of all but the newest N decisions; asks.", min=0)
+    ] = None,
+    yes: Yes = False,
+) -> Lines:
+    """Give back space. Never changes what the memory says."""
+    from keepworth.memory.store.maintenance import compact as compact_store
+
+    if yes and keep_decisions is None:
+        raise typer.BadParameter("--yes goes with --keep-decisions: nothing else is asked")
+    if keep_decisions is not None:
+        confirm(f"Drop the candidates of all but the newest {keep_decisions:,} decisions of {file}, for good?", yes)
+    with working("compacting"):
+        before, after = compact_store(memory.store, keep_decisions=keep_decisions)
+    yield Line({"bytes_before": before, "bytes": after}, f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
+
+
+@command(FILE, examples="keepworth memory reembed minilm")
+def reembed(
+    memory: Memory,
+    file: MemoryPlace,
+    name: Annotated[str, argument("ENCODER", "minilm, hashing, hashing:DIMENSION, a folder, or URL#MODEL.")],
+) -> Lines:
+    """Make every vector anew with another encoder; with the same one, those that are missing.
+
+    It can be interrupted, and goes on where it stopped. Files of earlier versions lack the vectors of parts of long texts."""
+    from rich.progress import Progress
+
+    from keepworth.memory.store.maintenance import reembed as make_again
+    from keepworth.models.encoders import encoder
+
+    with Progress(console=terminal(stderr=True), transient=True) as bar:
+        job = bar.add_task("vectors", total=None)
+        for done, everything in make_again(memory.store, encoder(name)):
+            bar.update(job, completed=done, total=everything)
+    yield Line({"file": str(file), "encoder": name}, f"{file} now has vectors of {name}.")
+
+
+@command(
+    FILE,
+    examples="""
+    keepworth memory quarantine
+    keepworth memory quarantine --release m17
+    """,
+)
+def quarantine(
+    memory: Memory,
+    release: Annotated[str, option("--release ID", "Let this item out, for searches to find.")] = "",
+) -> Lines:
+    """List the items that are held for a secret in them, or release one."""
+    if release:
+        yield item_line(memory.release(release))
+        return
+    after = ""
+    if not memory.quarantined(limit=1):
+        yield NoteLine("Nothing is held back.")
+    while page := memory.quarantined(after=after):
+        yield from map(item_line, page)
+        after = page[-1].id
+
+
+@command(FILE, examples="keepworth memory audit --last 20 --json", opens=None)
+def audit(
+    file: MemoryPlace,
+    last: Annotated[int, option("--last", "So many entries, the newest.", min=1)] = 100,
+) -> Lines:
+    """Show who did what through `keepworth serve --memory`, by the ids of tokens."""
+    from collections import deque
+
+    from keepworth.serving.audit import audit_of, entries
+
+    _tokens(file)  # raises where there is no such memory
+    noted = deque(entries(audit_of(file.beside)), last)
+    if not noted:
+        yield TextLine("Nothing is noted: `keepworth serve --memory` notes who changes what.")
+    for entry in noted:
+        who = " ".join(str(entry[name]) for name in ("tenant", "user", "agent") if entry.get(name))
+        what = [str(entry.get(name, "")) for name in ("at", "token")] + [who, str(entry["what"])]
+        if "tool" in entry:
+            what.append(f"{entry['tool']}: {entry.get('outcome', '')}")
+        more = f"{entry['times']} times" if "times" in entry else entry.get("status", "")
+        ids = " ".join(entry.get("ids", []))
+        yield Line(entry, one_line(f"{'  '.join(each for each in what if each)}  {more}  {ids}".rstrip()))
+
+
+tokens_app = App(help="Give and take back the tokens of `keepworth serve --memory`.")
+app.add_typer(tokens_app, name="token", rich_help_panel=FILE)
+
+
+@command(tokens_app, "add", examples="keepworth memory token add --user ana --role read --days 30", opens=None)
+def add_token(
+    file: MemoryPlace,
+    tenant: Annotated[str, option("--tenant", "Whose memory: each tenant has a file, or a schema, of its own.")] = "",
+    user: User = "",
+    agent: Agent = "",
+    role: Annotated[
+        list[str] | None, option("--role", "read, write, reward or admin; may be given several times.")
+    ] = None,
+    name: Annotated[str, option("--name", "What it is called in lists.")] = "",
+    days: Annotated[float | None, option("--days", "Until it ends; never if not given.")] = None,
+    shared: Annotated[
+        list[str] | None,
+        option(
+            "--shared NAME:read[,write]",
+            "What lies under a name that stands for a team is seen, too; with write it may be changed. May be repeated.",
+        ),
+    ] = None,
+) -> Lines:
+    """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
+
+    Without --role it may read, write and reward. A server that runs knows it at once."""
+    from keepworth.serving.access import new_access, shared_of, tokens_of
+
+    roles = role or ["read", "write", "reward"]
+    access = new_access(
+        tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days, shared=shared_of(shared or ())
+    )
+    token = _tokens(file).add(access)
+    yield Line({"token": token, **asdict(access)}, token)
+    yield NoteLine(
+        f"{access.id}: {', '.join(access.roles)}. `{again(file, 'token', 'remove', access.id)}` takes it back."
+    )
+    if file.on_server:
+        yield NoteLine(f"Noted in {tokens_of(file.beside)}: start the server in this folder.")
+
+
+@command(tokens_app, "list", examples="keepworth memory token list --json", opens=None)
+def list_tokens(file: MemoryPlace) -> Lines:
+    """List tokens by their names, without the tokens."""
+    listed = _tokens(file).all()
+    if not listed:
+        yield TextLine("There are no tokens but the one that a server prints: `keepworth memory token add` makes one.")
+    for each in listed:
+        shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in each.shared.items())
+        bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id}
+        bounds |= {"shared": shared, "until": each.until}
+        more = "".join(f"  {part} {one_line(value)}" for part, value in bounds.items() if value)
+        name = f"  {one_line(each.name)}" if each.name else ""
+        yield Line(asdict(each), f"{each.id}  {', '.join(each.roles)}{more}{name}")
+
+
+@command(tokens_app, "remove", examples="keepworth memory token remove t3f2a", opens=None)
+def remove_token(file: MemoryPlace, id: Annotated[str, argument("ID", "Of a token, as `list` gives it.")]) -> Lines:
+    """Take a token back. A server that runs refuses it at once."""
+    _tokens(file).remove(id)
+    yield Line({"removed": id}, f"{id} opens nothing any more.")
+
+
+def _tokens(file: MemoryPlace) -> Tokens:
+    """Raises NotAMemoryFile: tokens beside a memory that is not there open nothing, and a mistyped name would not be seen."""
+    from keepworth.memory.errors import NotAMemoryFile
+    from keepworth.memory.store.opening import is_there
+    from keepworth.serving.access import Tokens, tokens_of
+
+    if not (is_there(file.given) if file.on_server else file.file.is_file()):
+        serve = ["keepworth", "serve", "--memory", str(file)]
+        raise NotAMemoryFile(
+            f"There is no memory at {file}.",
+            f"Name the memory that is served with --file, or make it: {shlex.join(serve)}.",
+        )
+    return Tokens(tokens_of(file.beside))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
+from keepworth.tasks.json_lines import marked
 from keepworth.tasks.splits import draw_order
 
 
@@ -21,17 +22,6 @@ def passage(
 def name_of(*parts: object) -> str:
     """A short name that says nothing about what it names: who sees ids of sessions learns nothing from them."""
     return "s" + hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def marked(session: Session, evidence: Collection[int] = ()) -> Session:
-    """The session with the turns of these numbers as the evidence; itself where that changes nothing, so that tasks share it in
-    memory, as they share turns that stay as they are."""
-    turns = tuple(
-        turn if turn.evidence == (turn.index in evidence) else replace(turn, evidence=not turn.evidence)
-        for turn in session.turns
-    )
-    changed = any(new is not old for new, old in zip(turns, session.turns, strict=True))
-    return replace(session, turns=turns) if changed else session
 
 
 def with_evidence(task: Task) -> Task:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.environments.bounded_bank import BoundedBank
+from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.parted import DONE, PartedBank
 from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
 

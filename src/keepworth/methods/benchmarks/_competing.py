@@ -6,22 +6,13 @@ What is detectable without a judge is dropped; a paraphrase of another answer to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from keepworth.episodes.episode import Session
+from keepworth.tasks.entries import topic_words
 from keepworth.tasks.metrics import tokens
 
-# Words that carry no topic: grammar, and the words that questions about one's own past are made of.
-_GRAMMAR_TEXT = """
-about after ago all also am and any are as at be been before by can current currently day days did do does during each
-ever far first for from get go got had has have he her his hours how i in into is it its ive last long made many me mention
-mentioned minutes month months more most much my myself name new now of often on or other our out past previous
-previously recent recently remind she since so some spend spent start started take than that their them there these they
-this those time times to today total two type up use used using usually was we week weeks went were what whats when
-where which while who whom whose why will with would year years you your
-"""
-_GRAMMAR = frozenset(_GRAMMAR_TEXT.split())
 _NUMBER_WORDS_TEXT = """
 one two three four five six seven eight nine ten eleven twelve once twice thrice twenty thirty forty fifty sixty
 seventy eighty ninety hundred
@@ -67,21 +58,10 @@ def rivals_of(question: str, answers: Sequence[str]) -> Callable[[Spoken], bool]
     return competing
 
 
-def topic_words(text: str) -> frozenset[str]:
-    """The normalised tokens of `text` that carry a topic: no grammar, none of the words every such question is made of."""
-    return frozenset(tokens(text)) - _GRAMMAR
-
-
 def contains(text: Sequence[str], part: Sequence[str]) -> bool:
     """Whether `part` occurs in `text` as consecutive tokens."""
     size = len(part)
     return any(tuple(text[start : start + size]) == tuple(part) for start in range(len(text) - size + 1))
-
-
-def covered(answer: str, texts: Iterable[str]) -> bool:
-    """Whether every normalised token of `answer` (one at least) occurs somewhere in `texts`."""
-    wanted = set(tokens(answer))
-    return bool(wanted) and wanted <= {token for text in texts for token in tokens(text)}
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.tasks.facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn
+from keepworth.methods.writers._facts import FACT_WORDS, Fact, decisive_facts, facts_of, facts_of_turn
 
 
 def _session(*texts: str, id: str = "s1", date: str = "2023-05-20T02:21", evidence: tuple[int, ...] = ()) -> Session:

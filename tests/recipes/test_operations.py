@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.episodes.errors import UnknownName
-from keepworth.tasks.operations import (
+from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of, values_of
+from keepworth.methods.recipes._memory_r1.operations import (
     LEVELS,
     Form,
     operation_case,
     operation_tasks,
-    read_operation,
     renumbered,
     shown_memories,
     utterances,
 )
-from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of, values_of
+from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import SPLITS
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.tasks.facts import Fact, decisive_facts, facts_of
+from keepworth.methods.writers._facts import Fact, decisive_facts, facts_of
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, draw_order
 
@@ -113,7 +113,7 @@ def longmemeval_streams(length: int, *, streams: int = 3, seed: int = 0, distrac
     """Of the extractive questions of all splits of LongMemEval: for learning in folds, where every question is tested once by a
     writer that never saw it. distractors: sessions of others, as many as the length asks for where it is 0. Facts of one split
     never stand in a stream of another."""
-    from keepworth.tasks.longmemeval import longmemeval, questions
+    from keepworth.methods.benchmarks._longmemeval import longmemeval, questions
 
     wanted = distractors or max(10, length // 2)
     tasks = [

@@ -1,0 +1,376 @@
+"""`keepworth memory search` to `rollback`: what finds, writes, corrects and undoes."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepworth.cli.command import argument, option
+from keepworth.cli.memory.group import (
+    POLICY,
+    READ,
+    UNDO,
+    WRITE,
+    Agent,
+    Id,
+    Limit,
+    Line,
+    Lines,
+    NoteLine,
+    Session,
+    Snapshot,
+    Source,
+    TopK,
+    User,
+    Where,
+    Yes,
+    again,
+    command,
+    item_line,
+    mark,
+    nothing_found,
+    opened,
+    plain,
+    read_lines,
+)
+from keepworth.cli.output import confirm
+from keepworth.episodes.text import one_line
+from keepworth.memory.place import MemoryPlace
+
+if TYPE_CHECKING:
+    from keepworth.memory.item import Item
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.search.search import Hit
+    from keepworth.memory.store.purge import Erased
+    from keepworth.memory.store.undo import Rollback
+
+
+@command(
+    READ,
+    examples="""
+    keepworth memory search "what to cook" --user ana
+    keepworth memory search tofu --top-k 3 --explain
+    keepworth memory search tofu --where kind=recipe --json
+    """,
+    bounds=True,
+    encoder=True,
+    policy=POLICY,
+    log="off",
+)
+def search(
+    memory: Memory,
+    file: MemoryPlace,
+    bounds: dict[str, Any],
+    encoder: str,
+    query: Annotated[str, argument("", "What to look for.")],
+    top_k: TopK = 10,
+    mode: Annotated[str, option("", "hybrid, lexical or dense; by default hybrid where there is an encoder.")] = "",
+    as_of: Annotated[str, option("TIME", "What was held true then (ISO 8601).")] = "",
+    where: Where = None,
+    explain: Annotated[bool, option("--explain", "Say what every score is made of.")] = False,
+) -> Lines:
+    """Find what was remembered, best first, in the order that rewards taught. Nothing is logged, and nothing is tried out.
+
+    `keepworth memory episode search` finds as an agent does: rewards reach what was shown."""
+    from keepworth.memory.search.where import from_texts
+
+    options: dict[str, Any] = {"mode": mode or None, "as_of": as_of, "where": from_texts(where or (), place="--where")}
+    hits = memory.search(query, explore=False, top_k=top_k, explain=explain, **options, **bounds)
+    yield from (hit_line(hit, explain) for hit in hits)
+    if not hits:
+        yield nothing_found(memory, file, narrowed=bool(any(bounds.values()) or where or as_of))
+
+
+_NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
+
+
+def hit_line(hit: Hit, explain: bool = False) -> Line:
+    other = f"  (otherwise: {', '.join(hit.conflicts)})" if hit.conflicts else ""
+    text = f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.passage)}{other}"
+    if hit.why is not None and hit.why.learned:
+        text += f"\n          {hit.why.learned}"
+    if explain and hit.why is not None:
+        terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
+        cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
+        formula = _NUMBER.sub(lambda number: f"{float(number[0]):.3g}", hit.why.formula)
+        text += f"\n          = {formula}; words: {terms or 'not found'}; meaning: {cosine}"
+    return Line({**plain(hit.item), "score": hit.score, "span": hit.span, "conflicts": hit.conflicts}, text)
+
+
+@command(
+    READ,
+    "list",
+    examples="""
+    keepworth memory list --user ana
+    keepworth memory list --all --limit 20 --after m17
+    keepworth memory list --where '{"year": {"$gte": 2020}}' --json
+    """,
+    bounds=True,
+)
+def list_(
+    memory: Memory,
+    file: MemoryPlace,
+    bounds: dict[str, Any],
+    limit: Limit = 100,
+    after: Annotated[str, option("ID", "Go on after this id.")] = "",
+    everything: Annotated[bool, option("--all", "Superseded, deleted and held back items too.")] = False,
+    where: Where = None,
+) -> Lines:
+    """List items in order of writing."""
+    from keepworth.memory.search.where import from_texts
+
+    matching = from_texts(where or (), place="--where")
+    items = memory.get_all(limit=limit, after=after, all_states=everything, where=matching, **bounds)
+    yield from map(item_line, items)
+    if not items:
+        yield nothing_found(memory, file, narrowed=bool(any(bounds.values()) or where or after))
+
+
+@command(READ, examples="keepworth memory show m17")
+def show(memory: Memory, id: Id) -> Lines:
+    """Show everything about an item."""
+    record = plain(memory.get(id))
+    shown = []
+    for name, value in record.items():
+        if isinstance(value, dict) and name in ("scope", "provenance"):
+            value = ", ".join(f"{part} {each}" for part, each in value.items() if each not in ("", -1))
+        shown.append(f"{name:>14}  {one_line(str(value))}")
+    yield Line(record, "\n".join(shown))
+
+
+@command(READ, examples="keepworth memory history m17")
+def history(memory: Memory, id: Id) -> Lines:
+    """Show what happened to an item, oldest first."""
+    for revision in memory.history(id):
+        after, origin = revision.after, one_line(revision.episode or revision.source)
+        state = "(gone)" if after is None else f"{one_line(after.text)}{mark(after)}"
+        where = f"  [{origin}]" if origin else ""
+        text = f"{revision.at}  {revision.kind:<9}  {state}{where}  (entry {revision.seq})"
+        yield Line(plain(revision), text)
+
+
+@command(
+    WRITE,
+    examples="""
+    keepworth memory add "Ana likes tofu" --user ana
+    keepworth memory add "I moved to Bergen" --user ana --infer
+    cat facts.txt | keepworth memory add - --source facts.txt
+    """,
+    bounds=True,
+    encoder=True,
+    opens=None,
+)
+def add(
+    file: MemoryPlace,
+    bounds: dict[str, Any],
+    encoder: str,
+    text: Annotated[str, argument("", "What to remember; - reads one text per line.")],
+    kind: Annotated[str, option("", "fact, episode, case, skill, lesson or core.")] = "fact",
+    at: Annotated[str, option("--at TIME", "When it happened (ISO 8601).")] = "",
+    source: Source = "command line",
+    infer: Annotated[
+        bool,
+        option(
+            "--infer",
+            "Let the writer say what to keep: rules, or the model OPENAI_MODEL at OPENAI_BASE_URL. It may correct items.",
+        ),
+    ] = False,
+) -> Lines:
+    """Remember a text as it stands, or what it says."""
+
+    texts = read_lines() if text == "-" else [text]
+    options: dict[str, Any] = {"kind": kind, "event_time": at, "source": source, **bounds}
+    with opened(file, encoder, make=True, writer=infer) as memory:
+        before = memory.store.head()
+        if infer:
+            added = memory.add([{"role": "user", "content": text} for text in texts], infer=True, **options)
+        else:
+            added = memory.add_many(texts, **options)
+        stored = set(memory.store.changed_since(before).ids)
+        for item in added:
+            known = item.id not in stored
+            yield item_line(item, known=known)
+            if known:
+                yield NoteLine(f"{item.id} says that already: nothing was stored.")
+        if not added:
+            yield NoteLine("The writer found nothing to keep.")
+
+
+@command(
+    WRITE,
+    examples="""
+    keepworth memory update m17 "Ana likes smoked tofu"
+    keepworth memory update m17 --trust 0.5
+    """,
+    encoder=True,
+)
+def update(
+    memory: Memory,
+    id: Id,
+    text: Annotated[str | None, argument("[TEXT]", "What it says from now on.")] = None,
+    trust: Annotated[float | None, option("NUMBER", "From 0 to 1.")] = None,
+    expires: Annotated[str | None, option("--expires TIME", "When it is hidden (ISO 8601).")] = None,
+) -> Lines:
+    """Word an item better: same id, same time. Where the fact changed, use `supersede`."""
+    yield item_line(memory.update(id, text, trust=trust, expires_at=expires))
+
+
+@command(WRITE, examples='keepworth memory supersede m17 "Ana lives in Bergen" --at 2026-06-01', encoder=True)
+def supersede(
+    memory: Memory,
+    id: Id,
+    text: Annotated[str, argument("", "What is true now.")],
+    at: Annotated[str, option("--at TIME", "Since when (ISO 8601).")] = "",
+    source: Source = "command line",
+) -> Lines:
+    """Say that a fact changed: searches find the new one, and the old one with --as-of."""
+    yield item_line(memory.supersede(id, text, event_time=at, source=source))
+
+
+@command(
+    WRITE,
+    examples="""
+    keepworth memory forget m17 m18
+    keepworth memory forget --older-than 90 --user ana --purge --yes
+    """,
+    bounds=True,
+    opens=None,
+)
+def forget(
+    file: MemoryPlace,
+    bounds: dict[str, Any],
+    ids: Annotated[list[str] | None, argument("[ID...]", "Items to forget.")] = None,
+    purge: Annotated[bool, option("--purge", "Erase for good: journal, indexes and vectors too.")] = False,
+    older_than: Annotated[
+        float | None, option("--older-than DAYS", "In the place of ids: all that was written so long ago.")
+    ] = None,
+    yes: Yes = False,
+) -> Lines:
+    """Delete items, which `rollback` brings back. With --purge, erase them, which nothing brings back; asks before.
+
+    With --older-than, those of a person, an agent or a session, or of all: what a rule of retention asks for, by cron."""
+
+    if bool(ids) == (older_than is not None):
+        raise typer.BadParameter("give ids, or --older-than DAYS")
+    if older_than is not None and not 0 <= older_than <= 100_000:
+        raise typer.BadParameter(f"--older-than takes a number of days from 0 to 100,000, got {older_than:g}")
+    if ids and any(bounds.values()):
+        raise typer.BadParameter("--user, --agent and --session go with --older-than: an id names one item")
+    if yes and not purge:
+        raise typer.BadParameter("--yes goes with --purge: what is deleted can be brought back, and nothing is asked")
+    with opened(file, "none", **bounds) as memory:
+        chosen = ids or _older(memory, older_than or 0.0, everything=purge)
+        if purge and chosen:
+            for id in ids or ():
+                memory.get(id)
+            what = ", ".join(chosen) if ids else f"{len(chosen):,} items"
+            confirm(f"Erase {what} of {file}, for good?", yes)
+        erased = memory.forget(*chosen, purge_history=purge) if chosen else None
+        done = "Erased" if purge else "Deleted"
+        yield Line({done.lower(): chosen}, f"{done} {', '.join(chosen)}." if ids else f"{done} {len(chosen)} items.")
+        yield from _log_notes(erased)
+
+
+def _older(memory: Memory, days: float, *, everything: bool) -> list[str]:
+    """Ids of what was written so long ago; everything: what is superseded or deleted, too."""
+    from datetime import datetime, timedelta
+
+    until = (datetime.now(UTC).replace(tzinfo=None) - timedelta(days=days)).isoformat()
+    chosen, after = [], ""
+    while page := memory.get_all(limit=1000, after=after, all_states=everything):
+        chosen += [item.id for item in page if item.written_at <= until]
+        after = page[-1].id
+    return chosen
+
+
+@command(WRITE, examples="keepworth memory erase --user ana", opens=None)
+def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Session = "", yes: Yes = False) -> Lines:
+    """Erase a person, an agent or a session: all that was written, asked and learned there. Nothing brings it back."""
+
+    named = {"user": user, "agent": agent, "session": session}
+    whose = ", ".join(f"{part} {name!r}" for part, name in named.items() if name)
+    if not whose:
+        raise typer.BadParameter("say whose memory is erased: --user, --agent or --session")
+    with opened(file, "none") as memory:
+        confirm(f"Erase everything of {whose} in {file}, for good?", yes)
+        erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
+        told = (
+            f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched."
+        )
+        if erased.nobody:
+            told = f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory show` lists who is there."
+        yield Line({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody}, told)
+        yield from _log_notes(erased)
+
+
+def _log_notes(erased: Erased | None) -> Lines:
+    if erased is not None and not erased.log_emptied:
+        yield NoteLine("Another process is reading: run `keepworth memory compact` when it is done.")
+
+
+@command(UNDO, examples="keepworth memory snapshot")
+def snapshot(memory: Memory) -> Lines:
+    """Print the name of the present state, for `diff` and `rollback --since`."""
+    name = memory.snapshot()
+    yield Line({"snapshot": name}, name)
+
+
+@command(
+    UNDO,
+    examples="""
+    keepworth memory diff s12
+    keepworth memory diff s12 s20 --json
+    """,
+)
+def diff(
+    memory: Memory,
+    one: Snapshot,
+    other: Annotated[str, argument("[SNAPSHOT]", "The later one; now if not given.")] = "",
+) -> Lines:
+    """List the items that differ between two states, or between one and now."""
+    differences = memory.diff(one, other)
+    for difference in differences:
+        states = (("-", difference.before), ("+", difference.after))
+        shown = [f"{sign} {difference.id:>6}  {_state(item)}" for sign, item in states if item is not None]
+        yield Line(plain(difference), "\n".join(shown))
+    if not differences:
+        yield NoteLine("Nothing differs.")
+
+
+def _state(item: Item) -> str:
+    """With what tells two states of one text apart, too."""
+    shown = f", shown {item.values.shown} times" if item.values.shown else ""
+    return f"{one_line(item.text)}{mark(item)}{shown}"
+
+
+@command(
+    UNDO,
+    examples="""
+    keepworth memory rollback e4f0c1
+    keepworth memory rollback --source facts.txt
+    keepworth memory rollback --since s12
+    """,
+)
+def rollback(
+    memory: Memory,
+    file: MemoryPlace,
+    target: Annotated[str, argument("[EPISODE|ROLLBACK]", "An episode's or a rollback's id.")] = "",
+    source: Annotated[str, option("", "Undo everything from this source.")] = "",
+    since: Annotated[str, option("SNAPSHOT", "Undo everything since this state (see `snapshot`).")] = "",
+    rewarder: Annotated[str, option("NAME", "Undo everything that follows from the rewards of this person.")] = "",
+    entry: Annotated[int, option("N", "Undo one change, by its number in `history`.", min=0)] = 0,
+) -> Lines:
+    """Undo an episode, a source, one change, a person's rewards, or everything since a state. Can be undone itself."""
+    yield _report(memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry), file)
+
+
+def _report(result: Rollback, file: MemoryPlace) -> Line:
+    lines = [
+        f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
+        f"{len(result.changed)} items changed. Undo this with: {again(file, 'rollback', result.id)}",
+        *(f"  entry {seq} no longer applies: {reason}" for seq, reason in result.no_ops),
+    ]
+    return Line(plain(result), "\n".join(lines))

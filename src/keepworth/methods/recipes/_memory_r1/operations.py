@@ -1,0 +1,355 @@
+"""Choosing a memory operation: cases with the one right operation known by construction.
+
+A case is a short list of memories, a new fact, and the one operation that keeps the memory true:
+
+* ADD       nothing in the list covers the fact;
+* UPDATE i  entry i is about the same thing, and its value changed;
+* DELETE i  the fact says that entry i no longer holds, and gives nothing in its place;
+* NOOP      the fact is stored already (in the same or in other words), or ends something that was never stored.
+
+The four operations are those of "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via
+Reinforcement Learning" (arXiv 2508.19828). There are two levels:
+
+* plain: what a memory meets. Lists are of every length from none, and every other case is made of sentences that users
+  said (see `utterances`), where the operations come in the proportion in which they are met: what is said is
+  mostly new (ADD), sometimes said before (NOOP), sometimes said before with another number (UPDATE). The other half is
+  written about people (`_people`), the four operations equally often: the entries share neither person nor
+  attribute with the fact, a change is told as a change, what is stored already is told in the same words. Some entries
+  of each kind of case are of the other kind.
+* near-miss: all are written about people, the four operations equally often, and every list holds the same person with
+  another attribute, and another person with the same attribute. Wording does not give the operation away: a change may
+  be told in the words of a plain statement, a first mention in the words of a change, and what is stored already may be
+  told in other words.
+
+Held out: no name and no sentence of one split occurs in another, and some values occur in one held-out split only.
+
+Version 1 wrote about people only, in lists of two to four entries: a manager that learned from it asked for entries that
+were not there when its memory was empty or short, and took whatever was unlike its practice for something known.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from keepworth.agents.manager import completion, render
+from keepworth.episodes.episode import OperationKind, Session, Task, Turn
+from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._longmemeval import longmemeval
+from keepworth.methods.benchmarks._people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
+from keepworth.methods.writers._facts import facts_of
+from keepworth.tasks.metrics import token_f1
+from keepworth.tasks.operations import written
+from keepworth.tasks.splits import SPLITS, draw_order
+
+GENERATOR_VERSION = 2
+MEMORY_SESSION = "memory"
+DEFAULT_ENTRIES = 4
+LEVELS = ("near-miss", "plain")
+SAID_SHARE = 0.5
+"""Of the plain cases, how many are made of what users said."""
+FOREIGN_SHARE = 0.25
+"""Of the other entries of a plain case, how many are of the other kind."""
+
+
+class Form(str, Enum):
+    """What a sentence says of its fact."""
+
+    STATE = "state"
+    CHANGE = "change"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A fact in structure and in words: person, attribute key, value, and what `text` says of it. The first three are
+    empty where a user said it."""
+
+    person: str
+    attribute: str
+    value: str
+    form: Form
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCase:
+    """memories: as shown, entry i under the number i; fact: the new one; kind and target: the right operation;
+    trait: which construction made it (`changed`, `paraphrase`, `ended unknown` ...)."""
+
+    memories: tuple[Statement, ...]
+    fact: Statement
+    kind: OperationKind
+    target: int | None
+    trait: str
+
+    @property
+    def gold(self) -> str:
+        return written(self.kind, self.target)
+
+
+def operation_case(
+    split: str, index: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
+) -> OperationCase:
+    """Case `index` of the endless sequence that (split, seed, entries, level) names. Shown are 2 to `entries` memories
+    at the level near-miss, and any number up to `entries` at the level plain."""
+    plain = require_known("level", level, LEVELS) == "plain"
+    if entries < 2:
+        raise ValueError(f"operation_case: entries must be at least 2 (a near miss needs a place), not {entries}")
+    name = f"operations/{GENERATOR_VERSION}/{checked_split(split)}/{seed}/{entries}/{index}"
+    draw = random.Random(f"{name}/plain" if plain else name)
+    if plain and draw.random() < SAID_SHARE:
+        return _from_users(split, entries, draw)
+    kind = draw.choice((OperationKind.ADD, OperationKind.UPDATE, OperationKind.DELETE, OperationKind.NOOP))
+    person = draw.choice(names_of(split))
+    attribute = draw.choice(ATTRIBUTES)
+    value, other_value = draw.sample(values_of(attribute, split), 2)
+
+    target: Statement | None = None
+    if kind is OperationKind.ADD:
+        told: tuple[tuple[Form, str], ...] = ((Form.STATE, "new"),) * 2
+        form, trait = draw.choice(told if plain else (*told, (Form.CHANGE, "new in words of change")))
+        fact = _statement(person, attribute, value, form, split, draw)
+    elif kind is OperationKind.UPDATE:
+        told = ((Form.CHANGE, "changed"),) * 2
+        form, trait = draw.choice(told if plain else (*told, (Form.STATE, "changed in plain words")))
+        fact = _statement(person, attribute, value, form, split, draw)
+        target = _statement(person, attribute, other_value, Form.STATE, split, draw)
+    elif kind is OperationKind.DELETE:
+        trait = "ended"
+        fact = _statement(person, attribute, value, Form.END, split, draw)
+        target = _statement(person, attribute, value, Form.STATE, split, draw)
+    else:
+        trait = "verbatim" if plain else draw.choice(("paraphrase", "paraphrase", "verbatim", "ended unknown"))
+        if trait == "ended unknown":
+            fact = _statement(person, attribute, value, Form.END, split, draw)
+        else:
+            fact = _statement(person, attribute, value, Form.STATE, split, draw)
+            target = fact
+            while trait == "paraphrase" and target.text == fact.text:
+                target = _statement(person, attribute, value, Form.STATE, split, draw)
+
+    memories = [] if target is None else [target]
+    if plain:
+        count = draw.randint(len(memories), entries)
+        foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(memories)))
+        said = [_as_statement(text) for text in _unlike(fact.text, foreign, split, draw)]
+        memories += [*said, *_strangers(person, attribute, count - len(memories) - foreign, split, draw)]
+    else:
+        count = draw.randint(2, entries)
+        memories += _near_misses(person, attribute, value, count - len(memories), split, draw)
+    return _case(memories, fact, kind, target, trait, draw)
+
+
+def _from_users(split: str, entries: int, draw: random.Random) -> OperationCase:
+    """A case made of what users said: what is new, what was said before, what was said before with another number."""
+    said = draw.choice(utterances(split))
+    place = draw.randrange(1, len(said))
+    kind = draw.choices((OperationKind.ADD, OperationKind.UPDATE, OperationKind.NOOP), (0.7, 0.15, 0.15))[0]
+    if kind is OperationKind.UPDATE:
+        text, new = _countable(split, draw)
+        fact, trait = _as_statement(new), "said with another number"
+        target: Statement | None = _as_statement(text)
+    else:
+        fact = _as_statement(said[place])
+        target = fact if kind is OperationKind.NOOP else None
+        trait = "said again" if target else "said for the first time"
+    memories = [] if target is None else [target]
+    count = draw.randint(len(memories), entries) - len(memories)
+    # A search finds what the same conversation said before: those are the entries that a new fact is told from.
+    before = [text for text in said[:place] if token_f1(text, (fact.text,)) < 0.5]
+    near = draw.sample(before, min(len(before), draw.randint(0, count)))
+    foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(near)))
+    memories += [_as_statement(text) for text in near]
+    memories += _strangers("", None, foreign, split, draw)
+    memories += [_as_statement(text) for text in _unlike(fact.text, count - len(near) - foreign, split, draw, near)]
+    return _case(memories, fact, kind, target, trait, draw)
+
+
+def _countable(split: str, draw: random.Random) -> tuple[str, str]:
+    """A sentence that a user said and that counts something, and the same with another number."""
+    while True:
+        text = draw.choice(draw.choice(utterances(split)))
+        if new := renumbered(text):
+            return text, new
+
+
+def _unlike(fact: str, count: int, split: str, draw: random.Random, taken: Sequence[str] = ()) -> list[str]:
+    """`count` different sentences of any conversation that do not say what `fact` says."""
+    found: list[str] = []
+    while len(found) < count:
+        text = draw.choice(draw.choice(utterances(split)))
+        if text not in found and text not in taken and token_f1(text, (fact,)) < 0.5:
+            found.append(text)
+    return found
+
+
+def _as_statement(text: str) -> Statement:
+    return Statement("", "", "", Form.STATE, text)
+
+
+def _case(
+    memories: list[Statement],
+    fact: Statement,
+    kind: OperationKind,
+    target: Statement | None,
+    trait: str,
+    draw: random.Random,
+) -> OperationCase:
+    """The case with its memories in drawn order; `target` is one of them, and is named where the operation names one."""
+    draw.shuffle(memories)
+    shown_target = None
+    if target is not None and kind is not OperationKind.NOOP:
+        shown_target = next(number for number, memory in enumerate(memories) if memory is target)
+    return OperationCase(tuple(memories), fact, kind, shown_target, trait)
+
+
+def operation_tasks(
+    split: str, count: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
+) -> list[Task]:
+    """`count` tasks: `input` is the new fact, the memories are the turns of one session, `answers` is the right line.
+
+    The first n tasks of a larger count are the same n tasks."""
+    return [
+        as_task(
+            operation_case(split, index, seed, entries, level),
+            f"operations/{level}/{split}/{seed}/{entries}/{index}",
+            split,
+        )
+        for index in range(count)
+    ]
+
+
+def as_task(case: OperationCase, key: str, split: str) -> Task:
+    """Entry i of the memory is the turn with index i; the right entry is marked as evidence (hidden)."""
+    turns = tuple(
+        Turn(speaker=MEMORY_SESSION, text=memory.text, index=number, evidence=number == case.target)
+        for number, memory in enumerate(case.memories)
+    )
+    return Task(
+        key=key,
+        source=f"operations-v{GENERATOR_VERSION}",
+        input=case.fact.text,
+        answers=(case.gold,),
+        verifier="operation",
+        sessions=(Session(id=MEMORY_SESSION, date="", turns=turns),),
+        evidence=() if case.target is None else (MEMORY_SESSION,),
+        tags={
+            "split": split,
+            "operation": case.kind.value,
+            "target": "" if case.target is None else str(case.target),
+            "trait": case.trait,
+            "entries": str(len(case.memories)),
+        },
+    )
+
+
+def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:
+    """(prompt, completion) pairs with right operations for a supervised start, from the training names only."""
+    return [
+        (render(shown_memories(task), task.input), completion(task.answers[0]))
+        for task in operation_tasks("train", count, seed, level=level)
+    ]
+
+
+def shown_memories(task: Task) -> tuple[str, ...]:
+    """The memories of an operation task, in the order in which they are numbered."""
+    if task.verifier != "operation" or len(task.sessions) != 1:
+        raise ValueError(f"task {task.key!r} is not an operation task: make those with operation_tasks()")
+    return tuple(turn.text for turn in task.sessions[0].turns)
+
+
+def _statement(person: str, attribute: Attribute, value: str, form: Form, split: str, draw: random.Random) -> Statement:
+    wordings = {Form.STATE: attribute.states, Form.CHANGE: attribute.changes, Form.END: attribute.ends}[form]
+    return Statement(person, attribute.key, value, form, draw.choice(wordings).format(n=person, v=value))
+
+
+def _strangers(
+    person: str, attribute: Attribute | None, count: int, split: str, draw: random.Random
+) -> list[Statement]:
+    """Memories about `count` different people, none of them the fact's, and other attributes than the fact's."""
+    names = draw.sample([name for name in names_of(split) if name != person], count)
+    kinds = draw.sample([other for other in ATTRIBUTES if other is not attribute], count)
+    return [
+        _statement(who, what, draw.choice(values_of(what, split)), Form.STATE, split, draw)
+        for who, what in zip(names, kinds, strict=True)
+    ]
+
+
+def _near_misses(
+    person: str, attribute: Attribute, value: str, count: int, split: str, draw: random.Random
+) -> list[Statement]:
+    """Memories that share the person or the attribute with the fact, never both; no (person, attribute) twice."""
+    others = [name for name in names_of(split) if name != person]
+    taken = {(person, attribute.key)}
+    misses: list[Statement] = []
+    while len(misses) < count:
+        # The first two are the hard ones, in either order; what follows is any of the three.
+        same_person = draw.random() < 0.5 if len(misses) != 1 else misses[0].person != person
+        who = person if same_person else draw.choice(others)
+        what = attribute
+        if same_person or (len(misses) >= 2 and draw.random() < 0.3):
+            what = draw.choice([other for other in ATTRIBUTES if other is not attribute])
+        if (who, what.key) in taken:
+            continue
+        taken.add((who, what.key))
+        same_value = what is attribute and draw.random() < 0.3
+        miss_value = value if same_value else draw.choice(values_of(what, split))
+        misses.append(_statement(who, what, miss_value, Form.STATE, split, draw))
+    return misses
+
+
+# What users of the LongMemEval conversations of one split said, sentence by sentence: the material of a memory as it is met.
+#
+# "LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory" (arXiv 2410.10813). The sentences are those
+# that the rule of `keepworth.methods.writers._facts` finds; no question, answer or mark of evidence is looked at.
+
+
+UTTERANCE_WORDS = 24
+"""Longer sentences are left out: cut ones would be the only ones with an ellipsis."""
+_NUMBERS_IN_TEXT = re.compile(r"(?<![\w.,:/$#-])(\d{1,3})(?![\w.,:/%-]*\d)(?![\w:/%-])")
+_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_WORD = re.compile(rf"(?<![\w-])({'|'.join(_WORDS)})(?![\w-])")
+
+
+def utterances(split: str) -> tuple[tuple[str, ...], ...]:
+    """The sentences of each conversation with at least two of them, in the order of saying; each sentence occurs once,
+    in one conversation of one split."""
+    return _all()[checked_split(split)]
+
+
+@lru_cache(maxsize=1)
+def _all() -> dict[str, tuple[tuple[str, ...], ...]]:
+    seen: set[str] = set()
+    found: dict[str, tuple[tuple[str, ...], ...]] = {}
+    for split in SPLITS:
+        sessions = {session.id: session for task in longmemeval(split) for session in task.sessions}
+        kept = []
+        for name in sorted(sessions):
+            said = []
+            for fact in facts_of([sessions[name]]):
+                text, words = fact.statement, len(fact.statement.split())
+                if words <= UTTERANCE_WORDS and text.lower() not in seen:
+                    seen.add(text.lower())
+                    said.append(text)
+            if len(said) >= 2:
+                kept.append(tuple(said))
+        found[split] = tuple(kept)
+    return found
+
+
+def renumbered(sentence: str) -> str:
+    """`sentence` with its only number changed, as when the same is said again later; "" where it has none or several.
+
+    A count of up to three digits grows, a number word becomes another one. Which one follows from the sentence alone."""
+    digits, words = list(_NUMBERS_IN_TEXT.finditer(sentence)), list(_WORD.finditer(sentence))
+    if len(digits) + len(words) != 1:
+        return ""
+    (match,) = digits or words
+    step = 1 + int(draw_order("renumbered", sentence)[:8], 16) % 9
+    other = str(int(match[1]) + step) if digits else _WORDS[(_WORDS.index(match[1]) + step) % len(_WORDS)]
+    return sentence[: match.start()] + other + sentence[match.end() :]

@@ -1,0 +1,156 @@
+"""Asks of each benchmark whether it needs a memory, whether it can be guessed, and whether words alone find all of it.
+
+python -m benchmarks.methods.headroom --data FOLDER [NAME ...] [--questions 100]
+
+No language model answers. Guessing is judged by the benchmark's own verifier: the key, a random option (or the answer to another
+question), and rules that remember nothing. Finding is the share of marked evidence among what is shown, of a budget of 512 words:
+the evidence alone, entries at random, the newest, and BM25. Means are over clusters (conversations, books, questions). The
+verdict, by a rule that was written before the first run:
+
+    not held            the key is not right, or a rule without memory or entries at random reach 0.95;
+    held                that rule's interval ends below half of the way from chance to 1, BM25 shows more than the better of
+                        random and newest by more than the paired interval, and its own interval ends below 0.95;
+    not reachable here  its data is not here, or no evidence is marked: what memory brings is then a question for a model;
+    held in part        all else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods.worlds import alike
+from benchmarks.methods.write import ABSENT, arm, gap, write
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.harness import Conditions, Row, measure
+from keepworth.recipes.systems import maker
+from keepworth.tasks.benchmark import Benchmark, benchmarks, cluster_of
+from keepworth.tasks.data_files import MissingData
+from keepworth.tasks.splits import draw_order
+from keepworth.tasks.verifiers import verify
+
+KEY, CHANCE, EVIDENCE, RANDOM, NEWEST, WORDS = "the key", "chance", "evidence alone", "random", "latest", "bm25"
+NEED, REACH = 0.5, 0.95
+ANOTHER = {"longmemeval-file": " The file that was read is that of the oracle edition; S and M are not here."}
+"""Where what was read is less than the benchmark is of: held in part at most."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--data", type=Path, help="the folder that holds published sets")
+    parser.add_argument("--questions", type=int, default=100, help="that evidence is looked for")
+    options = parser.parse_args()
+    for name in options.names or benchmarks():
+        command = f"python -m benchmarks.methods.headroom {name} --data DATA --questions {options.questions}"
+        made = benchmarks()[name]
+        data = None if made.shipped else options.data
+        try:
+            train, test = made("train", data=data), made("test", data=data)
+        except MissingData:
+            write(name, command, ABSENT, "Its data is not here; what reads it is checked on a fixture alone.")
+            continue
+        try:
+            write(name, command, **judge(made, train, test, options.questions))
+        except KeepworthError as error:
+            write(name, command, ABSENT, f"Not tried: {error.message}")
+
+
+def judge(made: Benchmark, train: Sequence[Task], test: Sequence[Task], questions: int) -> dict[str, Any]:
+    """The fields of the evidence, by the rule at the top of this file."""
+    guesses = {name: by_cluster((cluster_of(task), score) for task, score in zip(test, scores, strict=True))
+               for name, scores in guess(train, test).items()}  # fmt: skip
+    marked = [task for task in test if any(turn.evidence for session in task.sessions for turn in session.turns)]
+    drawn = sorted(marked, key=lambda task: draw_order("headroom", task.key))[:questions]
+    shown = {name: find(name, drawn) for name in (EVIDENCE, "none", RANDOM, NEWEST, WORDS)} if drawn else {}
+    means = {name: float(np.mean(values)) for name, values in (guesses | shown).items()}
+    arms = {name: arm(f"answer: {name}", values) for name, values in guesses.items()}
+    arms |= {name: arm(f"evidence shown: {name}", values) for name, values in shown.items()}
+    rule = max((name for name in guesses if name != KEY), key=means.__getitem__)
+    high = arms[rule]["interval"][1]
+    sentence = f"Without memory the best guess ({rule}) is worth {means[rule]:.2f}, chance {means[CHANCE]:.2f}"
+    sentence += f" and the key {means[KEY]:.3f}"
+    comparisons = []
+    if shown:
+        plain = max((RANDOM, NEWEST), key=means.__getitem__)
+        comparisons = [gap(f"{plain}: {WORDS}", shown[WORDS], shown[plain])]
+        sentence += (
+            f"; of the evidence 512 words hold {means[EVIDENCE]:.2f} where it is known, {means[RANDOM]:.2f} at random, "
+            f"{means[NEWEST]:.2f} of the newest, {means[WORDS]:.2f} by BM25."
+        )
+    else:
+        sentence += (
+            ". No evidence is marked, so that what a memory of solved examples brings is a question for a model."
+        )
+    if means[KEY] < 0.99 or high >= REACH or (shown and arms[RANDOM]["interval"][1] >= REACH):
+        verdict = "not held"
+    elif not shown:
+        verdict = ABSENT
+    elif (
+        high < means[CHANCE] + NEED * (1.0 - means[CHANCE])
+        and comparisons[0]["interval"][0] > 0.0
+        and arms[WORDS]["interval"][1] < REACH
+    ):
+        verdict = "held in part" if made.name in ANOTHER else "held"
+    else:
+        verdict = "held in part"
+    return {
+        "model": "none: rules answer, and evidence is counted",
+        "n": len(test),
+        "seeds": 1,
+        "unit": f"score of an answer over {len(test)} questions; share of evidence shown over {len(drawn)}; mean over clusters",
+        "arms": list(arms.values()),
+        "comparisons": comparisons,
+        "controls": [name for name in arms if name not in (KEY, EVIDENCE, WORDS)],
+        "verdict": verdict,
+        "sentence": sentence + ANOTHER.get(made.name, ""),
+    }
+
+
+def guess(train: Sequence[Task], test: Sequence[Task]) -> dict[str, list[float]]:
+    """Scores of answers that no memory is needed for."""
+    draw = random.Random(0)
+    usual = Counter(answer for task in train for answer in task.answers[:1]).most_common(1)[0][0]
+    rules: dict[str, Callable[[Task], str]] = {
+        KEY: lambda task: task.answers[0],
+        CHANCE: lambda task: draw.choice(sorted(task.options)) if task.options else draw.choice(test).answers[0],
+        "the commonest answer of train": lambda task: usual,
+    }
+    if any(task.options for task in test):
+        rules["most words of the question"] = lambda task: max(
+            task.options, key=lambda one: alike(task.input, one), default=""
+        )
+        rules["the longest option"] = lambda task: max(task.options, key=len, default="")
+    return {name: [verify(task, rule(task)) for task in test] for name, rule in rules.items()}
+
+
+def find(name: str, tasks: Sequence[Task]) -> list[float]:
+    """The share of evidence that a system shows, by cluster."""
+    rows: list[Row] = []
+    setting = "oracle" if name == EVIDENCE else "frozen"
+    system = "none" if name == EVIDENCE else name
+    measure(system, maker(system, no_encoder), tasks, Conditions(setting=setting), None, keep=rows.append)
+    return by_cluster((row.cluster, row.recall.get("shown", 0.0)) for row in rows)
+
+
+def by_cluster(scores: Iterable[tuple[str, float]]) -> list[float]:
+    """The mean of each cluster, in order of their names."""
+    clusters: defaultdict[str, list[float]] = defaultdict(list)
+    for cluster, score in scores:
+        clusters[cluster].append(score)
+    return [float(np.mean(clusters[cluster])) for cluster in sorted(clusters)]
+
+
+def no_encoder() -> Any:
+    raise AssertionError("words alone are compared")
+
+
+if __name__ == "__main__":
+    main()

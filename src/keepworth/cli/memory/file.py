@@ -78,9 +78,7 @@ def export_(
     bounds: dict[str, Any],
     as_json: bool,
     target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
-    to: Annotated[
-        str, option("--to", "keepworth, with all history; or what is true now as jsonl.")
-    ] = OWN,
+    to: Annotated[str, option("--to", "keepworth, with all history; or what is true now as jsonl.")] = OWN,
 ) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now."""
     from keepworth.episodes.errors import require_known

@@ -59,7 +59,6 @@ Limit = Annotated[int, option("--limit -n N", "At most this many.", min=1)]
 Source = Annotated[str, option("", "Where it came from; one can roll back by it.")]
 Target = Annotated[Path, argument("", "A new file.", parser=file_of)]
 Snapshot = Annotated[str, argument("SNAPSHOT", "A state by name, such as s12: see `snapshot`.")]
-PolicyName = Annotated[str, argument("", "A policy by name, such as effect or memrl.")]
 
 _BOUNDS = {"user": User, "agent": Agent, "session": Session}
 

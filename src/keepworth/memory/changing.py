@@ -37,7 +37,6 @@ from keepworth.memory.item import (
     timestamp,
 )
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
-from keepworth.memory.scopes import Scopes
 from keepworth.memory.store import purge
 from keepworth.memory.store.log import DecisionLog
 from keepworth.memory.writing import Message, messages_of, there
@@ -80,7 +79,6 @@ class Changes:
     `forget(..., purge_history=True)` and `erase`."""
 
     store: Store
-    scopes: Scopes
     _clock: Clock
     _decisions: DecisionLog
     _recalled: OrderedDict[str, str]
@@ -193,7 +191,7 @@ class Changes:
         return Draft(
             kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
             key=key,
-            scope=self.scopes.narrowed(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
+            scope=self.scope.within(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
             provenance=Provenance(source) if source else Provenance(),
             trust=_trust(given.get("trust", 1.0)),
             status=status if isinstance(status, Status) else member(Status, status),
@@ -215,7 +213,7 @@ class Changes:
     ) -> OperationOutcome:
         """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
         self._check_episode(episode)
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         draft = Draft(
             scope=scope, event_time=timestamp(event_time), provenance=Provenance(checked_source(source, "source"))
         )
@@ -240,10 +238,10 @@ class Changes:
     ) -> Item:
         """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
         item then says the same. Raises UnknownItem, InvalidText."""
-        home = self.scopes.home(self._open_item(id))
+        self._open_item(id)
         self._check_episode(episode)
         acts: list[tuple[Any, Draft]] = []
-        draft = Draft(scope=home, deduplicate=not repeat)
+        draft = Draft(scope=self.scope, deduplicate=not repeat)
         if text is not None:
             acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
@@ -261,7 +259,9 @@ class Changes:
             raise InvalidText(
                 f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
             )
-        outcomes = self.store.perform(home, acts, episode=episode, vectors=self.store.encode([text] if text else []))
+        outcomes = self.store.perform(
+            self.scope, acts, episode=episode, vectors=self.store.encode([text] if text else [])
+        )
         for outcome in outcomes:
             if not outcome.applied and outcome.reason != "unchanged":
                 raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
@@ -280,12 +280,12 @@ class Changes:
         episode: str = "",
     ) -> Item:
         """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
-        home = self.scopes.home(self._open_item(id))
+        self._open_item(id)
         self._check_episode(episode)
         if key != "":
             checked_text(key, "key")
         draft = Draft(
-            scope=home,
+            scope=self.scope,
             key=key,
             event_time=timestamp(event_time),
             expires_at=timestamp(expires_at),
@@ -294,7 +294,7 @@ class Changes:
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
         vectors = self.store.encode([key or text])
-        outcome = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
         if not outcome.item:
             raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
         return self.get(outcome.item)
@@ -303,11 +303,8 @@ class Changes:
         """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
         self._check_episode(episode)
         target = id if isinstance(id, str) else repr(id)
-        item = self.store.fetch(self.scopes.seen(), [target])[target] if self.scopes.shares else None
-        home = self.scope if item is None else self.scopes.home(item)
-        outcome = self.store.perform(
-            home, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=home))], episode=episode
-        )[0]
+        act = (Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))
+        outcome = self.store.perform(self.scope, [act], episode=episode)[0]
         if not outcome.applied:
             raise UnknownItem(
                 f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"
@@ -315,7 +312,7 @@ class Changes:
 
     def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
         """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
                 "delete_all needs a user_id, agent_id or session_id: say whose items go, as it never empties a whole memory"
@@ -337,10 +334,8 @@ class Changes:
         gone = [id for id, item in known.items() if item.deleted]
         if gone:
             raise UnknownItem(f"{gone[0]} is deleted already: leave it out; nothing was forgotten")
-        acts = [
-            (Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scopes.home(item))) for id, item in known.items()
-        ]
-        self.store.perform(self.scopes.changeable, acts)
+        draft = Draft(scope=self.scope)
+        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in known])
         return None
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
@@ -350,11 +345,7 @@ class Changes:
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.
         """
-        if self.scopes.shares_with(user_id):
-            raise InvalidScope(
-                f"{user_id!r:.60} is shared with this handle, and erased from one of its own bounds alone"
-            )
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
                 "erase needs a user_id, agent_id or session_id: say whose memory goes; for the whole, delete the file"
@@ -367,7 +358,6 @@ class Changes:
         gone = set(result.ids)
         for text in [text for text, id in self._recalled.items() if id in gone]:
             del self._recalled[text]
-        self.scopes.forget()
         return result
 
     def _open_item(self, id: str) -> Item:

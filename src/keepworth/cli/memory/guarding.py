@@ -90,23 +90,14 @@ def add_token(
     ] = None,
     name: Annotated[str, option("--name", "What it is called in lists.")] = "",
     days: Annotated[float | None, option("--days", "Until it ends; never if not given.")] = None,
-    shared: Annotated[
-        list[str] | None,
-        option(
-            "--shared NAME:read[,write]",
-            "What lies under a name that stands for a team is seen, too; with write it may be changed. May be repeated.",
-        ),
-    ] = None,
 ) -> Lines:
     """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
 
     Without --role it may read, write and reward. A server that runs knows it at once."""
-    from keepworth.serving.access import new_access, shared_of, tokens_of
+    from keepworth.serving.access import new_access, tokens_of
 
     roles = role or ["read", "write", "reward"]
-    access = new_access(
-        tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days, shared=shared_of(shared or ())
-    )
+    access = new_access(tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days)
     token = _tokens(file).add(access)
     yield Line({"token": token, **asdict(access)}, token)
     yield NoteLine(
@@ -123,9 +114,7 @@ def list_tokens(file: MemoryPlace) -> Lines:
     if not listed:
         yield TextLine("There are no tokens but the one that a server prints: `keepworth memory token add` makes one.")
     for each in listed:
-        shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in each.shared.items())
-        bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id}
-        bounds |= {"shared": shared, "until": each.until}
+        bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id, "until": each.until}
         more = "".join(f"  {part} {one_line(value)}" for part, value in bounds.items() if value)
         name = f"  {one_line(each.name)}" if each.name else ""
         yield Line(asdict(each), f"{each.id}  {', '.join(each.roles)}{more}{name}")

@@ -28,6 +28,7 @@ from keepworth.memory.item import (
     Timestamp,
     checked_interval,
     checked_label,
+    checked_provenance,
     checked_source,
     checked_text,
     later,
@@ -102,7 +103,7 @@ class Changes:
         self, content: str | Sequence[Message], *, infer: bool = False, **options: Unpack[ItemOptions]
     ) -> Item | list[Item]:
         """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
-        may come without a list around it. A message may have "metadata" of its own, beside those of all.
+        may come without a list around it.
 
         infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
         transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
@@ -118,15 +119,11 @@ class Changes:
             return self.add_many([content], **options)[0]
         if infer:
             return [item for item, _ in writing.write(cast("Memory", self), content, **options) if item.open]
-        texts, sources, of_each = [], [], []
+        texts, sources = [], []
         for number, message in enumerate(messages_of(content)):
-            of_each.append(message.get("metadata"))
             texts.append(checked_text(message.get("content"), f"message {number}"))
             speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
             sources.append(Provenance("conversation", turn=number, speaker=speaker))
-        if any(more is not None for more in of_each):
-            of_all = options.get("metadata")
-            options["metadata"] = [_joined(of_all, more, number) for number, more in enumerate(of_each)]
         if "provenances" in options:
             raise InvalidFilter("provenances has no effect with messages, which say it themselves: leave it out")
         options["provenances"] = sources
@@ -152,12 +149,8 @@ class Changes:
         draft = self.drafted(options)
         drafts = [draft] * len(texts)
         if provenances is not None:
-            for one in provenances:
-                checked_source(one.source, "source of a provenance")
-                for part in ("session", "speaker", "date"):
-                    checked_label(getattr(one, part), f"{part} of a provenance")
             _check_length("provenances", provenances, len(texts))
-            drafts = [replace(draft, provenance=one) for one in provenances]
+            drafts = [replace(draft, provenance=checked_provenance(one)) for one in provenances]
         if of_each is not None:
             drafts = [replace(one, metadata=plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
         if not texts:
@@ -377,14 +370,6 @@ def _check_length(name: str, values: Sequence[object], count: int) -> None:
         raise InvalidText(
             f"{len(values)} {name} came with {count} texts: give one for each{or_all}; nothing was stored"
         )
-
-
-def _joined(all: object, own: object, number: int) -> Any:
-    """Metadata of all messages, and of one. Raises InvalidText."""
-    for each, what in ((all, "metadata"), (own, f"metadata of message {number}")):
-        if each is not None and not isinstance(each, Mapping):
-            raise InvalidText(f"{what} must be a dictionary, got {type(each).__name__}: give names and values")
-    return {**(all or {}), **(own or {})}  # type: ignore[dict-item]
 
 
 def _trust(trust: float) -> float:

@@ -397,6 +397,16 @@ def text_problem(text: object) -> str | None:
     return None
 
 
+def checked_provenance(given: Provenance) -> Provenance:
+    """Where somebody says that an item comes from. Raises InvalidText."""
+    checked_source(given.source, "source of a provenance")
+    for part in ("session", "speaker", "date"):
+        checked_label(getattr(given, part), f"{part} of a provenance")
+    if isinstance(given.turn, bool) or not isinstance(given.turn, int):
+        raise InvalidText(f"turn of a provenance must be a whole number, got {given.turn!r:.40}")
+    return given
+
+
 def checked_text(text: object, what: str = "text") -> str:
     problem = text_problem(text)
     if problem is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import UNKNOWN, Item, ItemKind, Provenance, checked_label, checked_source, checked_text
+from keepworth.memory.item import UNKNOWN, Item, ItemKind, Provenance, checked_provenance, checked_text
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 
@@ -79,12 +79,8 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
     for name in ("metadata", "provenance"):
         if not isinstance(options.get(name, {}), Mapping):
             raise ValueError(f"{name} must be an object, got {options[name]!r:.40}: give names and values")
-    text, source = checked_text(options.pop("text", None)), Provenance(**options.pop("provenance", {}))
-    checked_source(source.source, "source of the provenance")
-    for part in ("session", "speaker", "date"):
-        checked_label(getattr(source, part), f"{part} of the provenance")
-    if isinstance(source.turn, bool) or not isinstance(source.turn, int):
-        raise ValueError(f"turn of the provenance must be a whole number, got {source.turn!r:.40}")
+    text = checked_text(options.pop("text", None))
+    source = checked_provenance(Provenance(**options.pop("provenance", {})))
     return Operation(OperationKind.ADD, text=text), replace(memory.drafted(options), provenance=source)
 
 

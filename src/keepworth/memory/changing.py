@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
@@ -82,7 +81,6 @@ class Changes:
     store: Store
     _clock: Clock
     _decisions: DecisionLog
-    _recalled: OrderedDict[str, str]
 
     if TYPE_CHECKING:
 
@@ -107,10 +105,9 @@ class Changes:
 
         infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
         transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
-        (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of the same
-        person that a search has shown is not stored again. A writer that fails loses nothing: what people said is kept word for
-        word, with {"extraction": "failed"} in its metadata. Raises NoWriter, NothingToWrite for a writer that keeps choices, and
-        InvalidAdvice for one that gives something else. Other options: see `add_many`.
+        (one that is only reworded keeps what it had), and are checked before it is called. A writer that fails loses nothing:
+        what people said is kept word for word, with {"extraction": "failed"} in its metadata. Raises NoWriter, NothingToWrite
+        for a writer that keeps choices, and InvalidAdvice for one that gives something else. Other options: see `add_many`.
 
         What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
         is not stored again: that item is returned.
@@ -322,7 +319,7 @@ class Changes:
             raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
         if purge_history:
             self._decisions.flush()
-            return self._erased(purge.purge(self.store, self.scope, ids))
+            return purge.purge(self.store, self.scope, ids)
         known = {item.id: item for item in map(self.get, ids)}
         gone = [id for id, item in known.items() if item.deleted]
         if gone:
@@ -344,14 +341,7 @@ class Changes:
                 "erase needs a user_id, agent_id or session_id: say whose memory goes; for the whole, delete the file"
             )
         self._decisions.flush()
-        return self._erased(purge.erase(self.store, self.scope, scope))
-
-    def _erased(self, result: purge.Erased) -> purge.Erased:
-        """What this handle remembers of it goes, too."""
-        gone = set(result.ids)
-        for text in [text for text, id in self._recalled.items() if id in gone]:
-            del self._recalled[text]
-        return result
+        return purge.erase(self.store, self.scope, scope)
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
@@ -44,7 +43,6 @@ from keepworth.memory.item import (
     Scope,
     Status,
     checked_source,
-    folded,
     identity,
     member,
     new_id,
@@ -93,8 +91,6 @@ if TYPE_CHECKING:
     PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
 
 _LOG = logging.getLogger("keepworth.memory")
-RECALLED = 4096
-"""Texts that were shown, of which the writer is not to make new items."""
 NEARBY = 5
 """Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
 EPISODES = 4096
@@ -158,8 +154,6 @@ class Memory(Changes, Judging):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
         self._scope = Scope(tenant, user_id, agent_id, session_id)
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
-        # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
-        self._notes_recalled = given_writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         if named is not None:
             from keepworth.memory.policy.learning import Learning
@@ -197,7 +191,6 @@ class Memory(Changes, Judging):
     def _remember_nothing(self) -> None:
         """Begin without what a handle remembers of its calls."""
         self._known_episodes: set[str] = set()
-        self._recalled = OrderedDict()
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
 
     @property
@@ -356,8 +349,6 @@ class Memory(Changes, Judging):
             chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
         else:
             chosen = chosen_without_policy(ask, self._find(ask, seen, request), top_k, f"static:{request.mode}")
-        if self._notes_recalled:
-            self._note_recalled(hit.item for hit in chosen.hits)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
@@ -631,12 +622,6 @@ class Memory(Changes, Judging):
             begun = self._begun(id)
             live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
         return live._asking(ask.goal, ask.actions, ask.step)
-
-    def _note_recalled(self, items: Iterable[Item]) -> None:
-        """What the writer finds again in what is said next is not new."""
-        self._recalled.update((folded(item.text), item.id) for item in items)
-        while len(self._recalled) > RECALLED:
-            self._recalled.popitem(last=False)
 
 
 def _admits(seen: Scope, request: Request, time: str, item: Item) -> bool:

@@ -188,7 +188,7 @@ class LiveEpisode:
             if not log.is_erased(transaction.connection, self.id):  # meanwhile
                 log.note(transaction, self.scope, store.clock(), what, self.id, **body)
 
-        self._memory._check_episode(self.id, again=True)
+        self._memory._check_episode(self.id)
         store.change_later(self.scope, work)
 
     def _bounds(self) -> dict[str, Any]:

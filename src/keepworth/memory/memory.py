@@ -93,8 +93,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("keepworth.memory")
 NEARBY = 5
 """Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
-EPISODES = 4096
-"""Episodes that are known to be there."""
 
 
 class MemorySettings(TypedDict, total=False):
@@ -186,11 +184,6 @@ class Memory(Changes, Judging):
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store)
         self._shared = False
-        self._remember_nothing()
-
-    def _remember_nothing(self) -> None:
-        """Begin without what a handle remembers of its calls."""
-        self._known_episodes: set[str] = set()
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
 
     @property
@@ -225,7 +218,7 @@ class Memory(Changes, Judging):
         them. What the policy learned is shared. It is closed with this one. Raises InvalidScope."""
         narrower = copy(self)
         narrower._scope = self.scope.within(user_id, agent_id, session_id)
-        narrower._remember_nothing()
+        narrower._live = WeakValueDictionary()
         narrower._shared = True
         return narrower
 
@@ -449,7 +442,6 @@ class Memory(Changes, Judging):
 
         scope = scope or self.scope
         number = log.begin(self.store, scope, id, task, person)
-        self._known_episodes.add(id)
         self._live[id] = live = LiveEpisode(self, id, scope, task, person, number=number, explore=explore)
         return live
 
@@ -595,11 +587,10 @@ class Memory(Changes, Judging):
 
     # What the verbs share.
 
-    def _check_episode(self, id: str, *, again: bool = False) -> None:
-        """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope. again: look anew."""
-        if id == "" or (isinstance(id, str) and id in self._known_episodes and not again):
-            return
-        self._begun(id)
+    def _check_episode(self, id: str) -> None:
+        """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope."""
+        if id != "":
+            self._begun(id)
 
     def _begun(self, id: str) -> log.Begun:
         """The episode of this id in this scope. Raises UnknownEpisode."""
@@ -608,9 +599,6 @@ class Memory(Changes, Judging):
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"
             )
-        if len(self._known_episodes) >= EPISODES:
-            self._known_episodes.clear()
-        self._known_episodes.add(id)
         return begun
 
     def _asked_in(self, id: str, ask: Ask) -> Ask:

@@ -79,13 +79,12 @@ class Changes:
     `forget(..., purge_history=True)` and `erase`."""
 
     store: Store
+    scope: Scope
     _clock: Clock
     _decisions: DecisionLog
 
     if TYPE_CHECKING:
 
-        @property
-        def scope(self) -> Scope: ...
         @property
         def path(self) -> str: ...
         def get(self, id: str) -> Item: ...

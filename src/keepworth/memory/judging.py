@@ -22,13 +22,12 @@ class Judging:
     """The verbs of a policy, of a memory that was opened with one."""
 
     store: Store
+    scope: Scope
     learning: Learning | None
     _decisions: DecisionLog
 
     if TYPE_CHECKING:
 
-        @property
-        def scope(self) -> Scope: ...
         def get(self, id: str) -> Item: ...
 
     @property

@@ -16,14 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
-from inspect import signature
 from itertools import islice
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
 from keepworth.episodes.episode import Episode
-from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.episodes.model import Encoder
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
 from keepworth.memory.errors import (
@@ -34,10 +32,8 @@ from keepworth.memory.errors import (
     UnknownEpisode,
     UnknownItem,
     check_keywords,
-    unknown_option,
 )
 from keepworth.memory.item import (
-    Clock,
     Item,
     ItemKind,
     Scope,
@@ -59,7 +55,7 @@ from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.policy.signals import from_use
-from keepworth.memory.scan import HELD_FOR, Scan
+from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     Ask,
@@ -76,6 +72,7 @@ from keepworth.memory.search.search import (
     several,
 )
 from keepworth.memory.search.where import Where, parsed
+from keepworth.memory.settings import MemorySettings, check_settings
 from keepworth.memory.store import log, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
@@ -93,23 +90,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("keepworth.memory")
 NEARBY = 5
 """Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
-
-
-class MemorySettings(TypedDict, total=False):
-    """What a memory is rarely told when it is opened.
-
-    durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    log: "background" logs every search outside episodes, "off" none. max_items: current items a scope may hold; a write beyond
-    it is refused. scan: what looks for secrets in all that is written, and what becomes of an item with one
-    (`keepworth.memory.scan.Scan`); None for nothing. reward_range: rewards outside are refused; (0, 1) where it is not given.
-    clock: gives the time as canonical text."""
-
-    durability: str
-    log: str
-    max_items: int | None
-    scan: Scan | None
-    reward_range: tuple[float, float] | None
-    clock: Clock
 
 
 @check_keywords
@@ -144,13 +124,12 @@ class Memory(Changes, Judging):
         **settings: Unpack[MemorySettings],
     ) -> None:
         given_writer = writer is not None and not isinstance(writer, str)
-        _check_settings(settings, seed, writer if given_writer else now)
-        _check_encoder(encoder)
+        check_settings(Memory.__init__, settings, encoder=encoder, seed=seed, writer=writer if given_writer else now)
         clock, reward_range = settings.get("clock", now), settings.get("reward_range")
         named = None if policy is None else by_name.policies_by_name(policy, by_name.policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
-        self._scope = Scope(tenant, user_id, agent_id, session_id)
+        self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         if named is not None:
@@ -187,11 +166,6 @@ class Memory(Changes, Judging):
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
 
     @property
-    def scope(self) -> Scope:
-        """The bounds of this handle."""
-        return self._scope
-
-    @property
     def path(self) -> str:
         return self.store.database.path
 
@@ -207,17 +181,11 @@ class Memory(Changes, Judging):
             self._decisions.close()
         self.store.close()
 
-    def within(
-        self,
-        *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-    ) -> Memory:
+    def within(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> Memory:
         """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
         them. What the policy learned is shared. It is closed with this one. Raises InvalidScope."""
         narrower = copy(self)
-        narrower._scope = self.scope.within(user_id, agent_id, session_id)
+        narrower.scope = self.scope.within(user_id, agent_id, session_id)
         narrower._live = WeakValueDictionary()
         narrower._shared = True
         return narrower
@@ -261,10 +229,7 @@ class Memory(Changes, Judging):
         wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
         checked_number(limit, "k", 1)
-        start = number_of(after) if after else 0
-        if start is None:
-            raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
-        time = timestamp(self._clock())
+        start, time = _row_of(after), timestamp(self._clock())
         out: list[Item] = []
         while len(out) < limit:
             page = list(
@@ -388,11 +353,8 @@ class Memory(Changes, Judging):
 
     def quarantined(self, *, limit: int = 100, after: str = "") -> list[Item]:
         """Items that are held in quarantine, in order of writing: no search shows them until `release`."""
-        start = number_of(after) if after else 0
-        if start is None:
-            raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
         checked_number(limit, "limit", 1)
-        return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, start), limit))
+        return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, _row_of(after)), limit))
 
     def release(self, id: str) -> Item:
         """Let an item out of quarantine, for searches to find. Raises UnknownItem, InvalidText where it is not in it."""
@@ -612,6 +574,14 @@ class Memory(Changes, Judging):
         return live._asking(ask.goal, ask.actions, ask.step)
 
 
+def _row_of(after: str) -> int:
+    """Where the page ends whose last id this is; 0 for none. Raises UnknownItem."""
+    row = number_of(after) if after else 0
+    if row is None:
+        raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
+    return row
+
+
 def _admits(seen: Scope, request: Request, time: str, item: Item) -> bool:
     """Whether a policy that finds items itself, and has learned from everybody, may show one."""
     return seen.contains(item.scope) and request.admits(item, time)
@@ -626,34 +596,4 @@ def _check_retrieved(policy: str | None, request: Request, mode: str | None) -> 
         raise InvalidFilter(
             f"policy {policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the memory "
             "with policy='default' or None"
-        )
-
-
-def _check_settings(settings: MemorySettings, seed: int | None, writer: object) -> None:
-    """Raise UnknownOption, InvalidFilter for settings that cannot be."""
-    if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
-        known = [*signature(Memory.__init__).parameters][1:-1]
-        raise unknown_option("Memory", unknown[0], [*known, *MemorySettings.__annotations__])
-    log = settings.get("log", "background")
-    if log not in ("background", "off"):
-        raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
-    for name, number, least in (("max_items", settings.get("max_items"), 1), ("seed", seed, 0)):
-        if number is not None and (not isinstance(number, Integral) or number < least):
-            raise InvalidFilter(f"{name} must be a whole number of at least {least}, got {number!r:.40}")
-    for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):
-        if not callable(function):
-            raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
-
-
-def _check_encoder(encoder: object) -> None:
-    if encoder is None or isinstance(encoder, str):
-        return
-    if not (hasattr(encoder, "identity") and hasattr(encoder, "encode")):
-        raise InvalidFilter(
-            f"encoder must be a name, something with `identity` and `encode`, or None, got {encoder!r:.40}"
-        )
-    if not isinstance(encoder.identity, EncoderIdentity):
-        raise InvalidFilter(
-            f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {encoder.identity!r:.40}: "
-            "make one with keepworth.episodes.model.EncoderIdentity"
         )

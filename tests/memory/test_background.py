@@ -106,14 +106,6 @@ def test_it_is_measured_once_and_only_where_words_and_meaning_are_added_up():
     assert [made.encoded.count(sentence) for sentence in SENTENCES] == [1] * len(SENTENCES)
 
 
-def test_the_formula_says_how_the_cosine_was_read():
-    memory = Memory(encoder=Narrow(HashedWords(), 0.7), policy=None)
-    memory.add_many(TEXTS)
-    for hit in memory.search("what takes three days?", explain=True):
-        assert eval(hit.why.formula) == pytest.approx(hit.score, abs=1e-9)
-        assert "(1 - (1 - " in hit.why.formula
-
-
 def test_parts_count_as_they_do_by_the_default_encoder(tmp_path: Path):
     """Of an encoder that finds everything alike, a vector of three quarters would be farther than any whole text."""
     narrow = Background(0.75)

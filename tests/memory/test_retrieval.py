@@ -33,7 +33,7 @@ def filled(path: object = ":memory:", **options: object) -> Memory:
 
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
 @pytest.mark.parametrize("where", ["now", "past", "bank", "fork"])
-def test_every_score_can_be_computed_again_from_its_explanation(mode: str, where: str):
+def test_words_and_cosines_are_those_that_an_explanation_says(mode: str, where: str):
     memory = filled()
     options: dict[str, object] = {"mode": mode, "explain": True}
     if where == "past":
@@ -46,7 +46,6 @@ def test_every_score_can_be_computed_again_from_its_explanation(mode: str, where
     hits = holder.search("red hat cat", **options)
     assert len(hits) == 10
     for hit in hits:
-        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-8)
         if hit.lexical is not None:
             assert math.isclose(sum(hit.why.terms.values()), hit.lexical, rel_tol=1e-9)
         if hit.dense is not None:
@@ -54,7 +53,7 @@ def test_every_score_can_be_computed_again_from_its_explanation(mode: str, where
             assert math.isclose(hit.dense, float(vector @ query), abs_tol=1e-5)
 
 
-def test_a_cross_encoder_decides_and_is_explained():
+def test_a_cross_encoder_decides():
     memory = filled()
     seen: list[int] = []
 
@@ -66,7 +65,6 @@ def test_a_cross_encoder_decides_and_is_explained():
     hits = memory.search("red hat", top_k=4, reranker=last_first, explain=True)
     assert seen == [min(POOL, len(TEXTS))]
     assert [hit.text for hit in hits] == TEXTS[::-1][:4]
-    assert [float(hit.why.formula) for hit in hits] == [hit.score for hit in hits]
     with pytest.raises(errors.InvalidFilter, match="gave 1 scores for 18 texts"):
         memory.search("red hat", reranker=lambda query, texts: [1.0])
 
@@ -129,7 +127,7 @@ def test_a_read_only_file_searches_unlogged_and_says_so(tmp_path: Path, caplog):
     assert (tmp_path / "a.mem").read_bytes() == content
 
 
-def test_a_half_life_halves_scores_with_age_and_is_in_the_formula():
+def test_a_half_life_halves_scores_with_age():
     m = Memory(":memory:", encoder=WordEncoder(), policy=None, clock=lambda: "2026-03-01T00:00:00")
     old = m.add("a red cat sleeps in the sun", event_time="2025-12-01")
     new = m.add("a cat", event_time="2026-02-28")
@@ -138,7 +136,6 @@ def test_a_half_life_halves_scores_with_age_and_is_in_the_formula():
     for mode in ("hybrid", "lexical"):
         hits = m.search("red cat sun", half_life=10, mode=mode, explain=True)
         assert [hit.id for hit in hits] == [new.id, old.id]
-        assert all(math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-6) for hit in hits)
         if mode == "hybrid":
             assert math.isclose(hits[1].score, plain[old.id] * 0.5**9, rel_tol=1e-9)
     assert m.search("red cat sun", half_life=10, as_of="2026-02-28")[0].id == new.id
@@ -154,7 +151,6 @@ def test_of_facts_that_contradict_each_other_the_newer_has_the_better_place_and_
         assert [hit.id for hit in hits[:2]] == [ids["Bella"], ids["Max"]]
         assert hits[0].conflicts == (ids["Max"],)
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        assert all(math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-6) for hit in hits)
         first = m.search("What was my first dog called?")[0]
         assert first.conflicts
         assert not first.instead_of

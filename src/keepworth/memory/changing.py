@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
@@ -28,6 +27,7 @@ from keepworth.memory.item import (
     Timestamp,
     checked_interval,
     checked_label,
+    checked_provenance,
     checked_source,
     checked_text,
     later,
@@ -37,7 +37,6 @@ from keepworth.memory.item import (
     timestamp,
 )
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
-from keepworth.memory.scopes import Scopes
 from keepworth.memory.store import purge
 from keepworth.memory.store.log import DecisionLog
 from keepworth.memory.writing import Message, messages_of, there
@@ -80,15 +79,12 @@ class Changes:
     `forget(..., purge_history=True)` and `erase`."""
 
     store: Store
-    scopes: Scopes
+    scope: Scope
     _clock: Clock
     _decisions: DecisionLog
-    _recalled: OrderedDict[str, str]
 
     if TYPE_CHECKING:
 
-        @property
-        def scope(self) -> Scope: ...
         @property
         def path(self) -> str: ...
         def get(self, id: str) -> Item: ...
@@ -104,14 +100,13 @@ class Changes:
         self, content: str | Sequence[Message], *, infer: bool = False, **options: Unpack[ItemOptions]
     ) -> Item | list[Item]:
         """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
-        may come without a list around it. A message may have "metadata" of its own, beside those of all.
+        may come without a list around it.
 
         infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
         transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
-        (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of the same
-        person that a search has shown is not stored again. A writer that fails loses nothing: what people said is kept word for
-        word, with {"extraction": "failed"} in its metadata. Raises NoWriter, NothingToWrite for a writer that keeps choices, and
-        InvalidAdvice for one that gives something else. Other options: see `add_many`.
+        (one that is only reworded keeps what it had), and are checked before it is called. A writer that fails loses nothing:
+        what people said is kept word for word, with {"extraction": "failed"} in its metadata. Raises NoWriter, NothingToWrite
+        for a writer that keeps choices, and InvalidAdvice for one that gives something else. Other options: see `add_many`.
 
         What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
         is not stored again: that item is returned.
@@ -120,15 +115,11 @@ class Changes:
             return self.add_many([content], **options)[0]
         if infer:
             return [item for item, _ in writing.write(cast("Memory", self), content, **options) if item.open]
-        texts, sources, of_each = [], [], []
+        texts, sources = [], []
         for number, message in enumerate(messages_of(content)):
-            of_each.append(message.get("metadata"))
             texts.append(checked_text(message.get("content"), f"message {number}"))
             speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
             sources.append(Provenance("conversation", turn=number, speaker=speaker))
-        if any(more is not None for more in of_each):
-            of_all = options.get("metadata")
-            options["metadata"] = [_joined(of_all, more, number) for number, more in enumerate(of_each)]
         if "provenances" in options:
             raise InvalidFilter("provenances has no effect with messages, which say it themselves: leave it out")
         options["provenances"] = sources
@@ -154,12 +145,8 @@ class Changes:
         draft = self.drafted(options)
         drafts = [draft] * len(texts)
         if provenances is not None:
-            for one in provenances:
-                checked_source(one.source, "source of a provenance")
-                for part in ("session", "speaker", "date"):
-                    checked_label(getattr(one, part), f"{part} of a provenance")
             _check_length("provenances", provenances, len(texts))
-            drafts = [replace(draft, provenance=one) for one in provenances]
+            drafts = [replace(draft, provenance=checked_provenance(one)) for one in provenances]
         if of_each is not None:
             drafts = [replace(one, metadata=plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
         if not texts:
@@ -193,7 +180,7 @@ class Changes:
         return Draft(
             kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
             key=key,
-            scope=self.scopes.narrowed(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
+            scope=self.scope.within(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
             provenance=Provenance(source) if source else Provenance(),
             trust=_trust(given.get("trust", 1.0)),
             status=status if isinstance(status, Status) else member(Status, status),
@@ -215,7 +202,7 @@ class Changes:
     ) -> OperationOutcome:
         """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
         self._check_episode(episode)
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         draft = Draft(
             scope=scope, event_time=timestamp(event_time), provenance=Provenance(checked_source(source, "source"))
         )
@@ -240,10 +227,10 @@ class Changes:
     ) -> Item:
         """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
         item then says the same. Raises UnknownItem, InvalidText."""
-        home = self.scopes.home(self._open_item(id))
+        self._open_item(id)
         self._check_episode(episode)
         acts: list[tuple[Any, Draft]] = []
-        draft = Draft(scope=home, deduplicate=not repeat)
+        draft = Draft(scope=self.scope, deduplicate=not repeat)
         if text is not None:
             acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
@@ -261,7 +248,9 @@ class Changes:
             raise InvalidText(
                 f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
             )
-        outcomes = self.store.perform(home, acts, episode=episode, vectors=self.store.encode([text] if text else []))
+        outcomes = self.store.perform(
+            self.scope, acts, episode=episode, vectors=self.store.encode([text] if text else [])
+        )
         for outcome in outcomes:
             if not outcome.applied and outcome.reason != "unchanged":
                 raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
@@ -280,12 +269,12 @@ class Changes:
         episode: str = "",
     ) -> Item:
         """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
-        home = self.scopes.home(self._open_item(id))
+        self._open_item(id)
         self._check_episode(episode)
         if key != "":
             checked_text(key, "key")
         draft = Draft(
-            scope=home,
+            scope=self.scope,
             key=key,
             event_time=timestamp(event_time),
             expires_at=timestamp(expires_at),
@@ -294,7 +283,7 @@ class Changes:
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
         vectors = self.store.encode([key or text])
-        outcome = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
         if not outcome.item:
             raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
         return self.get(outcome.item)
@@ -303,11 +292,8 @@ class Changes:
         """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
         self._check_episode(episode)
         target = id if isinstance(id, str) else repr(id)
-        item = self.store.fetch(self.scopes.seen(), [target])[target] if self.scopes.shares else None
-        home = self.scope if item is None else self.scopes.home(item)
-        outcome = self.store.perform(
-            home, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=home))], episode=episode
-        )[0]
+        act = (Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))
+        outcome = self.store.perform(self.scope, [act], episode=episode)[0]
         if not outcome.applied:
             raise UnknownItem(
                 f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"
@@ -315,7 +301,7 @@ class Changes:
 
     def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
         """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
                 "delete_all needs a user_id, agent_id or session_id: say whose items go, as it never empties a whole memory"
@@ -332,15 +318,13 @@ class Changes:
             raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
         if purge_history:
             self._decisions.flush()
-            return self._erased(purge.purge(self.store, self.scope, ids))
+            return purge.purge(self.store, self.scope, ids)
         known = {item.id: item for item in map(self.get, ids)}
         gone = [id for id, item in known.items() if item.deleted]
         if gone:
             raise UnknownItem(f"{gone[0]} is deleted already: leave it out; nothing was forgotten")
-        acts = [
-            (Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scopes.home(item))) for id, item in known.items()
-        ]
-        self.store.perform(self.scopes.changeable, acts)
+        draft = Draft(scope=self.scope)
+        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in known])
         return None
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
@@ -350,25 +334,13 @@ class Changes:
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.
         """
-        if self.scopes.shares_with(user_id):
-            raise InvalidScope(
-                f"{user_id!r:.60} is shared with this handle, and erased from one of its own bounds alone"
-            )
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
                 "erase needs a user_id, agent_id or session_id: say whose memory goes; for the whole, delete the file"
             )
         self._decisions.flush()
-        return self._erased(purge.erase(self.store, self.scope, scope))
-
-    def _erased(self, result: purge.Erased) -> purge.Erased:
-        """What this handle remembers of it goes, too."""
-        gone = set(result.ids)
-        for text in [text for text, id in self._recalled.items() if id in gone]:
-            del self._recalled[text]
-        self.scopes.forget()
-        return result
+        return purge.erase(self.store, self.scope, scope)
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)
@@ -387,14 +359,6 @@ def _check_length(name: str, values: Sequence[object], count: int) -> None:
         raise InvalidText(
             f"{len(values)} {name} came with {count} texts: give one for each{or_all}; nothing was stored"
         )
-
-
-def _joined(all: object, own: object, number: int) -> Any:
-    """Metadata of all messages, and of one. Raises InvalidText."""
-    for each, what in ((all, "metadata"), (own, f"metadata of message {number}")):
-        if each is not None and not isinstance(each, Mapping):
-            raise InvalidText(f"{what} must be a dictionary, got {type(each).__name__}: give names and values")
-    return {**(all or {}), **(own or {})}  # type: ignore[dict-item]
 
 
 def _trust(trust: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from keepworth.episodes.episode import Decision, Operation
+from keepworth.episodes.episode import Operation
 from keepworth.episodes.text import as_text
 from keepworth.memory.errors import (
     ClosedEpisode,
@@ -79,7 +79,7 @@ class LiveEpisode:
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
         ask = self._asking(seen, worded_actions(actions), self._steps)
-        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**self._narrower(), **options})
+        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**self._bounds(), **options})
         self._steps += 1
         return hits
 
@@ -155,11 +155,6 @@ class LiveEpisode:
         """As `Memory.episode_record`."""
         return self._memory.episode_record(self.id)
 
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """What was searched and chosen, as it is on file."""
-        return self.record().decisions
-
     def __enter__(self) -> LiveEpisode:
         return self
 
@@ -193,14 +188,8 @@ class LiveEpisode:
             if not log.is_erased(transaction.connection, self.id):  # meanwhile
                 log.note(transaction, self.scope, store.clock(), what, self.id, **body)
 
-        self._memory._check_episode(self.id, again=True)
+        self._memory._check_episode(self.id)
         store.change_later(self.scope, work)
-
-    def _narrower(self) -> dict[str, Any]:
-        """The bounds that its memory has not itself: with those come the scopes that are shared with it."""
-        own = self._memory.scope
-        same = {"user_id": own.user, "agent_id": own.agent, "session_id": own.session}
-        return {name: value for name, value in self._bounds().items() if value != same[name]}
 
     def _bounds(self) -> dict[str, Any]:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}

@@ -73,28 +73,17 @@ class Scope:
             chosen[name] = value
         return Scope(**chosen)
 
-    def each(self) -> tuple[Scope, ...]:
-        """The scopes that it is made of."""
-        return (self,)
+    def within(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
+        """This scope narrowed by the bounds of a call; "" leaves a part as it is. Raises InvalidScope."""
+        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
+        given = {"user": user_id, "agent": agent_id, "session": session_id}
+        parts = {name: value for name, value in given.items() if not (isinstance(value, str) and value == "")}
+        return self.narrowed(**parts) if parts else self
 
 
 def one_spelling(name: str) -> str:
     """Of a name that Unicode can write in several ways, such as Zoë: NFC."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
-
-
-@dataclass(frozen=True, slots=True)
-class Reach(Scope):
-    """What is seen from a scope with which others are shared: what it holds itself, and what those hold. Nothing is written in a
-    reach: what is written goes into one scope."""
-
-    beside: tuple[Scope, ...] = ()
-
-    def contains(self, other: Scope) -> bool:
-        return any(scope.contains(other) for scope in self.each())
-
-    def each(self) -> tuple[Scope, ...]:
-        return (Scope(*self.parts()), *self.beside)
 
 
 EVERYWHERE = Scope()
@@ -406,6 +395,16 @@ def text_problem(text: object) -> str | None:
             if (code < 32 and character not in _ALLOWED_CONTROLS) or 127 <= code < 160:
                 return f"text has control character U+{code:04X} at character {position}: remove it"
     return None
+
+
+def checked_provenance(given: Provenance) -> Provenance:
+    """Where somebody says that an item comes from. Raises InvalidText."""
+    checked_source(given.source, "source of a provenance")
+    for part in ("session", "speaker", "date"):
+        checked_label(getattr(given, part), f"{part} of a provenance")
+    if isinstance(given.turn, bool) or not isinstance(given.turn, int):
+        raise InvalidText(f"turn of a provenance must be a whole number, got {given.turn!r:.40}")
+    return given
 
 
 def checked_text(text: object, what: str = "text") -> str:

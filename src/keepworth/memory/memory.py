@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
-from inspect import signature
 from itertools import islice
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
 from keepworth.episodes.episode import Episode
-from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.episodes.model import Encoder
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
 from keepworth.memory.errors import (
@@ -35,16 +32,13 @@ from keepworth.memory.errors import (
     UnknownEpisode,
     UnknownItem,
     check_keywords,
-    unknown_option,
 )
 from keepworth.memory.item import (
-    Clock,
     Item,
     ItemKind,
     Scope,
     Status,
     checked_source,
-    folded,
     identity,
     member,
     new_id,
@@ -61,8 +55,7 @@ from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.policy.signals import from_use
-from keepworth.memory.scan import HELD_FOR, Scan
-from keepworth.memory.scopes import Scopes
+from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     Ask,
@@ -79,6 +72,7 @@ from keepworth.memory.search.search import (
     several,
 )
 from keepworth.memory.search.where import Where, parsed
+from keepworth.memory.settings import MemorySettings, check_settings
 from keepworth.memory.store import log, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
@@ -94,29 +88,8 @@ if TYPE_CHECKING:
     PolicyLike = str | Policy | Callable[[], Policy] | None
 
 _LOG = logging.getLogger("keepworth.memory")
-RECALLED = 4096
-"""Texts that were shown, of which the writer is not to make new items."""
 NEARBY = 5
 """Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
-EPISODES = 4096
-"""Episodes that are known to be there."""
-
-
-class MemorySettings(TypedDict, total=False):
-    """What a memory is rarely told when it is opened.
-
-    durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    log: "background" logs every search outside episodes, "off" none. max_items: current items a scope may hold; a write beyond
-    it is refused. scan: what looks for secrets in all that is written, and what becomes of an item with one
-    (`keepworth.memory.scan.Scan`); None for nothing. reward_range: rewards outside are refused; (0, 1) where it is not given.
-    clock: gives the time as canonical text."""
-
-    durability: str
-    log: str
-    max_items: int | None
-    scan: Scan | None
-    reward_range: tuple[float, float] | None
-    clock: Clock
 
 
 @check_keywords
@@ -151,16 +124,13 @@ class Memory(Changes, Judging):
         **settings: Unpack[MemorySettings],
     ) -> None:
         given_writer = writer is not None and not isinstance(writer, str)
-        _check_settings(settings, seed, writer if given_writer else now)
-        _check_encoder(encoder)
+        check_settings(Memory.__init__, settings, encoder=encoder, seed=seed, writer=writer if given_writer else now)
         clock, reward_range = settings.get("clock", now), settings.get("reward_range")
         named = None if policy is None else by_name.policy_maker(policy, by_name.policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
-        self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
+        self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
-        # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
-        self._notes_recalled = given_writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         if named is not None:
             from keepworth.memory.policy.learning import Learning
@@ -193,18 +163,7 @@ class Memory(Changes, Judging):
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store)
         self._shared = False
-        self._remember_nothing()
-
-    def _remember_nothing(self) -> None:
-        """Begin without what a handle remembers of its calls."""
-        self._known_episodes: set[str] = set()
-        self._recalled = OrderedDict()
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
-
-    @property
-    def scope(self) -> Scope:
-        """The bounds of this handle."""
-        return self.scopes.own
 
     @property
     def path(self) -> str:
@@ -222,23 +181,12 @@ class Memory(Changes, Judging):
             self._decisions.close()
         self.store.close()
 
-    def within(
-        self,
-        *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-        shared: Mapping[str, bool] | None = None,
-    ) -> Memory:
+    def within(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> Memory:
         """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
-        them. What the policy learned is shared. It is closed with this one.
-
-        shared: what lies under these names of users is seen too, and True where it may be changed. Searches, lists and ids reach
-        it; `user_id=` names one of them alone. What is written goes into the handle's own bounds unless such a name is given.
-        A handle with bounds of a user alone takes it. Raises InvalidScope."""
+        them. What the policy learned is shared. It is closed with this one. Raises InvalidScope."""
         narrower = copy(self)
-        narrower.scopes = self.scopes.inside(user_id, agent_id, session_id, shared)
-        narrower._remember_nothing()
+        narrower.scope = self.scope.within(user_id, agent_id, session_id)
+        narrower._live = WeakValueDictionary()
         narrower._shared = True
         return narrower
 
@@ -277,14 +225,11 @@ class Memory(Changes, Judging):
     ) -> list[Item]:
         """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page. nobody: only what
         was noted without a person. where: as of a search. newest: the newest first."""
-        scope = self.scopes.seen(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
         checked_number(limit, "k", 1)
-        start = number_of(after) if after else 0
-        if start is None:
-            raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
-        time = timestamp(self._clock())
+        start, time = _row_of(after), timestamp(self._clock())
         out: list[Item] = []
         while len(out) < limit:
             page = list(
@@ -307,10 +252,9 @@ class Memory(Changes, Judging):
 
     def get(self, id: str) -> Item:
         """An item in its latest state, closed and deleted ones too. Raises UnknownItem."""
-        seen = self.scopes.seen()
-        item = self.store.fetch(seen, [id])[id] if isinstance(id, str) else None
+        item = self.store.fetch(self.scope, [id])[id] if isinstance(id, str) else None
         if item is None:
-            erased = isinstance(id, str) and purge.is_tombstone(self.store, seen, id)
+            erased = isinstance(id, str) and purge.is_tombstone(self.store, self.scope, id)
             if erased:
                 raise UnknownItem(
                     f"{id} was erased on purpose, for good, from all of {self.path}: write it anew if it is wanted"
@@ -353,7 +297,7 @@ class Memory(Changes, Judging):
         if episode:
             self._check_episode(episode)
         given: dict[str, Any] = dict(options)
-        seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
+        scope = seen = self.scope.within(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
         learning = None if given.get("as_of") or ask.plain else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
@@ -363,9 +307,6 @@ class Memory(Changes, Judging):
             chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
         else:
             chosen = chosen_without_policy(ask, self._find(ask, seen, request), top_k, f"static:{request.mode}")
-        if self._notes_recalled:
-            self._note_recalled(hit.item for hit in chosen.hits)
-        scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
@@ -406,11 +347,8 @@ class Memory(Changes, Judging):
 
     def quarantined(self, *, limit: int = 100, after: str = "") -> list[Item]:
         """Items that are held in quarantine, in order of writing: no search shows them until `release`."""
-        start = number_of(after) if after else 0
-        if start is None:
-            raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
         checked_number(limit, "limit", 1)
-        return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, start), limit))
+        return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, _row_of(after)), limit))
 
     def release(self, id: str) -> Item:
         """Let an item out of quarantine, for searches to find. Raises UnknownItem, InvalidText where it is not in it."""
@@ -425,7 +363,7 @@ class Memory(Changes, Judging):
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
-        found = self.store.history(self.scopes.seen(), id)
+        found = self.store.history(self.scope, id)
         if not found:
             self.get(id)
         return found
@@ -447,7 +385,7 @@ class Memory(Changes, Judging):
         by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself. explore:
         False where the policy may try nothing out and withhold nothing, as when memory is measured.
         Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         said = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
         return self._begin(new_id("e"), said, scope, person, explore=explore)
@@ -460,7 +398,6 @@ class Memory(Changes, Judging):
 
         scope = scope or self.scope
         number = log.begin(self.store, scope, id, task, person)
-        self._known_episodes.add(id)
         self._live[id] = live = LiveEpisode(self, id, scope, task, person, number=number, explore=explore)
         return live
 
@@ -488,7 +425,7 @@ class Memory(Changes, Judging):
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
-        about = log.rewarded(self.store, self.scopes.changeable, target)
+        about = log.rewarded(self.store, self.scope, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             if from_use(person):
@@ -534,7 +471,7 @@ class Memory(Changes, Judging):
     ) -> list[str]:
         """Ids of episodes in the order in which they were begun, `limit` at a time: pass the last one as `after` for the next.
         nobody: only those without a person. Raises UnknownEpisode."""
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        scope = self.scope.within(user_id, agent_id, session_id)
         checked_number(limit, "limit", 1)
         start = self._begun(after).number if after else -1
         with self.store.database.reading() as connection:
@@ -543,7 +480,7 @@ class Memory(Changes, Judging):
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
-        return log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
+        return log.assembled(self.store, self.scope, id, self.scope)
 
     # Undo.
 
@@ -590,8 +527,8 @@ class Memory(Changes, Judging):
         self, scope: Scope | None = None, *, user_id: str = "", agent_id: str = "", session_id: str = "", at: str = ""
     ) -> Bank:
         """A bank over a snapshot (by default: now). What is written to it stays in it until `commit`."""
-        narrowed = scope if scope is not None else self.scopes.narrowed(user_id, agent_id, session_id)
-        if not self.scopes.changeable.contains(narrowed):
+        narrowed = scope if scope is not None else self.scope.within(user_id, agent_id, session_id)
+        if not self.scope.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
         base = self.store.base(narrowed, at or self.snapshot())
         return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock)
@@ -599,29 +536,25 @@ class Memory(Changes, Judging):
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the
         memory moved on meanwhile, one may no longer apply, and its outcome says so. Raises InvalidScope."""
-        if not self.scopes.changeable.contains(bank.scope):
+        if not self.scope.contains(bank.scope):
             raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
         self._check_episode(episode)
         return bank.commit_to(self.store, episode)
 
     # What the verbs share.
 
-    def _check_episode(self, id: str, *, again: bool = False) -> None:
-        """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope. again: look anew."""
-        if id == "" or (isinstance(id, str) and id in self._known_episodes and not again):
-            return
-        self._begun(id)
+    def _check_episode(self, id: str) -> None:
+        """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope."""
+        if id != "":
+            self._begun(id)
 
     def _begun(self, id: str) -> log.Begun:
         """The episode of this id in this scope. Raises UnknownEpisode."""
-        begun = log.begun_as(self.store, self.scopes.changeable, id)
+        begun = log.begun_as(self.store, self.scope, id)
         if begun is None:
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"
             )
-        if len(self._known_episodes) >= EPISODES:
-            self._known_episodes.clear()
-        self._known_episodes.add(id)
         return begun
 
     def _asked_in(self, id: str, ask: Ask) -> Ask:
@@ -634,11 +567,13 @@ class Memory(Changes, Judging):
             live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
         return live._asking(ask.goal, ask.actions, ask.step)
 
-    def _note_recalled(self, items: Iterable[Item]) -> None:
-        """What the writer finds again in what is said next is not new."""
-        self._recalled.update((folded(item.text), item.id) for item in items)
-        while len(self._recalled) > RECALLED:
-            self._recalled.popitem(last=False)
+
+def _row_of(after: str) -> int:
+    """Where the page ends whose last id this is; 0 for none. Raises UnknownItem."""
+    row = number_of(after) if after else 0
+    if row is None:
+        raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
+    return row
 
 
 def _admits(seen: Scope, request: Request, time: str, item: Item) -> bool:
@@ -655,34 +590,4 @@ def _check_retrieved(policy: str | None, request: Request, mode: str | None) -> 
         raise InvalidFilter(
             f"policy {policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the memory "
             "with policy='default' or None"
-        )
-
-
-def _check_settings(settings: MemorySettings, seed: int | None, writer: object) -> None:
-    """Raise UnknownOption, InvalidFilter for settings that cannot be."""
-    if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
-        known = [*signature(Memory.__init__).parameters][1:-1]
-        raise unknown_option("Memory", unknown[0], [*known, *MemorySettings.__annotations__])
-    log = settings.get("log", "background")
-    if log not in ("background", "off"):
-        raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
-    for name, number, least in (("max_items", settings.get("max_items"), 1), ("seed", seed, 0)):
-        if number is not None and (not isinstance(number, Integral) or number < least):
-            raise InvalidFilter(f"{name} must be a whole number of at least {least}, got {number!r:.40}")
-    for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):
-        if not callable(function):
-            raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
-
-
-def _check_encoder(encoder: object) -> None:
-    if encoder is None or isinstance(encoder, str):
-        return
-    if not (hasattr(encoder, "identity") and hasattr(encoder, "encode")):
-        raise InvalidFilter(
-            f"encoder must be a name, something with `identity` and `encode`, or None, got {encoder!r:.40}"
-        )
-    if not isinstance(encoder.identity, EncoderIdentity):
-        raise InvalidFilter(
-            f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {encoder.identity!r:.40}: "
-            "make one with keepworth.episodes.model.EncoderIdentity"
         )

@@ -43,8 +43,7 @@ from keepworth.memory.item import (
 class Draft:
     """What an operation knows beside its text: the fields of the item it would write. Times are canonical text.
 
-    deduplicate: not to store what an open item says already, see `nothing_new`. words_alone: to take the same words for the same,
-    whatever else is said; so old journals were written, and so they are read."""
+    deduplicate: not to store what an open item says already, see `nothing_new`."""
 
     kind: ItemKind = ItemKind.FACT
     key: str = ""
@@ -58,7 +57,6 @@ class Draft:
     status: Status = Status.ACTIVE
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     deduplicate: bool = True
-    words_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +198,9 @@ def nothing_new(item: Item, other: Item) -> bool:
     )
 
 
-def _duplicate(view: View, item: Item, draft: Draft, but: str = "") -> str | None:
+def _duplicate(view: View, item: Item, but: str = "") -> str | None:
     """Id of an open item that says already what `item` would, or None."""
-    same = view.duplicates_of(item)
-    if draft.words_alone:
-        return same[0] if same and same[0] != but else None
-    return next((id for id in same if id != but and nothing_new(_known(view, id), item)), None)
+    return next((id for id in view.duplicates_of(item) if id != but and nothing_new(_known(view, id), item)), None)
 
 
 def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
@@ -215,7 +210,7 @@ def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) 
     if operation.targets:
         return OperationOutcome(False, reason="ADD takes no targets")
     item = new_item(operation.text, draft, new_id=new_id, now=now)
-    existing = _duplicate(view, item, draft) if draft.deduplicate else None
+    existing = _duplicate(view, item) if draft.deduplicate else None
     if existing is not None:
         return OperationOutcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(item)
@@ -233,7 +228,7 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
         return OperationOutcome(False, reason="unchanged", item=old.id)
     # A reworded item keeps its id, interval, provenance and statistics.
     revised = replace(old, text=operation.text, revision=old.revision + 1)
-    existing = _duplicate(view, revised, draft, but=old.id) if draft.deduplicate else None
+    existing = _duplicate(view, revised, but=old.id) if draft.deduplicate else None
     if existing is not None:
         return OperationOutcome(False, reason=f"duplicate of {existing}", item=existing)
     view.put(revised)
@@ -270,8 +265,8 @@ def _replace_with_new(
         now = later(newest, 1e-6)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
     merging = operation.kind is OperationKind.MERGE
-    existing = _duplicate(view, item, draft)
-    if merging and not draft.words_alone:
+    existing = _duplicate(view, item)
+    if merging:
         # Into the wording of one of them: that one stays as it is.
         existing = next((id for id in view.duplicates_of(item) if id in targets), existing)
     if merging:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite, NoWriter
-from keepworth.memory.item import Item, Scope, folded, new_id, text_problem, timestamp
+from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
 from keepworth.memory.operations import Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store.log import Logged
@@ -88,7 +88,6 @@ def _by_writer(
     _log_withdrawals(memory, done, draft.scope)
     became = _became(done)
     items = memory.store.fetch(draft.scope, list(became))
-    items.update(memory.store.fetch(replace(draft.scope, session=""), [id for id in became if items[id] is None]))
     return [(item, kind) for id, kind in became.items() if (item := items[id]) is not None]
 
 
@@ -119,12 +118,7 @@ def _asked(
         messages=tuple(messages), bank=lambda: bank, memory=memory, source=draft.provenance.source, said_at=at
     )
     for operation in _answers(writer, finished):
-        known = repeated(memory, operation, bank)
-        outcome = (
-            OperationOutcome(False, reason="recalled", item=known)
-            if known
-            else bank.perform(operation, _draft_of(operation, draft, at))
-        )
+        outcome = bank.perform(operation, _draft_of(operation, draft, at))
         if not outcome.applied and not outcome.item and operation.kind is not OperationKind.NOOP:
             _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
         asked.append((operation, outcome))
@@ -163,19 +157,6 @@ def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
     return replace(draft, provenance=source, event_time=draft.event_time or timestamp(operation.day))
 
 
-def repeated(memory: Memory, operation: Operation, bank: Bank) -> str:
-    """Id of the open item that was shown in a search, belongs to whom `bank` is for, and says what would be added; or ""."""
-    if operation.kind is not OperationKind.ADD or not isinstance(operation.text, str):
-        return ""
-    text = folded(operation.text)
-    id = memory._recalled.get(text, "")
-    if not id:
-        return ""
-    # What was said in another session is known in this one; what somebody else said is not.
-    item = bank.find(id) or memory.store.fetch(replace(bank.scope, session=""), [id])[id]
-    return id if item is not None and item.visible(timestamp(memory._clock())) and folded(item.text) == text else ""
-
-
 def _done(
     memory: Memory,
     bank: Bank,
@@ -183,13 +164,7 @@ def _done(
     episode: str,
 ) -> Iterator[tuple[Operation, OperationOutcome]]:
     """What was asked of `bank` done on the memory, in one transaction; with the outcomes there."""
-    outcomes: list[OperationOutcome] = []
-    if bank.journal:
-        vectors = memory.store.encode(bank.texts())
-        outcomes = memory.store.change(
-            bank.scope, lambda transaction: bank.replay(transaction, episode), vectors, bounded=True
-        )
-    there_now, names = iter(outcomes), dict[str, str]()
+    there_now, names = iter(bank.commit_to(memory.store, episode) if bank.journal else ()), dict[str, str]()
     for operation, outcome in asked:
         if outcome.applied:
             now = next(there_now)

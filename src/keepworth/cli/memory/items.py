@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,9 +83,6 @@ def search(
         yield nothing_found(memory, file, narrowed=bool(any(bounds.values()) or where or as_of))
 
 
-_NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
-
-
 def hit_line(hit: Hit, explain: bool = False) -> Line:
     other = f"  (otherwise: {', '.join(hit.conflicts)})" if hit.conflicts else ""
     text = f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.passage)}{other}"
@@ -95,8 +91,7 @@ def hit_line(hit: Hit, explain: bool = False) -> Line:
     if explain and hit.why is not None:
         terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
         cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
-        formula = _NUMBER.sub(lambda number: f"{float(number[0]):.3g}", hit.why.formula)
-        text += f"\n          = {formula}; words: {terms or 'not found'}; meaning: {cosine}"
+        text += f"\n          words: {terms or 'not found'}; meaning: {cosine}"
     return Line({**plain(hit.item), "score": hit.score, "span": hit.span, "conflicts": hit.conflicts}, text)
 
 

@@ -15,16 +15,12 @@ from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import UNKNOWN, Item, ItemKind, Provenance, checked_label, checked_source, checked_text
+from keepworth.memory.item import UNKNOWN, Item, ItemKind, Provenance, checked_provenance, checked_text
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 
 Record = dict[str, Any]
 SCOPES = {"user_id": "user", "agent_id": "agent", "session_id": "session"}
-_FIELDS = (
-    *("text", "kind", "key", "event_time", "valid_from", "valid_to", "expires_at", "trust", "metadata", "provenance"),
-    *SCOPES,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +74,14 @@ def take(
     return [item for _, item in done if item is not None], bad
 
 
-def _metadata(said: Any) -> dict[str, Any]:
-    if said is not None and not isinstance(said, Mapping):
-        raise ValueError(f"metadata must be an object, got {said!r:.40}: give names and values, or leave it out")
-    return dict(said or {})
-
-
 def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Operation, Draft]:
-    unknown = sorted(set(record) - set(_FIELDS))
-    if unknown:
-        raise ValueError(f"there is no field {unknown[0]!r:.40}: use {', '.join(_FIELDS)}")
-    said = record.get("provenance") or {}
-    if not isinstance(said, Mapping):
-        raise ValueError("provenance must be an object with source, session, turn, speaker and date")
-    provenance = Provenance(**said)
-    checked_source(provenance.source, "source of the provenance")
-    for part in ("session", "speaker", "date"):
-        checked_label(getattr(provenance, part), f"{part} of the provenance")
-    if isinstance(provenance.turn, bool) or not isinstance(provenance.turn, int):
-        raise ValueError(f"turn of the provenance must be a whole number, got {provenance.turn!r:.40}")
-    scope = {name: record.get(name) or bounds.get(name) or "" for name in SCOPES}
-    text = checked_text(record.get("text"))
-    times = {name: record.get(name) or "" for name in ("event_time", "valid_from", "valid_to", "expires_at")}
-    options: Any = {
-        **scope,
-        **times,
-        "kind": record.get("kind") or ItemKind.FACT,
-        "key": record.get("key") or "",
-        "trust": 1.0 if record.get("trust") is None else record["trust"],
-        "metadata": _metadata(record.get("metadata")),
-    }
-    draft = memory.drafted(options)
-    return Operation(OperationKind.ADD, text=text), replace(draft, provenance=provenance)
+    options: Any = {**bounds, **{name: value for name, value in record.items() if value is not None}}
+    for name in ("metadata", "provenance"):
+        if not isinstance(options.get(name, {}), Mapping):
+            raise ValueError(f"{name} must be an object, got {options[name]!r:.40}: give names and values")
+    text = checked_text(options.pop("text", None))
+    source = checked_provenance(Provenance(**options.pop("provenance", {})))
+    return Operation(OperationKind.ADD, text=text), replace(memory.drafted(options), provenance=source)
 
 
 # -- out of a memory --------------------------------------------------------------------------------------------------

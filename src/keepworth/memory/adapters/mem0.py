@@ -259,7 +259,7 @@ class Memory:
     def reset(self) -> None:
         """Erase everything in the memory, or, of one that was opened with bounds, within them, for good."""
         self.memory.flush()
-        self.memory._erased(purge.erase(self.memory.store, self.memory.scope, self.memory.scope))
+        purge.erase(self.memory.store, self.memory.scope, self.memory.scope)
 
     def close(self) -> None:
         self.memory.close()

@@ -836,7 +836,7 @@ def explained(hit: Hit, index: int, use: Use, record: RewardRecord) -> Hit:
     moved = ("up" if position < index else "down" if position > index else "") if worth.clear else ""
     if not moved and (not worth.seen or (hit.why is None and worth.times < 0.5)):
         return hit
-    why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")
+    why = hit.why or Explanation(None, None, {})
     return replace(hit, why=replace(why, moved=moved, worth=record.in_full(hit.id, worth)))
 
 

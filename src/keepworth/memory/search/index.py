@@ -405,20 +405,6 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
     return rough / np.float32(length) if length else rough
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """Which state of a memory something was made from, so that it is made again where it does not fit. store, vector_set, made,
-    model, dimension: which vectors; head, chain: the newest journal entry, and its chain in hex."""
-
-    store: str
-    vector_set: int
-    made: str
-    model: str
-    dimension: int
-    head: int
-    chain: str
-
-
 class DenseIndex:
     """Thread-safe. Rows are vectors of items; `alive` ones are of current items. An item whose vectors change gets new rows; one
     that has several counts with the best of them. base: what it begins with."""

@@ -104,8 +104,8 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything a score was made of. terms: each query word's part of the BM25 score; formula: the sum that gives the score
-    (of a reranker, what it said).
+    """What a score was made of. lexical_rank, dense_rank: the places by words and meaning; terms: each query word's part of the
+    BM25 score.
 
     moved: "up" or "down" where rewards put the item elsewhere than the search did and that is clear of chance, "" else; worth:
     what rewards say, None where they say nothing; learned: the same in one sentence."""
@@ -113,7 +113,6 @@ class Explanation:
     lexical_rank: int | None
     dense_rank: int | None
     terms: Mapping[str, float]
-    formula: str
     moved: str = ""
     worth: Worth | None = None
 
@@ -317,21 +316,6 @@ def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[st
         sums[id] = cosine + unit * found
         nearest = max(nearest, cosine + tells * found)
     return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
-
-
-def fusion_formula(id: str, lexical: Ranked, dense: Ranked, scale: ScoreScale) -> str:
-    """The score that `fuse` computed for one item, written out."""
-    sums, known = evidence(lexical, dense, scale)
-    best = max(sums.values())
-    if best <= 0:
-        return "0"
-    cosine = dict(dense).get(id, dense[-1][1] if dense else scale.background.own(0.0))
-    found = dict(lexical).get(id, _fewest(lexical, scale))
-    words = f"{_word(lexical, dense, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
-    near = f"{float(cosine)!r}"
-    if scale.background != USUAL:
-        near = f"(1 - (1 - {near})*{scale.background.stretch!r})"
-    return f"{float(known)!r}*max(0, {near} + {words})/{float(best)!r}"
 
 
 def _word(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> float:
@@ -578,15 +562,14 @@ class Corpus(Protocol):
 
 @dataclass(slots=True)
 class Asked:
-    """One query on its way through a search. lexical, dense: what each part lists; scale: of the fusion; aged: what age leaves of
-    each score; vector: of the query, where there is one."""
+    """One query on its way through a search. lexical, dense: what each part lists; scale: of the fusion; vector: of the
+    query, where there is one."""
 
     query: str
     terms: QueryTerms
     lexical: Ranked = field(default_factory=list)
     dense: Ranked = field(default_factory=list)
     scale: ScoreScale = ScoreScale(0, 0, 0)
-    aged: Mapping[str, float] = field(default_factory=dict)
     vector: Vectors | None = None
 
 
@@ -724,12 +707,11 @@ class Search:
 
     def _age(self, asked: Asked, ranked: Ranked) -> Ranked:
         """Scores halve with age; what is not yet has none."""
-        now, aged = datetime.fromisoformat(self.request.as_of or self.time), {}
+        now, aged = datetime.fromisoformat(self.request.as_of or self.time), dict[str, float]()
         for id, item in self.corpus.fetch([id for id, _ in ranked]).items():
             when = "" if item is None else item.event_time or item.written_at
             days = (now - datetime.fromisoformat(when)).total_seconds() / 86_400.0 if when else 0.0
             aged[id] = 0.5 ** (max(0.0, days) / self.request.half_life)
-        asked.aged = aged
         return sorted(((id, score * aged[id]) for id, score in ranked), key=lambda pair: -pair[1])
 
     def _rerank(self, asked: Asked, ranked: Ranked) -> Ranked:
@@ -793,29 +775,20 @@ class Search:
     def _explain(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
         """Each with what its score was made of."""
         weights, mean_length = self.ranked.statistics(asked.terms).weights(asked.terms)
-        return [replace(hit, why=self._explanation(asked, hit, weights, mean_length)) for hit in hits]
-
-    def _explanation(self, asked: Asked, hit: Hit, weights: Mapping[str, float], mean_length: float) -> Explanation:
-        whose, request = hit.instead_of or hit.id, self.request
-        ranks = [{id: rank for rank, (id, _) in enumerate(part, start=1)} for part in (asked.lexical, asked.dense)]
-        words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
-        counts = Counter(words)
-        parts = {
-            term: term_score(counts[term], len(words), weights[term], mean_length)
-            for term in asked.terms
-            if term in counts
-        }
-        if request.reranker is not None:
-            formula = f"{hit.score:.10g}"
-        elif request.mode == "hybrid":
-            formula = fusion_formula(whose, asked.lexical, asked.dense, asked.scale)
-        elif request.mode == "lexical" and whose == hit.id:
-            formula = " + ".join(f"{part:.10g}" for part in parts.values())
-        else:
-            formula = f"{hit.score:.10g}"
-        if whose in asked.aged and request.reranker is None and not (request.mode == "lexical" and whose != hit.id):
-            formula = f"({formula})*{asked.aged[whose]:.10g}"
-        return Explanation(ranks[0].get(hit.id), ranks[1].get(hit.id), parts, formula)
+        by_words, by_meaning = (
+            {id: rank for rank, (id, _) in enumerate(part, start=1)} for part in (asked.lexical, asked.dense)
+        )
+        out = []
+        for hit in hits:
+            words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+            counts = Counter(words)
+            parts = {
+                term: term_score(counts[term], len(words), weights[term], mean_length)
+                for term in asked.terms
+                if term in counts
+            }
+            out.append(replace(hit, why=Explanation(by_words.get(hit.id), by_meaning.get(hit.id), parts)))
+        return out
 
 
 FIRST_LOOK = 64

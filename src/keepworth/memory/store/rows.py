@@ -290,8 +290,7 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
             _last_draft = (draft, rest)
     if rest:
         parts.append(rest)
-    if not draft.words_alone:
-        parts.append(_COMPARED)
+    parts.append(_COMPARED)
     return act.kind.value, "{" + ",".join(parts) + "}"
 
 
@@ -348,7 +347,6 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         status=Status(body.get("status", "active")),
         metadata=body.get("metadata", {}),
         deduplicate=body.get("deduplicate", True),
-        words_alone="compared" not in body,
     )
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
 

@@ -215,7 +215,6 @@ function why(hit) {
       bar.style.width = `${100 * value / most}%`;
       return make("li", {}, make("span", {}, said(term)), make("span", { class: "bar-of" }, bar), make("span", { class: "number" }, decimal(value, 2)));
     })) : null,
-    told.formula ? make("p", { class: "formula" }, code(told.formula.replace(/\d+\.\d+(?:e[+-]?\d+)?/g, each => String(Number(Number(each).toPrecision(3)))))) : null,
     hit.span ? make("p", { class: "note" }, "Nearest part: ", said([...hit.item.text].slice(...hit.span).join(""), 600)) : null);
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from keepworth import Client
+from keepworth import Client, Memory
 from keepworth.serving.access import new_access
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
@@ -115,3 +115,11 @@ def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(
             trust_env=False,
         )
         assert "plum" not in raw.text
+
+
+def test_a_shared_scope_is_seen_by_such_a_policy_too() -> None:
+    memory = Memory(encoder="hashing", policy="mixture", seed=0)
+    memory.add("We bake plum cake", user_id="team")
+    memory.add("Bo bakes apple cake", user_id="bo")
+    ann = memory.within(user_id="ann", shared={"team": False})
+    assert [hit.text for hit in ann.search("cake")] == ["We bake plum cake"]

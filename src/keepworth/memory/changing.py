@@ -37,6 +37,7 @@ from keepworth.memory.item import (
     timestamp,
 )
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
+from keepworth.memory.scopes import Scopes
 from keepworth.memory.store import purge
 from keepworth.memory.store.log import DecisionLog
 from keepworth.memory.writing import Message, messages_of, there
@@ -79,12 +80,14 @@ class Changes:
     `forget(..., purge_history=True)` and `erase`."""
 
     store: Store
-    scope: Scope
+    scopes: Scopes
     _clock: Clock
     _decisions: DecisionLog
 
     if TYPE_CHECKING:
 
+        @property
+        def scope(self) -> Scope: ...
         @property
         def path(self) -> str: ...
         def get(self, id: str) -> Item: ...
@@ -180,7 +183,7 @@ class Changes:
         return Draft(
             kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
             key=key,
-            scope=self.scope.within(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
+            scope=self.scopes.narrowed(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
             provenance=Provenance(source) if source else Provenance(),
             trust=_trust(given.get("trust", 1.0)),
             status=status if isinstance(status, Status) else member(Status, status),
@@ -202,7 +205,7 @@ class Changes:
     ) -> OperationOutcome:
         """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
         self._check_episode(episode)
-        scope = self.scope.within(user_id, agent_id, session_id)
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
         draft = Draft(
             scope=scope, event_time=timestamp(event_time), provenance=Provenance(checked_source(source, "source"))
         )
@@ -227,10 +230,10 @@ class Changes:
     ) -> Item:
         """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
         item then says the same. Raises UnknownItem, InvalidText."""
-        self._open_item(id)
+        home = self.scopes.home(self._open_item(id))
         self._check_episode(episode)
         acts: list[tuple[Any, Draft]] = []
-        draft = Draft(scope=self.scope, deduplicate=not repeat)
+        draft = Draft(scope=home, deduplicate=not repeat)
         if text is not None:
             acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
@@ -248,9 +251,7 @@ class Changes:
             raise InvalidText(
                 f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
             )
-        outcomes = self.store.perform(
-            self.scope, acts, episode=episode, vectors=self.store.encode([text] if text else [])
-        )
+        outcomes = self.store.perform(home, acts, episode=episode, vectors=self.store.encode([text] if text else []))
         for outcome in outcomes:
             if not outcome.applied and outcome.reason != "unchanged":
                 raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
@@ -269,12 +270,12 @@ class Changes:
         episode: str = "",
     ) -> Item:
         """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
-        self._open_item(id)
+        home = self.scopes.home(self._open_item(id))
         self._check_episode(episode)
         if key != "":
             checked_text(key, "key")
         draft = Draft(
-            scope=self.scope,
+            scope=home,
             key=key,
             event_time=timestamp(event_time),
             expires_at=timestamp(expires_at),
@@ -283,7 +284,7 @@ class Changes:
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
         vectors = self.store.encode([key or text])
-        outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        outcome = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
         if not outcome.item:
             raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
         return self.get(outcome.item)
@@ -292,8 +293,11 @@ class Changes:
         """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
         self._check_episode(episode)
         target = id if isinstance(id, str) else repr(id)
-        act = (Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))
-        outcome = self.store.perform(self.scope, [act], episode=episode)[0]
+        item = self.store.fetch(self.scopes.seen(), [target])[target] if self.scopes.shares else None
+        home = self.scope if item is None else self.scopes.home(item)
+        outcome = self.store.perform(
+            home, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=home))], episode=episode
+        )[0]
         if not outcome.applied:
             raise UnknownItem(
                 f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"
@@ -301,7 +305,7 @@ class Changes:
 
     def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
         """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
-        scope = self.scope.within(user_id, agent_id, session_id)
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
                 "delete_all needs a user_id, agent_id or session_id: say whose items go, as it never empties a whole memory"
@@ -323,8 +327,10 @@ class Changes:
         gone = [id for id, item in known.items() if item.deleted]
         if gone:
             raise UnknownItem(f"{gone[0]} is deleted already: leave it out; nothing was forgotten")
-        draft = Draft(scope=self.scope)
-        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in known])
+        acts = [
+            (Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scopes.home(item))) for id, item in known.items()
+        ]
+        self.store.perform(self.scopes.changeable, acts)
         return None
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
@@ -334,13 +340,19 @@ class Changes:
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.
         """
-        scope = self.scope.within(user_id, agent_id, session_id)
+        if self.scopes.shares_with(user_id):
+            raise InvalidScope(
+                f"{user_id!r:.60} is shared with this handle, and erased from one of its own bounds alone"
+            )
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
                 "erase needs a user_id, agent_id or session_id: say whose memory goes; for the whole, delete the file"
             )
         self._decisions.flush()
-        return purge.erase(self.store, self.scope, scope)
+        result = purge.erase(self.store, self.scope, scope)
+        self.scopes.forget()
+        return result
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)

@@ -79,7 +79,7 @@ class LiveEpisode:
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
         ask = self._asking(seen, worded_actions(actions), self._steps)
-        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**self._bounds(), **options})
+        hits = self._memory.answer(ask, self.id, top_k=top_k, **{**self._narrower(), **options})
         self._steps += 1
         return hits
 
@@ -190,6 +190,12 @@ class LiveEpisode:
 
         self._memory._check_episode(self.id)
         store.change_later(self.scope, work)
+
+    def _narrower(self) -> dict[str, Any]:
+        """The bounds that its memory has not itself: with those come the scopes that are shared with it."""
+        own = self._memory.scope
+        same = {"user_id": own.user, "agent_id": own.agent, "session_id": own.session}
+        return {name: value for name, value in self._bounds().items() if value != same[name]}
 
     def _bounds(self) -> dict[str, Any]:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}

@@ -145,6 +145,10 @@ class NewerFile(MemoryProblem):
     """The file was written by a newer version of this program."""
 
 
+class SharedReadOnly(InvalidScope):
+    """A write to what is shared with this handle for reading alone."""
+
+
 class ReadOnly(MemoryProblem):
     """A write was asked of a memory opened, or protected, read-only."""
 

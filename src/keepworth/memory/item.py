@@ -73,17 +73,28 @@ class Scope:
             chosen[name] = value
         return Scope(**chosen)
 
-    def within(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
-        """This scope narrowed by the bounds of a call; "" leaves a part as it is. Raises InvalidScope."""
-        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
-        given = {"user": user_id, "agent": agent_id, "session": session_id}
-        parts = {name: value for name, value in given.items() if not (isinstance(value, str) and value == "")}
-        return self.narrowed(**parts) if parts else self
+    def each(self) -> tuple[Scope, ...]:
+        """The scopes that it is made of."""
+        return (self,)
 
 
 def one_spelling(name: str) -> str:
     """Of a name that Unicode can write in several ways, such as Zoë: NFC."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach(Scope):
+    """What is seen from a scope with which others are shared: what it holds itself, and what those hold. Nothing is written in a
+    reach: what is written goes into one scope."""
+
+    beside: tuple[Scope, ...] = ()
+
+    def contains(self, other: Scope) -> bool:
+        return any(scope.contains(other) for scope in self.each())
+
+    def each(self) -> tuple[Scope, ...]:
+        return (Scope(*self.parts()), *self.beside)
 
 
 EVERYWHERE = Scope()

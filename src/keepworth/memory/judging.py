@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
+from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.search import Worth, checked_query, several
 from keepworth.memory.store.log import DecisionLog
 
@@ -22,12 +23,14 @@ class Judging:
     """The verbs of a policy, of a memory that was opened with one."""
 
     store: Store
-    scope: Scope
+    scopes: Scopes
     learning: Learning | None
     _decisions: DecisionLog
 
     if TYPE_CHECKING:
 
+        @property
+        def scope(self) -> Scope: ...
         def get(self, id: str) -> Item: ...
 
     @property

@@ -56,6 +56,7 @@ from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.policy.signals import from_use
 from keepworth.memory.scan import HELD_FOR
+from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     Ask,
@@ -129,7 +130,7 @@ class Memory(Changes, Judging):
         named = None if policy is None else by_name.policy_maker(policy, by_name.policy)
         if named is None and (reward_range is not None or seed is not None):
             raise InvalidFilter("reward_range and seed are for a policy, and policy=None has none: leave them out")
-        self.scope = Scope(tenant, user_id, agent_id, session_id)
+        self.scopes = Scopes(Scope(tenant, user_id, agent_id, session_id))
         self.writer: Writer | None = by_name.writer(writer) if isinstance(writer, str) else writer
         self._clock, self._logs = clock, settings.get("log") != "off"
         if named is not None:
@@ -166,6 +167,11 @@ class Memory(Changes, Judging):
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
 
     @property
+    def scope(self) -> Scope:
+        """The bounds of this handle."""
+        return self.scopes.own
+
+    @property
     def path(self) -> str:
         return self.store.database.path
 
@@ -181,11 +187,22 @@ class Memory(Changes, Judging):
             self._decisions.close()
         self.store.close()
 
-    def within(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> Memory:
+    def within(
+        self,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        shared: Mapping[str, bool] | None = None,
+    ) -> Memory:
         """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
-        them. What the policy learned is shared. It is closed with this one. Raises InvalidScope."""
+        them. What the policy learned is shared. It is closed with this one.
+
+        shared: what lies under these names of users is seen too, and True where it may be changed. Searches, lists and ids reach
+        it; `user_id=` names one of them alone. What is written goes into the handle's own bounds unless such a name is given.
+        A handle with bounds of a user alone takes it. Raises InvalidScope."""
         narrower = copy(self)
-        narrower.scope = self.scope.within(user_id, agent_id, session_id)
+        narrower.scopes = self.scopes.inside(user_id, agent_id, session_id, shared)
         narrower._live = WeakValueDictionary()
         narrower._shared = True
         return narrower
@@ -225,7 +242,7 @@ class Memory(Changes, Judging):
     ) -> list[Item]:
         """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page. nobody: only what
         was noted without a person. where: as of a search. newest: the newest first."""
-        scope = self.scope.within(user_id, agent_id, session_id)
+        scope = self.scopes.seen(user_id, agent_id, session_id)
         wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
         checked_number(limit, "k", 1)
@@ -252,9 +269,10 @@ class Memory(Changes, Judging):
 
     def get(self, id: str) -> Item:
         """An item in its latest state, closed and deleted ones too. Raises UnknownItem."""
-        item = self.store.fetch(self.scope, [id])[id] if isinstance(id, str) else None
+        seen = self.scopes.seen()
+        item = self.store.fetch(seen, [id])[id] if isinstance(id, str) else None
         if item is None:
-            erased = isinstance(id, str) and purge.is_tombstone(self.store, self.scope, id)
+            erased = isinstance(id, str) and purge.is_tombstone(self.store, seen, id)
             if erased:
                 raise UnknownItem(
                     f"{id} was erased on purpose, for good, from all of {self.path}: write it anew if it is wanted"
@@ -297,7 +315,7 @@ class Memory(Changes, Judging):
         if episode:
             self._check_episode(episode)
         given: dict[str, Any] = dict(options)
-        scope = seen = self.scope.within(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
+        seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
         learning = None if given.get("as_of") or ask.plain else self.learning
         usual = "lexical" if self.store.embedder is None else "hybrid"
         request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
@@ -307,6 +325,7 @@ class Memory(Changes, Judging):
             chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
         else:
             chosen = chosen_without_policy(ask, self._find(ask, seen, request), top_k, f"static:{request.mode}")
+        scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
@@ -363,7 +382,7 @@ class Memory(Changes, Judging):
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
-        found = self.store.history(self.scope, id)
+        found = self.store.history(self.scopes.seen(), id)
         if not found:
             self.get(id)
         return found
@@ -385,7 +404,7 @@ class Memory(Changes, Judging):
         by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself. explore:
         False where the policy may try nothing out and withhold nothing, as when memory is measured.
         Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
-        scope = self.scope.within(user_id, agent_id, session_id)
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
         said = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
         return self._begin(new_id("e"), said, scope, person, explore=explore)
@@ -425,7 +444,7 @@ class Memory(Changes, Judging):
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
-        about = log.rewarded(self.store, self.scope, target)
+        about = log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             if from_use(person):
@@ -471,7 +490,7 @@ class Memory(Changes, Judging):
     ) -> list[str]:
         """Ids of episodes in the order in which they were begun, `limit` at a time: pass the last one as `after` for the next.
         nobody: only those without a person. Raises UnknownEpisode."""
-        scope = self.scope.within(user_id, agent_id, session_id)
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
         checked_number(limit, "limit", 1)
         start = self._begun(after).number if after else -1
         with self.store.database.reading() as connection:
@@ -480,7 +499,7 @@ class Memory(Changes, Judging):
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
-        return log.assembled(self.store, self.scope, id, self.scope)
+        return log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
 
     # Undo.
 
@@ -527,8 +546,8 @@ class Memory(Changes, Judging):
         self, scope: Scope | None = None, *, user_id: str = "", agent_id: str = "", session_id: str = "", at: str = ""
     ) -> Bank:
         """A bank over a snapshot (by default: now). What is written to it stays in it until `commit`."""
-        narrowed = scope if scope is not None else self.scope.within(user_id, agent_id, session_id)
-        if not self.scope.contains(narrowed):
+        narrowed = scope if scope is not None else self.scopes.narrowed(user_id, agent_id, session_id)
+        if not self.scopes.changeable.contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
         base = self.store.base(narrowed, at or self.snapshot())
         return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock)
@@ -536,7 +555,7 @@ class Memory(Changes, Judging):
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the
         memory moved on meanwhile, one may no longer apply, and its outcome says so. Raises InvalidScope."""
-        if not self.scope.contains(bank.scope):
+        if not self.scopes.changeable.contains(bank.scope):
             raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
         self._check_episode(episode)
         return bank.commit_to(self.store, episode)
@@ -550,7 +569,7 @@ class Memory(Changes, Judging):
 
     def _begun(self, id: str) -> log.Begun:
         """The episode of this id in this scope. Raises UnknownEpisode."""
-        begun = log.begun_as(self.store, self.scope, id)
+        begun = log.begun_as(self.store, self.scopes.changeable, id)
         if begun is None:
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"

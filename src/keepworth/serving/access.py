@@ -12,9 +12,9 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -30,6 +30,8 @@ from keepworth.serving.calls import NotServed
 ROLES = ("read", "write", "reward", "admin")
 """read: search, list, and record what was read; write: add and change; reward: say what came of it; admin: undo, export, erase,
 and give tokens."""
+PERMISSIONS = ("read", "write")
+"""What a token may do with what is shared with it."""
 LONGEST_DAYS = 100_000
 _BEGINS = "kw_"
 _LOG = logging.getLogger("keepworth.serving")
@@ -37,7 +39,8 @@ _LOG = logging.getLogger("keepworth.serving")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a token opens. id: its name in lists and logs; until: when it ends, "" for never."""
+    """What a token opens. id: its name in lists and logs; until: when it ends, "" for never. shared: by name of a user that
+    stands for a team, what a token of a person may do with what lies under that name."""
 
     id: str
     tenant: str = ""
@@ -47,11 +50,14 @@ class Access:
     name: str = ""
     made: str = ""
     until: str = ""
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         scope = Scope(self.tenant, self.user_id, self.agent_id)  # raises InvalidScope
         for part, name in (("tenant", scope.tenant), ("user_id", scope.user), ("agent_id", scope.agent)):
             object.__setattr__(self, part, name)
+        for name, permissions in self.shared.items():
+            self._check_shared(Scope(user=name).user, permissions)
         for role in self.roles:
             require_known("role", role, ROLES)
         if not self.roles:
@@ -81,6 +87,39 @@ class Access:
                 value=by,
             )
         return self.user_id
+
+    def _check_shared(self, name: str, permissions: Sequence[str]) -> None:
+        """Raises KeepworthError for what cannot take effect."""
+        for permission in permissions:
+            require_known("permission", permission, PERMISSIONS)
+        what, missing = (
+            f"{name!r:.60}",
+            next((permission for permission in permissions if permission not in self.roles), ""),
+        )
+        for wrong, message, fix in (
+            (
+                not self.user_id,
+                f"{what} cannot be shared with a token of nobody, which reaches every person of its tenant already.",
+                "Bind it to a person: --user, or user_id.",
+            ),
+            (
+                name in ("", self.user_id),
+                f"{what} is no name of something to share with {self.user_id!r:.60}.",
+                "Give one that stands for a team, such as team:read,write.",
+            ),
+            (
+                "read" not in permissions,
+                f"What is shared as {what} may be read, or read and written.",
+                f"Give {name}:read or {name}:read,write.",
+            ),
+            (
+                bool(missing),
+                f"This token has not the role {missing}, and cannot {missing} what is shared as {what}.",
+                f"Give it the role {missing}, too.",
+            ),
+        ):
+            if wrong:
+                raise KeepworthError(message, fix)
 
     def require(self, role: str) -> None:
         """Raises NotServed."""
@@ -213,6 +252,7 @@ def new_access(
     roles: Iterable[str] = ROLES,
     name: str = "",
     days: float | None = None,
+    shared: Mapping[str, Iterable[str]] | None = None,
 ) -> Access:
     """days: until it ends; None for never. Raises InvalidScope, UnknownName, InvalidTime."""
     made = timestamp(now())
@@ -222,8 +262,24 @@ def new_access(
             "without end"
         )
     until = "" if days is None else later(made, days * 86_400.0)
+    permitted = {name: tuple(dict.fromkeys(each)) for name, each in (shared or {}).items()}
     kept = tuple(dict.fromkeys(roles))
-    return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, kept, name, made, until)
+    return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, kept, name, made, until, permitted)
+
+
+def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Of texts such as "team:read,write", the permissions by name. Raises KeepworthError."""
+    found: dict[str, tuple[str, ...]] = {}
+    for each in permitted:
+        name, _, permissions = each.rpartition(":")
+        listed = tuple(part.strip() for part in permissions.split(",") if part.strip())
+        if not name or not listed or name in found:
+            raise KeepworthError(
+                f"{each!r:.80} does not say what is shared{' once' if name in found else ''}.",
+                "Say NAME:read or NAME:read,write.",
+            )
+        found[name] = listed
+    return found
 
 
 def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
@@ -257,5 +313,5 @@ def _digest(token: str) -> str:
 
 def _access(record: dict[str, Any]) -> tuple[str, Access]:
     body = dict(record)
-    body.pop("shared", None)  # of a token that was made before the first release
-    return str(body.pop("sha256")), Access(**{**body, "roles": tuple(body["roles"])})
+    shared = {name: tuple(each) for name, each in body.get("shared", {}).items()}
+    return str(body.pop("sha256")), Access(**{**body, "roles": tuple(body["roles"]), "shared": shared})

@@ -279,7 +279,7 @@ class Gateway:
         pieces: list[Any],
     ) -> GatewayTurn | None:
         """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote."""
-        scope = open.memory.scope.within(**bounds)  # raises InvalidScope
+        scope = open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
         memory = turn.memory = TurnMemory(open, format, scope.parts())
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1

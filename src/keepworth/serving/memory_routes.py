@@ -40,7 +40,8 @@ class ServedCaller(VerbCaller):
 def who(caller: ServedCaller) -> Any:
     """What this token opens."""
     access = caller.access
-    return {**asdict(access), "roles": list(access.roles)}
+    shared = {name: list(permissions) for name, permissions in access.shared.items()}
+    return {**asdict(access), "roles": list(access.roles), "shared": shared}
 
 
 def memory_table(memories: OpenMemories, more: tuple[Verb, ...] = ()) -> dict[tuple[str, str], RouteAnswers]:
@@ -73,6 +74,8 @@ def _answer(verb: Verb, memories: OpenMemories, call: ServedCall) -> Any:
     try:
         open = memories.of(access)
         named = list(_named(given, call.path))
+        if access.shared:
+            named += [f"user_id={name}" for name in open.owners(named) if name != access.user_id]
 
         def answered() -> Any:
             result = verb.function(ServedCaller(open.memory, access, open), **call.path, **given)
@@ -162,6 +165,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.StorageFailed, 507),
     (errors.Busy, 503),
     (errors.ReadOnly, 403),
+    (errors.SharedReadOnly, 403),
     (errors.NotAMemoryFile, 500),
 )
 

@@ -75,7 +75,7 @@ def overview(caller: ServedCaller) -> Any:
     """How much there is, and what rewards say: their course."""
     memory, nobody = caller.memory, bool(caller.nobody())
     with memory.store.database.reading() as connection:
-        items, episodes = log.totals(connection, memory.scope, nobody)
+        items, episodes = log.totals(connection, memory.scopes.seen(), nobody)
         news = log.news(connection, memory.scope, log.cancelled(connection), newest=NEWEST)
     rewards = [each.value for each in news if not (nobody and each.scope.user)]
     return {
@@ -110,7 +110,7 @@ def list_episode_summaries(caller: ServedCaller, **options: Any) -> Any:
     """Episodes in one line each, the newest first, a page at a time."""
     memory = caller.memory
     memory.flush()
-    scope = memory.scope.within(*(options.get(name, "") for name in Bounds.model_fields))
+    scope = memory.scopes.narrowed(*(options.get(name, "") for name in Bounds.model_fields))
     before = memory._begun(options["after"]).number if options.get("after") else log.LAST
     nobody = bool(caller.nobody(options.get("user_id", "")))
     with memory.store.database.reading() as connection:

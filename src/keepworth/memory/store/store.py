@@ -210,7 +210,7 @@ class Store:
                 self._inside.clear()
                 self._scope_count = count
             if (scope, nobody) not in self._inside:
-                ids = frozenset(_inside(connection, scope, nobody))
+                ids = frozenset(id for each in scope.each() for id in _inside(connection, each, nobody))
                 # No further than it takes to see that there are others: this is asked anew after each new scope.
                 everything = scalar(
                     connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
@@ -479,9 +479,10 @@ class Store:
         )
 
     def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
-        """The full-text tokens every row in `scope` has, in a list: [] where that is no token, None where nobody ever wrote."""
-        tokens = _tokens_of(connection, scope)
-        return None if tokens is None else [tokens] if tokens else []
+        """The full-text tokens every row in `scope` has, or, where that is several, every row in each: [] where that is no
+        token, None where nobody ever wrote in any."""
+        listed = [tokens for each in scope.each() if (tokens := _tokens_of(connection, each)) is not None]
+        return ([] if [] in listed else listed) if listed else None
 
     def view(self, scope: Scope) -> ScopeView:
         """The items of a scope as they are at each moment."""

@@ -1,0 +1,117 @@
+"""Whose memory it is: what a handle sees, where it writes, and what others share with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from keepworth.memory.errors import InvalidScope, SharedReadOnly
+from keepworth.memory.item import Item, Reach, Scope, one_spelling
+
+REMEMBERED = 4096
+"""Bounds of calls of which the scope is remembered."""
+NOBODY = ("", "", "")
+
+
+class Scopes:
+    """The scope of a handle, in which it writes, and the users whose items are shared with it.
+
+    Args:
+        own: Its own scope.
+        shares: What lies under these names of users is seen too; True where it may be changed.
+        within: The agent and the session that bound what is shared.
+    """
+
+    def __init__(
+        self, own: Scope, shares: Mapping[str, bool] | None = None, within: Mapping[str, str] | None = None
+    ) -> None:
+        self.own = own
+        self.shares = shares or {}
+        self._within = within or {}
+        self._narrowed: dict[tuple[str, str, str], Scope] = {}
+
+    def inside(self, user_id: str, agent_id: str, session_id: str, shared: Mapping[str, bool] | None = None) -> Scopes:
+        """Those of a narrower handle, which keeps what is shared with this one unless it says otherwise. Raises InvalidScope."""
+        own = self.narrowed(user_id, agent_id, session_id)
+        if shared is not None:
+            if not own.user:
+                raise InvalidScope(
+                    "shared= is for a handle of a user: give user_id, as one without sees every user there is"
+                )
+            return Scopes(own, {Scope(user=name).user: bool(writes) for name, writes in shared.items() if name})
+        return Scopes(own, {} if self.shares_with(user_id) else self.shares, self._bounds(agent_id, session_id))
+
+    def narrowed(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
+        """The scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
+        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
+        if (user_id, agent_id, session_id) == NOBODY:
+            return self.own
+        user_id = one_spelling(user_id) if isinstance(user_id, str) else user_id
+        given = (user_id, agent_id, session_id)
+        # What is not text may not be hashable either; `Scope` says what is wrong with it.
+        plain = all(isinstance(part, str) for part in given)
+        known = self._narrowed.get(given) if plain else None
+        if known is None:
+            parts = {
+                name: value for name, value in zip(("user", "agent", "session"), given, strict=True) if value != ""
+            }
+            shared = parts.pop("user") if plain and user_id in self.shares else ""
+            known = self.own.narrowed(**parts)
+            if shared and not self.shares[shared]:
+                raise SharedReadOnly(
+                    f"{shared!r:.60} is shared here for reading alone: leave user_id out, which writes to your own memory "
+                    "and searches both"
+                )
+            known = replace(known, user=shared) if shared else known
+            if len(self._narrowed) >= REMEMBERED:
+                self._narrowed.clear()
+            self._narrowed[given] = known
+        return known
+
+    def seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
+        """What a search or an id reaches: what is shared, too, where no user is named; where one that is shared is, it alone."""
+        if not self.shares:
+            named = (user_id, agent_id, session_id) != NOBODY
+            return self.narrowed(user_id, agent_id, session_id) if named else self.own
+        bounds = self._bounds(agent_id, session_id)
+        if self.shares_with(user_id):
+            return Scope(self.own.tenant, user_id).narrowed(**bounds)
+        own = self.narrowed(user_id, agent_id, session_id)
+        if user_id != "":
+            return own
+        return Reach(*own.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
+
+    def asking(self, agent_id: str = "", session_id: str = "", *, seen: Scope) -> Scope:
+        """Whose question a search of `seen` is: of whoever asks, also where it is answered from elsewhere."""
+        return self.narrowed("", agent_id, session_id) if self.shares else seen
+
+    @property
+    def changeable(self) -> Scope:
+        """What may be changed by its id."""
+        beside = tuple(Scope(self.own.tenant, name) for name, writes in self.shares.items() if writes)
+        return Reach(*self.own.parts(), beside) if beside else self.own
+
+    def home(self, item: Item) -> Scope:
+        """Through which scope an item that is seen is changed. Raises SharedReadOnly."""
+        if self.own.contains(item.scope):
+            return self.own
+        home = Scope(self.own.tenant, item.scope.user)
+        if not self.shares[home.user]:
+            raise SharedReadOnly(
+                f"{item.id} is of {home.user!r:.60}, which is shared here for reading alone: nothing was changed; "
+                "what you write yourself may say otherwise"
+            )
+        return home
+
+    def shares_with(self, user_id: str) -> bool:
+        """Whether the items of this user are shared with the handle."""
+        return isinstance(user_id, str) and one_spelling(user_id) in self.shares
+
+    def forget(self) -> None:
+        """Drop the names that calls were narrowed to."""
+        self._narrowed.clear()
+
+    def _bounds(self, agent_id: str, session_id: str) -> dict[str, str]:
+        """Of what is shared, in a call."""
+        given = (("agent", agent_id), ("session", session_id))
+        return {**self._within, **{name: value for name, value in given if value != ""}}

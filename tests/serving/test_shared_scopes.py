@@ -1,0 +1,392 @@
+"""What a team shares: a token of a person that may read, or read and write, what lies under the team's name, too."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from keepworth import Client, Memory
+from keepworth.cli.main import main
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode, UnknownItem
+from keepworth.memory.search.scope_words import LARGEST
+from keepworth.memory.store import derived as store_module
+from keepworth.serving.access import Tokens, new_access, shared_of, tokens_of
+from keepworth.serving.audit import audit_of, entries
+from keepworth.serving.memory_routes import BASE
+from keepworth.serving.memory_server import MemoryServer
+
+READS, WRITES = {"team": ("read",)}, {"team": ("read", "write")}
+TENANTS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    with MemoryServer(tmp_path_factory.mktemp("shared") / "agent.mem", encoder="hashing") as server:
+        yield server
+
+
+@pytest.fixture
+def tenant(server: MemoryServer) -> str:
+    return f"tenant {next(TENANTS)}"
+
+
+def token(server: MemoryServer, tenant: str, user: str, **more: Any) -> str:
+    return server.tokens.add(new_access(tenant=tenant, user_id=user, **more))
+
+
+def client(server: MemoryServer, tenant: str, user: str, **more: Any) -> Client:
+    return Client(server.url, token(server, tenant, user, **more))
+
+
+def texts(found: Any) -> set[str]:
+    return {each.text for each in found}
+
+
+# -- the engine -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoder", ["hashing", None])
+def test_a_handle_sees_its_own_and_what_is_shared_and_writes_to_its_own(encoder: str | None) -> None:
+    memory = Memory(encoder=encoder, seed=0)
+    memory.add("The team may deploy on Friday", user_id="team")
+    memory.add("Bo may deploy on Monday", user_id="bo")
+    ann = memory.within(user_id="ann", shared={"team": False})
+    ann.add("I deploy on Sunday")
+    both = {"I deploy on Sunday", "The team may deploy on Friday"}
+    for _ in range(3):  # from the file, and from what is held of a scope that was asked before
+        assert texts(ann.search("who may deploy when")) == both
+    assert texts(ann.search("who may deploy when", as_of="2999-01-01")) == both
+    assert texts(ann.search("deploy", user_id="team")) == {"The team may deploy on Friday"}
+    assert texts(ann.search("deploy", user_id="ann")) == {"I deploy on Sunday"}
+    with ann.episode("deploy") as episode:
+        assert texts(episode.search("when to deploy")) == both
+    assert texts(ann.get_all()) == both
+    assert texts(memory.get_all(user_id="ann")) == {"I deploy on Sunday"}
+    with pytest.raises(InvalidScope, match="already 'ann'"):
+        ann.search("deploy", user_id="bo")
+    with pytest.raises(UnknownItem):
+        ann.get("m2")
+
+
+def test_a_large_shared_scope_is_found_by_the_index_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "LARGEST", 3)
+    assert LARGEST > 3
+    memory = Memory(encoder=None, seed=0)
+    memory.add_many([f"The team has plan {number}" for number in range(50)], user_id="team")
+    memory.add_many([f"Bo has plan {number}" for number in range(50)], user_id="bo")
+    memory.add_many([f"Ann has plan {number}" for number in range(50)], user_id="ann")
+    ann = memory.within(user_id="ann", shared={"team": False, "nobody wrote here": False})
+    for _ in range(2):
+        found = {each.item.scope.user for each in ann.search("plan", top_k=200)}
+        assert found == {"ann", "team"}
+    assert len(ann.search("plan 7", top_k=200)) == 100
+
+
+def test_what_is_shared_for_reading_is_changed_by_no_verb(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "a.mem", encoder="hashing", seed=0)
+    memory.add("The gate is 5", user_id="team")
+    before = memory.store.sums(memory.scope)
+    ann = memory.within(user_id="ann", shared={"team": False})
+    for change in (
+        lambda: ann.update("m1", "The gate is 7"),
+        lambda: ann.update("m1", metadata={"x": 1}),
+        lambda: ann.supersede("m1", "The gate is 7"),
+        lambda: ann.delete("m1"),
+        lambda: ann.forget("m1"),
+        lambda: ann.add("The gate is 7", user_id="team"),
+        lambda: ann.add([{"role": "user", "content": "My gate is 7."}], infer=True, user_id="team"),
+        lambda: ann.episode("find the gate", user_id="team"),
+        lambda: ann.delete_all(user_id="team"),
+        lambda: ann.within(user_id="team"),
+    ):
+        with pytest.raises(SharedReadOnly, match="reading alone"):
+            change()
+    with pytest.raises(InvalidScope):
+        ann.erase(user_id="team")
+    with pytest.raises(UnknownItem):
+        ann.forget("m1", purge_history=True)
+    ann.rollback(since="s0")
+    ann.delete_all(user_id="ann")
+    assert memory.store.sums(memory.scope) == before
+
+
+def test_who_may_write_changes_what_is_shared_where_it_lies_and_undo_and_checks_follow(tmp_path: Path) -> None:
+    memory = Memory(tmp_path / "a.mem", encoder="hashing", seed=0)
+    memory.add("The gate is 5", user_id="team")
+    ann = memory.within(user_id="ann", agent_id="coder", shared={"team": True})
+    assert ann.update("m1", "The gate is 6").scope.user == "team"
+    new = ann.supersede("m1", "The gate is 7")
+    assert (new.scope.user, new.scope.agent) == ("team", "")
+    mine = ann.add("I like tea")
+    assert (mine.scope.user, mine.scope.agent) == ("ann", "coder")
+    theirs = ann.add("The door is red", user_id="team")
+    assert (theirs.scope.user, theirs.scope.agent) == ("team", "coder")
+    ann.forget(mine.id, theirs.id)
+    with ann.episode("open the door", user_id="team") as live:
+        live.remember("The door is blue")
+    assert texts(memory.get_all(user_id="team")) == {"The gate is 7", "The door is blue"}
+    with pytest.raises(InvalidScope):  # what is erased is gone for good, for everybody
+        ann.erase(user_id="team")
+    memory.rollback(since="s1")
+    assert texts(memory.get_all()) == {"The gate is 5"}
+    from keepworth.memory.store.checks import check
+
+    assert check(memory.store) == []
+
+
+def test_an_episode_of_a_shared_scope_is_of_those_who_may_write_there() -> None:
+    memory = Memory(encoder="hashing", seed=0)
+    bo = memory.within(user_id="bo", shared={"team": True})
+    ann = memory.within(user_id="ann", shared={"team": False})
+    cy = memory.within(user_id="cy")
+    id = bo.episode("open the door", user_id="team").id
+    bo.reopen(id).end("done")
+    for other in (ann, cy):
+        with pytest.raises(UnknownEpisode):
+            other.reopen(id)
+        with pytest.raises(UnknownEpisode):
+            other.reward(id, 1.0)
+
+
+def test_a_reward_teaches_of_what_was_shared_and_changes_only_what_is_ones_own() -> None:
+    memory = Memory(encoder="hashing", seed=0)
+    memory.add("The gate is 5", user_id="team")
+    ann = memory.within(user_id="ann", shared={"team": False})
+    ann.add("My gate is green")
+    with ann.episode("find the gate") as live:
+        assert len(live.search("gate")) == 2
+        live.act("went there")
+        assert live.reward(1.0).changed == ("m2",)
+    assert len(ann.episode_record(live.id).shown) == 2
+
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"user_id": "", "shared": READS}, "token of nobody"),
+        ({"user_id": "ann", "shared": {"ann": ("read",)}}, "no name of something to share"),
+        ({"user_id": "ann", "shared": {"": ("read",)}}, "no name of something to share"),
+        ({"user_id": "ann", "shared": {"team": ("write",)}}, "may be read, or read and written"),
+        ({"user_id": "ann", "shared": {"team": ()}}, "may be read, or read and written"),
+        ({"user_id": "ann", "shared": {"team": ("admin",)}}, "permission"),
+        ({"user_id": "ann", "roles": ("read",), "shared": WRITES}, "has not the role write"),
+    ],
+)
+def test_what_cannot_take_effect_is_refused(more: dict[str, Any], says: str) -> None:
+    with pytest.raises(KeepworthError, match=says):
+        new_access(**more)
+
+
+@pytest.mark.parametrize("said", ["team", "team:", ":read", "team:read;write", ""])
+def test_what_is_shared_is_said_by_name_and_permissions(said: str) -> None:
+    with pytest.raises(KeepworthError, match=r"read|permission"):
+        new_access(user_id="ann", shared=shared_of([said]))
+    assert shared_of(["team:read", "a:b:read, write"]) == {"team": ("read",), "a:b": ("read", "write")}
+
+
+def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "agent.mem"
+    Memory(file, encoder=None).close()
+    main(["memory", "token", "add", "--file", str(file), "--user", "ann", "--shared", "team:read,write"])
+    made = capsys.readouterr().out.strip()
+    main(["memory", "token", "list", "--file", str(file)])
+    assert "user ann  shared team:read,write" in capsys.readouterr().out
+    assert Tokens(tokens_of(file)).check("", f"Bearer {made}").shared == WRITES
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+def test_recall_sees_both_and_writes_go_to_ones_own_unless_the_team_is_named(server: MemoryServer, tenant: str) -> None:
+    ann = client(server, tenant, "ann", shared=WRITES)
+    bo = client(server, tenant, "bo", shared=READS)
+    cy = client(server, tenant, "cy")
+    mine, ours = ann.add("I deploy on Sunday"), ann.add("We deploy on Friday", user_id="team")
+    assert (mine.scope.user, ours.scope.user) == ("ann", "team")
+    assert texts(ann.search("deploy")) == {mine.text, ours.text}
+    assert texts(bo.search("deploy")) == texts(bo.get_all()) == {ours.text}
+    assert texts(cy.search("deploy")) == texts(cy.get_all()) == set()
+    with bo.episode("deploy") as live:
+        found = live.search()
+        assert texts(found) == {ours.text}
+        live.reward(1.0)
+    with pytest.raises(SharedReadOnly, match="reading alone"):
+        bo.update(ours.id, "We deploy on Monday")
+    assert ann.update(ours.id, "We deploy on Monday").scope.user == "team"
+    assert bo.get(ours.id).text == "We deploy on Monday"
+    admin = client(server, tenant, "ann", roles=("read", "write", "reward", "admin"), shared=WRITES)
+    exported = httpx.get(
+        f"{server.url}{BASE}/export", headers={"Authorization": admin._http.headers["authorization"]}, trust_env=False
+    )
+    assert "Sunday" in exported.text
+    assert "Monday" not in exported.text
+
+
+PROBES = (
+    ("POST", "/items", {"content": "x", "user_id": "team"}),
+    ("GET", "/items?user_id=team", None),
+    ("GET", "/items?user_id=team&all_states=true", None),
+    ("DELETE", "/items?user_id=team", None),
+    ("POST", "/search", {"query": "gate", "user_id": "team"}),
+    ("POST", "/search", {"query": "gate"}),
+    ("POST", "/episodes", {"task": "gate", "user_id": "team"}),
+    ("GET", "/episodes?user_id=team", None),
+    ("GET", "/episodes", None),
+    ("GET", "/items", None),
+    ("GET", "/pending", None),
+    ("GET", "/export?user_id=team", None),
+    ("POST", "/erase", {"user_id": "team"}),
+    *(
+        (method, path.format(id), body)
+        for id in ("{item}", "m999999")
+        for method, path, body in (
+            ("GET", "/items/{}", None),
+            ("GET", "/items/{}/history", None),
+            ("GET", "/items/{}/worth?query=x", None),
+            ("PATCH", "/items/{}", {"text": "x"}),
+            ("POST", "/items/{}/supersede", {"text": "x"}),
+            ("DELETE", "/items/{}", None),
+            ("POST", "/forget", {"ids": ["{}"]}),
+        )
+    ),
+    *(
+        (method, path.format("{episode}"), body)
+        for method, path, body in (
+            ("GET", "/episodes/{}", None),
+            ("GET", "/episodes/{}/receipt", None),
+            ("POST", "/episodes/{}/search", {"query": "gate"}),
+            ("POST", "/episodes/{}/act", {"action": "x"}),
+            ("POST", "/episodes/{}/reward", {"value": 1.0}),
+            ("POST", "/episodes/{}/end", {}),
+        )
+    ),
+)
+
+
+def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(tmp_path: Path) -> None:
+    """Two tenants: in one a team has shared items and episodes, in the other none was ever there."""
+    answers = []
+    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", seed=0) as server:
+        for tenant in ("with", "without"):
+            stranger = token(server, tenant, "cy", roles=("read", "write", "reward", "admin"))
+            item, episode = "m77", "e00000000000000a0"
+            if tenant == "with":
+                bo = client(server, tenant, "bo", shared=WRITES)
+                item = bo.add("The gate is 5", user_id="team").id
+                live = bo.episode("find the gate", user_id="team")
+                live.search()
+                episode = live.id
+            seen = []
+            for method, path, body in PROBES:
+                place = path.replace("{item}", item).replace("{episode}", episode).replace("{}", item)
+                said = httpx.request(
+                    method,
+                    f"{server.url}{BASE}{place}",
+                    json=body and {k: [item] if v == ["{}"] else v for k, v in body.items()},
+                    headers={"Authorization": f"Bearer {stranger}"},
+                    trust_env=False,
+                )
+                text = said.text.replace(item, "ITEM").replace(episode, "EPISODE")
+                seen.append((method, path, said.status_code, text))
+            answers.append(seen)
+    for one, other in zip(*answers, strict=True):
+        stripped = [
+            (*each[:3], each[3] if "decision" not in each[3] else len(each[3].split('"hits": ')[1].split("]")[0]))
+            for each in (one, other)
+        ]
+        assert stripped[0] == stripped[1]
+
+
+def test_the_audit_says_which_scope_was_meant(server: MemoryServer, tenant: str) -> None:
+    ann = client(server, tenant, "ann", shared=WRITES)
+    ours = ann.add("We deploy on Friday", user_id="team")
+    ann.update(ours.id, "We deploy on Monday")
+    ann.delete(ours.id)
+    with pytest.raises(InvalidScope):
+        ann.add("x", user_id="a stranger's words")
+    found = [entry for entry in entries(audit_of(server.memories.place.file)) if entry.get("tenant") == tenant]
+    assert [each.get("ids", []) for each in found] == [
+        ["user_id=team", ours.id],
+        [ours.id, "user_id=team"],
+        [ours.id, "user_id=team"],
+        [],
+    ]
+    assert {each["user"] for each in found} == {"ann"}
+
+
+# -- the gateway, MCP and hooks ---------------------------------------------------------------------------------------
+
+
+def test_the_gateway_recalls_both_and_writes_to_ones_own(tmp_path: Path, script: Any, upstream_url: str) -> None:
+    with MemoryServer(tmp_path / "g.mem", encoder="hashing", seed=0, upstream=upstream_url, upstream_key="k") as server:
+        ann = token(server, "", "ann", shared=WRITES)
+        bo = token(server, "", "bo", shared=READS)
+        Client(server.url, ann).add("We deploy on Friday", user_id="team")
+
+        def ask(who: str, text: str, **headers: str) -> httpx.Response:
+            body = {"model": "m", "messages": [{"role": "user", "content": text}]}
+            sent = {"Authorization": f"Bearer {who}", **headers}
+            answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=sent, trust_env=False)
+            assert server.gateway is not None
+            while server.gateway._finishing:
+                pass
+            return answer
+
+        for who in (ann, bo):
+            answer = ask(who, "When do we deploy?")
+            receipt = Client(server.url, who).receipt(answer.headers["X-Keepworth-Episode"])
+            assert receipt["injected"] == ["m1"]
+        ask(bo, "I deploy on Sundays.")
+        ask(ann, "Our office is in Bergen.", **{"X-Keepworth-User": "team"})
+        listed = {(item.scope.user, item.text) for item in Client(server.url, server.token).get_all()}
+        assert ("bo", "I deploy on Sundays.") in listed
+        assert any(user == "team" and "Bergen" in text for user, text in listed)
+        assert ask(bo, "Our office is in Oslo.", **{"X-Keepworth-User": "team"}).status_code == 403
+        strange = ask(bo, "Hello there", **{"X-Keepworth-User": "other"})
+        assert (strange.status_code, strange.json()["error"]["code"]) == (403, 403)
+
+
+def test_tools_reach_both(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    import anyio
+
+    from tests.serving.test_mcp_tools import call, connected, mistake
+
+    async def used(server: MemoryServer, ann: str, bo: str) -> None:
+        async with connected(server, ann) as client:
+            await call(client, "add_memory", text="I deploy on Sunday")
+            found = await call(client, "search_memories", query="deploy")
+            assert {note["text"] for note in found["notes"]} == {"I deploy on Sunday", "We deploy on Friday"}
+            await call(client, "update_memory", id="m1", text="We deploy on Monday")
+        async with connected(server, bo) as client:
+            assert [note["id"] for note in (await call(client, "list_memories"))["notes"]] == ["m1"]
+            assert "reading alone" in await mistake(client, "delete_memory", id="m1")
+        async with connected(server, ann, **{"X-Keepworth-User": "team"}) as client:
+            await call(client, "add_memory", text="We meet on Tuesday")
+            listed = (await call(client, "list_memories"))["notes"]
+            assert {each["text"] for each in listed} == {"We deploy on Monday", "We meet on Tuesday"}
+
+    with MemoryServer(tmp_path / "m.mem", encoder="hashing", seed=0, mcp=True) as server:
+        ann, bo = token(server, "", "ann", shared=WRITES), token(server, "", "bo", shared=READS)
+        Client(server.url, ann).add("We deploy on Friday", user_id="team")
+        anyio.run(used, server, ann, bo)
+    noted = [entry for entry in entries(audit_of(tmp_path / "m.mem")) if entry.get("tool") == "update_memory"]
+    assert noted[0]["ids"] == ["m1", "user_id=team"]
+
+
+def test_a_hook_recalls_both(server: MemoryServer, tenant: str) -> None:
+    from keepworth.serving.hook import ServedMemory
+
+    client(server, tenant, "ann", shared=WRITES).add("We deploy on Friday", user_id="team")
+    for bounds in ({}, {"user_id": "bo"}):
+        hook = ServedMemory(server.url, token(server, tenant, "bo", shared=READS), bounds, 3.0)
+        assert "We deploy on Friday" in hook.search(hook.begin("deploy"), "when do we deploy", 5)[1]

@@ -9,6 +9,8 @@ Worlds:
     slates         the agent goes by the first of several hits; one item of them is right
     traps          30 notes, half of them true and half repeating the question's words; 20 questions, asked round after round
     liar           a named rewarder with a tenth of the traffic, who says the opposite of what is true
+    ledger         ten named people reward, one of them falsely, and the ledger tests items at a rate of 0.3; whether its interval
+                   for an item that makes no difference is clear of 0 in the end
     banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them
                    mislabelled; other queries are asked, few again and again or each once, and the first hit's intent is right
                    or wrong
@@ -26,6 +28,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,7 @@ from keepworth import Memory
 from keepworth.episodes.model import Encoder
 from keepworth.learning.run_folder import versions
 from keepworth.memory.by_name import encoder as encoder_named
+from keepworth.memory.by_name import policy as named_policy
 from keepworth.methods.worlds.labelled import labelled_table
 
 POLICIES = (None, "default", "memrl")
@@ -194,6 +198,48 @@ def traps(policy: str, seed: int, rounds: int) -> list[int]:
     return right
 
 
+# One of ten who rewards falsely.
+
+TOPICS = ("printer", "router", "lamp")
+FALSE = (("nothing", 0.1), ("everything", 0.1), ("one item", 0.1), ("one item", 0.5))
+"""What one of ten people rewards falsely, and that person's share of all rewards. "everything": the opposite is said;
+"one item": 1 where it is shown, else 0."""
+
+
+def falsified(seed: int, falsely: str, share: float, tasks: int = 900) -> tuple[bool, float]:
+    """Whether the ledger is sure of an item that makes no difference, and the success of the nine others."""
+    generator, success = np.random.default_rng([6, seed]), list[bool]()
+    made = partial(named_policy, "default", withhold=0.3, least=1.0, budget=1.0)
+    with Memory(encoder="hashing", policy=made, seed=seed) as memory:
+        notes = memory.add_many([f"how do I fix the {topic} by step {n} and {n}{n}" for n, topic in enumerate(TOPICS)])
+        right = {topic: note.id for topic, note in zip(TOPICS, notes, strict=True)}
+        useless = memory.add("how do I fix anything").id
+        for _ in range(tasks):
+            topic, words = str(generator.choice(TOPICS)), generator.integers(10**9, size=2)
+            hits = memory.search(f"how do I fix the {topic} {words[0]} {words[1]}", top_k=2)
+            told, person = hits[0].id == right[topic], f"person {generator.integers(9)}"
+            if generator.random() >= share:
+                success.append(told)
+            else:
+                shown = useless in [hit.id for hit in hits]
+                told, person = {"nothing": told, "everything": not told, "one item": shown}[falsely], "mallory"
+            memory.reward(hits.decision, float(told), by=person)
+        return memory.ledger(items=[useless]).accounts[0].clear, float(np.mean(success))
+
+
+def ledger_table(draws: int) -> dict[str, Any]:
+    runs = {arm: [falsified(seed, *arm) for seed in range(draws)] for arm in FALSE}
+    honest = [success for _, success in runs[FALSE[0]]]
+    found: dict[str, Any] = {}
+    for (falsely, share), rows in runs.items():
+        name = f"one of ten people rewards {falsely} falsely, {share:.0%} of the rewards"
+        found[f"{name}: sure of an item that makes no difference"] = [sum(sure for sure, _ in rows), draws]
+        if falsely != "nothing":
+            lost = [success - before for (_, success), before in zip(rows, honest, strict=True)]
+            found[f"{name}: success of the others, less without"] = interval(lost)
+    return found
+
+
 # BANKING77.
 
 
@@ -271,7 +317,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of BANKING77")
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--only", choices=("notes", "slates", "traps", "banking77"), help="one kind of world")
+    parser.add_argument("--only", choices=("notes", "slates", "traps", "ledger", "banking77"), help="one kind of world")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
 
@@ -290,6 +336,8 @@ def main() -> None:
     if wanted("traps"):
         rounds = np.array([traps("default", seed, 10) for seed in range(given.draws)])
         found["traps"] = {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist()) for n in (1, 3, 10)}
+    if wanted("ledger"):
+        found["ledger"] = ledger_table(given.draws)
     given.out.write_text(json.dumps(found, indent=1) + "\n")
     if wanted("banking77"):
         table = found.setdefault("banking77", {})
@@ -300,7 +348,7 @@ def main() -> None:
 
         Banking(given.data).table(given.draws, table, note)
     given.out.write_text(json.dumps(found, indent=1) + "\n")
-    for name in ("two notes", "slates", "traps", "banking77"):
+    for name in ("two notes", "slates", "traps", "ledger", "banking77"):
         say(json.dumps(found.get(name), indent=1))
 
 

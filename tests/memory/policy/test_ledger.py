@@ -184,6 +184,23 @@ def test_an_account_says_in_words_what_it_knows() -> None:
     assert of(0.5, 2000).withholding_costs == pytest.approx((helps.effect * 2000 + 10) / 2100)
 
 
+def test_of_three_who_reward_nobody_makes_an_effect_clear_alone() -> None:
+    """Half of the rewards are one person's, who says that the item is all that matters; the others see no difference."""
+    generator, n = np.random.default_rng(5), 3000
+    a, g = (generator.random(n) < 0.8).astype(float), np.full(n, 0.5)
+    by = np.where(generator.random(n) < 0.5, 1, generator.integers(2, 5, n))
+    y = np.where(by == 1, a, (generator.random(n) < 0.5).astype(float))
+    assert ledger.account("m1", a, np.full(n, 0.8), y, g, 1.0).clear
+    assert not ledger.account("m1", a, np.full(n, 0.8), y, g, 1.0, by=by).clear
+    both = np.where(by == 1, 1, 2)
+    assert ledger.account("m1", a, np.full(n, 0.8), y, g, 1.0, by=both).clear, "of two nobody knows whom to believe"
+    found = ledger.account("m1", a, np.full(n, 0.8), a, g, 1.0, by=by)
+    assert found.clear, "what all of them see"
+    assert found.low < ledger.account("m1", a, np.full(n, 0.8), a, g, 1.0).low
+    own = ledger.account("m1", a, np.full(n, 0.8), y, g, 1.0, by=np.where(by == 1, 0, by))
+    assert own.clear, "the program's own rewards are nobody's to leave out"
+
+
 def test_a_statement_adds_up_what_withholding_cost() -> None:
     helps, harms = of(0.5, 2000), replace(of(-0.5, 1000), item="m2")
     statement = Balance((helps, harms), 4000, 0, 2.0)

@@ -283,6 +283,7 @@ class RewardRecord:
             expected,
             self._total,
             self.range,
+            by,
         )
         reward = self._scaled(reward)
         if trust is None:

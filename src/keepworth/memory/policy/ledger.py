@@ -18,6 +18,9 @@ The interval, for 1 - `alpha`, holds at all times at once, so it may be looked a
 asymptotic confidence sequence of "Time-uniform central limit theory and asymptotic confidence sequences", arXiv 2103.06476,
 Theorem 2.2. It is asymptotic: with few rows it rests on `deviation`, in which `PRIOR` rows count as if rewards were as far
 apart as they can be, and on `LEAST_EACH` rows of each kind.
+
+Where three or more reward, the interval holds whichever one of them is not believed: it reaches over those without each person's
+rows. So nobody makes an effect clear alone, however many rewards that person gives. The program's own rewards always count.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Rows = npt.NDArray[np.int64]
 
 ALPHA = 0.05
 PRIOR = 200.0
@@ -193,15 +197,18 @@ def account(
     span: float,
     *,
     expected: Floats | float = 0.0,
+    by: Rows | None = None,
 ) -> Account:
-    """From rows in order, each of shape (n,). span: highest reward less lowest; expected: by the situation alone."""
+    """From rows in order, each of shape (n,). span: highest reward less lowest; expected: by the situation alone; by: the number
+    of who rewarded, 0 for the program itself."""
     n, shown = len(a), int(a.sum())
     if not n:
         return Account(item, 0, 0, 0.0, 0.0, -math.inf, math.inf, 0.0, span, 0.0)
     psi = scores(a, p, y, g)
     mean, effect = float(psi.mean()), snips(a, p, y - expected)
     effect = mean if math.isnan(effect) else effect
-    spread = float(deviation(n, float(psi.sum()), float(psi @ psi), most_variance(p, span)))
+    most = 0.25 * span * span / (p * (1.0 - p))  # the largest variance that psi can have
+    spread = float(deviation(n, float(psi.sum()), float(psi @ psi), float(most.mean())))
     usual = p >= 0.5
     # Usually shown, and withheld; or usually hidden, and shown.
     turned = float((usual * (1.0 - a)).sum() - (~usual * a).sum())
@@ -210,15 +217,26 @@ def account(
         if min(shown, n - shown) >= LEAST_EACH:
             margin = float(half_width(float(n), spread))
             low, high = mean - margin, mean + margin
+            if by is not None and len(np.unique(by)) > 2:
+                low, high = _whoever_is_left_out((low, high), a, psi, most, by)
         # No effect is larger than the range of rewards.
         effect = min(max(effect, -span), span)
         low, high = (min(max(each, -span), span) if math.isfinite(each) else each for each in (low, high))
     return Account(item, shown, n - shown, effect, mean, low, high, spread, span, effect * turned)
 
 
-def most_variance(p: Floats, span: float) -> float:
-    """Mean over rows of the largest variance that psi can have."""
-    return float(np.mean(0.25 * span * span / (p * (1.0 - p))))
+def _whoever_is_left_out(
+    interval: tuple[float, float], a: Floats, psi: Floats, most: Floats, by: Rows
+) -> tuple[float, float]:
+    """The interval with those beside it that are there without the rows of one person; none where too few rows are left."""
+    people = np.unique(by[by > 0])
+    n, shown, total, squares, largest = (
+        column.sum() - np.bincount(by, column)[people] for column in (np.ones(len(by)), a, psi, psi * psi, most)
+    )
+    if min(shown.min(), (n - shown).min()) < LEAST_EACH:
+        return -math.inf, math.inf
+    margin = half_width(n, deviation(n, total, squares, largest / n))
+    return min(interval[0], float((total / n - margin).min())), max(interval[1], float((total / n + margin).max()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +281,7 @@ class Ledger:
         self._columns: dict[str, _Columns] = {}
         self._units: dict[str, _Unit] = {}  # by episode, or choice outside of one
         self._known: dict[str, tuple[int, float, Account]] = {}
+        self._people = {"": 0}
 
     def __len__(self) -> int:
         return sum(len(column.at) for column in self._columns.values())
@@ -283,16 +302,18 @@ class Ledger:
         expected: float,
         at: int,
         bounds: tuple[float, float] = (-math.inf, math.inf),
+        by: str = "",
     ) -> None:
         """A rewarded choice. unit: what chance decides once for, an episode or a choice by itself; odds: the probability of
         being shown, of the items under test; expected: the reward that was expected when it was drawn; at: its number, which
-        grows; bounds: the lowest and the highest reward that were known before."""
+        grows; bounds: the lowest and the highest reward that were known before; by: who rewards."""
         found = self._units.get(unit)
         if found is None:
             if not odds and unit == decision:
                 return
             found = self._units[unit] = _Unit()
         tested = {item: p for item, p in odds.items() if 0.0 < p < 1.0}
+        person = self._people.setdefault(by, len(self._people))
         found.rewards[decision], found.at = (reward, weight), at
         found.untested = (*dict.fromkeys((*found.untested, *(id for id in shown if id not in tested))),)
         mean = sum(r * w for r, w in found.rewards.values()) / sum(w for _, w in found.rewards.values())
@@ -302,13 +323,13 @@ class Ledger:
             if item in found.untested:
                 columns.at[found.rows.pop(item)] = GONE
             else:
-                columns.y[row], columns.at[row] = mean, at
+                columns.y[row], columns.at[row], columns.by[row] = mean, at, person
                 columns.a[row] = max(columns.a[row], float(item in shown))
         for item, p in tested.items():
             if item not in found.rows and item not in found.untested:
                 columns = self._columns.setdefault(item, _Columns())
                 found.rows[item] = len(columns.at)
-                columns.append(float(item in shown), p, mean, expected, at, bounds)
+                columns.append(float(item in shown), p, mean, expected, at, bounds, person)
                 self._known.pop(item, None)
 
     def account(self, item: str, span: float, *, since: int = 0) -> Account | None:
@@ -322,7 +343,8 @@ class Ledger:
         a, p, y, g, expected = columns.of(since)
         if not len(a):
             return None
-        found = account(item, a, p, y, g, span, expected=expected)
+        by = np.array(columns.by)[np.array(columns.at) >= since]
+        found = account(item, a, p, y, g, span, expected=expected, by=by)
         self._known[item] = since, span, found
         return found
 
@@ -357,19 +379,23 @@ class _Unit:
 
 
 class _Columns:
-    """The rows of one item. expected: by the situation alone; g: with what this item's earlier rows were beyond that."""
+    """The rows of one item. by: the number of who rewarded; expected: by the situation alone; g: with what this item's earlier
+    rows were beyond that."""
 
-    __slots__ = ("a", "at", "expected", "g", "p", "y")
+    __slots__ = ("a", "at", "by", "expected", "g", "p", "y")
 
     def __init__(self) -> None:
         self.a, self.p, self.y, self.g, self.expected = (array("d") for _ in range(5))
-        self.at = array("q")
+        self.at, self.by = array("q"), array("q")
 
-    def append(self, a: float, p: float, y: float, expected: float, at: int, bounds: tuple[float, float]) -> None:
+    def append(
+        self, a: float, p: float, y: float, expected: float, at: int, bounds: tuple[float, float], by: int
+    ) -> None:
         g = min(max(expected + self._beyond(), bounds[0]), bounds[1])
         for column, value in ((self.a, a), (self.p, p), (self.y, y), (self.g, g), (self.expected, expected)):
             column.append(value)
         self.at.append(at)
+        self.by.append(by)
 
     def keep(self, rows: Sequence[int]) -> None:
         for name in self.__slots__:

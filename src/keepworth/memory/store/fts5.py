@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.terms import terms as terms_of
@@ -104,32 +105,15 @@ class Fts5:
                 one.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{named} USING fts5vocab(main, {table}, instance)")
             try:
                 occurrences = f"SELECT term, doc, col, offset FROM temp.{named}"
-                return _differing(iter(connection.execute(occurrences)), fresh.execute(occurrences))
+                sums = []
+                for one in (connection, fresh):
+                    of_row: Counter[int] = Counter()
+                    for term, row, column, offset in one.execute(occurrences):
+                        of_row[row] += hash((term, column, offset))
+                    sums.append(of_row)
+                return {row for row in sums[0].keys() | sums[1].keys() if sums[0][row] != sums[1][row]}
             finally:
                 with contextlib.suppress(apsw.LockedError):  # a damaged index can leave its reader open
                     connection.execute(f"DROP TABLE temp.{named}")
         finally:
             fresh.close()
-
-
-def _differing(one: Iterator[tuple[Any, ...]], other: Iterator[tuple[Any, ...]]) -> set[int]:
-    """Rows of which two sorted lists of (term, row, column, place) do not say the same."""
-    out: set[int] = set()
-    left, right = next(one, None), next(other, None)
-    while left is not None or right is not None:
-        if left == right:
-            left, right = next(one, None), next(other, None)
-        elif right is None or (left is not None and _place(left) < _place(right)):
-            assert left is not None
-            out.add(left[1])
-            left = next(one, None)
-        else:
-            out.add(right[1])
-            right = next(other, None)
-    return out
-
-
-def _place(occurrence: tuple[Any, ...]) -> tuple[bytes, int, str, int]:
-    term, row, column, offset = occurrence
-    # Of a damaged index any of them may be missing.
-    return ((term or "").encode("utf-8", "surrogatepass"), row or 0, column or "", offset or 0)

@@ -305,7 +305,7 @@ class Transaction:
 
     def finish(self) -> None:
         """Write everything that was collected."""
-        self._write_journal()
+        self.flush_journal()
         changed = [(self._original[id], self._items[id]) for id in self._original]
         self._original = {}
         credited = [
@@ -375,11 +375,12 @@ class Transaction:
         if item is not None:
             return self.scope.contains(item.scope)
         # An item whose creation is undone at the moment has no row, but may come back: its event says whose it was.
-        self._write_journal()
+        self.flush_journal()
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
         return home is not None and self.scope.contains(self.scope_of(home))
 
-    def _write_journal(self) -> None:
+    def flush_journal(self) -> None:
+        """Write the entries that were collected, and what belongs to them."""
         if self._events:
             self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
             self._events = []

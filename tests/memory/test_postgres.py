@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import pytest
 
 from keepworth import Memory
-from keepworth.episodes.clocks import ClockDiffers
 from keepworth.memory.errors import (
     Busy,
     InvalidText,
@@ -219,18 +217,6 @@ def test_connections_that_the_server_closed_meanwhile_are_made_again(address: st
     memory.add("after")
     assert memory.store.head() == 2
     memory.close()
-
-
-def test_a_clock_that_differs_from_the_servers_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ClockDiffers)
-        Memory(address, encoder=None).close()
-    now = time.time
-    monkeypatch.setattr(time, "time", lambda: now() - 3725.0)
-    with pytest.warns(
-        ClockDiffers, match=r"the clock of the server of postgresql://.* is 1:02:0\d ahead of this machine's"
-    ):
-        Memory(address, encoder=None).close()
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:

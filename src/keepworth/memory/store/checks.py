@@ -53,19 +53,15 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
     shallow = [
         *_scope_problems(store, connection, items),
         *_table_problems(connection, items),
-        *_row_problems(connection, "words"),
-        *_row_problems(connection, "past_words"),
+        *_row_problems(connection),
     ]
     yield from shallow
     if deep and not shallow:
         yield from _chain_problems(store, connection)
         yield from _journal_problems(store, connection, items)
         yield from _decision_problems(connection)
-        for table in ("words", "past_words"):
-            wrong = connection.full_text.wrong(connection, table)
-            yield from _named(
-                f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)]
-            )
+        wrong = connection.full_text.wrong(connection)
+        yield from _named("full-text index words: it does not hold the words of", [f"m{n}" for n in sorted(wrong)])
         yield from _vector_problems(connection, items)
     yield from blocks.problems(connection, deep)
 
@@ -135,14 +131,13 @@ def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterat
             yield f"table {table}: {lost} rows are of a scope that does not exist"
 
 
-def _row_problems(connection: AnyConnection, table: str) -> Iterator[str]:
-    held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
-    where = f"({held}) AND n <= (SELECT through FROM indexed)"
+def _row_problems(connection: AnyConnection) -> Iterator[str]:
+    where = f"{CURRENT} AND n <= (SELECT through FROM indexed)"
     # Not with NOT IN: a server compares each with each, where there are more than its working memory holds.
-    missing = select(connection, f"SELECT n FROM items WHERE {where} EXCEPT SELECT rowid FROM {table} ORDER BY 1")
-    extra = select(connection, f"SELECT rowid FROM {table} EXCEPT SELECT n FROM items WHERE {where} ORDER BY 1")
-    yield from _named(f"full-text index {table}: missing are", [f"m{n}" for (n,) in missing])
-    yield from _named(f"full-text index {table}: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
+    missing = select(connection, f"SELECT n FROM items WHERE {where} EXCEPT SELECT rowid FROM words ORDER BY 1")
+    extra = select(connection, f"SELECT rowid FROM words EXCEPT SELECT n FROM items WHERE {where} ORDER BY 1")
+    yield from _named("full-text index words: missing are", [f"m{n}" for (n,) in missing])
+    yield from _named("full-text index words: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
 
 
 def _chain_problems(store: Store, connection: AnyConnection) -> Iterator[str]:

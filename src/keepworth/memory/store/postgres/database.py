@@ -18,7 +18,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from keepworth.episodes import clocks
 from keepworth.memory.errors import (
     Busy,
     EncoderMismatch,
@@ -181,11 +180,6 @@ class PostgresDatabase(Backend):
         may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
         if not scalar(connection, may):
             self.read_only = True
-        clocks.compared(
-            lambda: float(scalar(connection, "SELECT extract(epoch FROM clock_timestamp())")),
-            f"the server of {self.path}",
-            "what machines write there is dated by their own clocks, and of near ties the newer one goes first",
-        )
 
     def _make(self, connection: ServerConnection) -> None:
         """A new, empty memory, which is there whole or not at all; or somebody else's, made at the same moment."""
@@ -369,7 +363,7 @@ class PostgresDatabase(Backend):
 
     def forget_samples(self, connection: AnyConnection) -> None:
         # They are gathered anew, from what is still there.
-        listed = "items events touches decisions words past_words word_counts names scopes episodes"
+        listed = "items events touches decisions words word_counts names scopes episodes"
         for table in listed.split():
             connection.execute(f"ANALYZE {table}")
 

@@ -93,7 +93,9 @@ class Fts5:
         fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
         try:
             fresh.execute(f"CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT})")
-            query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE {CURRENT} AND n <= (SELECT through FROM indexed) ORDER BY n"
+            query = (
+                f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n <= (SELECT through FROM indexed) AND {CURRENT}"
+            )
             with fresh:
                 fresh.executemany(
                     "INSERT INTO words(rowid, scope, text) VALUES(?,?,?)",

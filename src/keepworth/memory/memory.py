@@ -15,7 +15,6 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -244,10 +243,6 @@ class Memory(Changes, Judging):
         narrower._remember_nothing()
         narrower._shared = True
         return narrower
-
-    def together(self) -> AbstractContextManager[None]:
-        """What is written inside is written in one transaction, with one disk sync."""
-        return self.store.database.together()
 
     def flush(self) -> None:
         """Write what waits of the log."""

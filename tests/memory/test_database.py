@@ -187,43 +187,6 @@ def naming(name: str):
     return lambda connection: connection.execute("INSERT INTO facts_of_file VALUES(?, '')", (f"test {name}",))
 
 
-@pytest.mark.parametrize("path", ["a.mem", ":memory:"])
-def test_what_is_written_later_shares_a_transaction_with_the_next_write(tmp_path, path, monkeypatch):
-    with Memory(path if path == ":memory:" else tmp_path / path, encoder=None) as m:
-        base = m.store.database
-        groups = []
-        monkeypatch.setattr(
-            base, "_commit", lambda batch, commit=base._commit: (groups.append(len(batch)), commit(batch))
-        )
-        with base.together():
-            base.write_later(naming("one"))
-            with base.together():  # inside another it is part of it
-                base.write_later(naming("two"))
-            assert named(m) == []
-            base.write(naming("three"))
-            assert named(m) == ["test one", "test three", "test two"]
-            base.write_later(naming("four"))
-        assert named(m) == ["test four", "test one", "test three", "test two"]
-        base.write_later(naming("five"))  # alone it is a write like any other
-        assert "test five" in named(m)
-        assert len(groups) == 3
-
-
-def test_a_write_that_fails_loses_nothing_that_was_to_be_written_before_it(tmp_path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
-        base = m.store.database
-
-        def fails(connection):
-            naming("half")(connection)
-            raise KeyError("a mistake")
-
-        with base.together():
-            base.write_later(naming("before"))
-            with pytest.raises(KeyError):
-                base.write(fails)
-        assert named(m) == ["test before"]
-
-
 def test_what_is_asked_once_is_asked_anew_in_the_next_read_and_by_who_writes(tmp_path):
     with Memory(tmp_path / "a.mem", encoder=None) as m:
         base, asked = m.store.database, []

@@ -204,7 +204,6 @@ TAMPERED = {
     "DELETE FROM words WHERE rowid = 7; INSERT INTO words(rowid, scope, text) VALUES(7, 'u1', 'filler 6 thing 7')": (
         "index words: it does not hold the words of m7"
     ),
-    "DELETE FROM past_words WHERE rowid = 4": "index past_words: missing are m4",
     "UPDATE indexed SET through = 10000": "indexed: it says 10000",
     "UPDATE vectors_1 SET vector = zeroblob(8) WHERE n = 5": "vectors_1: not vectors of length one: m5",
     "UPDATE vectors_1 SET hash = 5 WHERE n = 5": "vectors_1: vectors of another wording of m5",

@@ -189,7 +189,7 @@ class LiveEpisode:
                 log.note(transaction, self.scope, store.clock(), what, self.id, **body)
 
         self._memory._check_episode(self.id)
-        store.change_later(self.scope, work)
+        store.change(self.scope, work)
 
     def _narrower(self) -> dict[str, Any]:
         """The bounds that its memory has not itself: with those come the scopes that are shared with it."""

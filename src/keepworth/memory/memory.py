@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -206,10 +205,6 @@ class Memory(Changes, Judging):
         narrower._live = WeakValueDictionary()
         narrower._shared = True
         return narrower
-
-    def together(self) -> AbstractContextManager[None]:
-        """What is written inside is written in one transaction, with one disk sync."""
-        return self.store.database.together()
 
     def flush(self) -> None:
         """Write what waits of the log."""

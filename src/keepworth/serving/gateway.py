@@ -257,9 +257,8 @@ class Gateway:
         open = self.memories.of(call.access)
         try:
             turn = None
-            with open.memory.together():
-                while turn is None:  # again where something was erased at that very moment
-                    turn = self._with_memory(GatewayTurn(call.raw, mode), open, format, call, bounds, body, pieces)
+            while turn is None:  # again where something was erased at that very moment
+                turn = self._with_memory(GatewayTurn(call.raw, mode), open, format, call, bounds, body, pieces)
             call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
             return turn
         except InvalidScope as error:
@@ -502,14 +501,9 @@ class Gateway:
     def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         memory = turn.memory
         assert memory is not None
-        asks = self._asks_a_model(memory)
         try:
-            with memory.open.memory.together():
-                live, words = self._record(memory, status, copy, kind, outcome)
-                if not asks:
-                    self._went_on(memory, live, words)
-            if asks:  # which takes its time, and what happened is on file before
-                self._went_on(memory, live, words)
+            live, words = self._record(memory, status, copy, kind, outcome)
+            self._went_on(memory, live, words)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
         except Exception as error:

@@ -130,7 +130,7 @@ class Backend(ABC):
         self._led = False  # whether a thread carries out what waits
         self._group = 0  # how many writes the last transaction carried out
         self._leader = 0  # the thread that is in a transaction
-        # Of each thread. reading: its connection inside `reading`, and known: what was asked there; later: writes that wait.
+        # Of each thread. reading: its connection inside `reading`, and known: what was asked there.
         self._local = threading.local()
         self._gate = ConnectionGate()
 
@@ -241,50 +241,6 @@ class Backend(ABC):
 
     # Writing.
 
-    def write(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
-        earlier: list[Callable[[AnyConnection], Any]] | None = getattr(self._local, "later", None)
-        if not earlier:
-            return self._carried_out(work)
-        before = list(earlier)
-        earlier.clear()
-
-        def all_in_turn(connection: AnyConnection) -> Result:
-            for each in before:
-                each(connection)
-            return work(connection)
-
-        try:
-            return self._carried_out(all_in_turn)
-        except BaseException:
-            earlier[:0] = before  # what is wrong with this write is not wrong with those before it
-            raise
-
-    def write_later(self, work: Callable[[AnyConnection], None]) -> None:
-        """As `write`, of what this thread does not read back before it leaves `together`: inside that, it is written with the
-        next write or at the end, whichever comes first."""
-        later: list[Callable[[AnyConnection], Any]] | None = getattr(self._local, "later", None)
-        if later is None:
-            self.write(work)
-        else:
-            self.check_writable()
-            later.append(work)
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Inside, writes of this thread that nothing is read back of share a transaction: see `write_later`. They are durable
-        when it is left, also by an error."""
-        if getattr(self._local, "later", None) is not None:
-            yield
-            return
-        self._local.later = []
-        try:
-            yield
-        finally:
-            left, self._local.later = self._local.later, None
-            if left:
-                self._carried_out(lambda connection: [each(connection) for each in left])
-
     def check_writable(self) -> None:
         """Raise ReadOnly for a file that was opened so."""
         if self.read_only:
@@ -300,8 +256,8 @@ class Backend(ABC):
         finally:
             self._gate.leave(depth)
 
-    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """What `work` returns, once it is committed; raises what it raised."""
+    def write(self, work: Callable[[AnyConnection], Result]) -> Result:
+        """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
         if self._leader == threading.get_ident():
             raise MemoryProblem("a write inside a write: do both in one")
         queued = QueuedWrite(work)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import NotAMemoryFile
-from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, duplicate_key
-from keepworth.memory.operations import execute
+from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest
 from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows, schema, undo
 from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.database import Database
 from keepworth.memory.store.full_text import CURRENT
-from keepworth.memory.store.rows import VECTORS, image, targets_of
-from keepworth.memory.store.transaction import PARTS, indexed_text
+from keepworth.memory.store.rows import VECTORS, image
+from keepworth.memory.store.transaction import PARTS, Transaction, indexed_text
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
@@ -53,19 +53,15 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
     shallow = [
         *_scope_problems(store, connection, items),
         *_table_problems(connection, items),
-        *_row_problems(connection, "words"),
-        *_row_problems(connection, "past_words"),
+        *_row_problems(connection),
     ]
     yield from shallow
     if deep and not shallow:
         yield from _chain_problems(store, connection)
         yield from _journal_problems(store, connection, items)
         yield from _decision_problems(connection)
-        for table in ("words", "past_words"):
-            wrong = connection.full_text.wrong(connection, table)
-            yield from _named(
-                f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)]
-            )
+        wrong = connection.full_text.wrong(connection)
+        yield from _named("full-text index words: it does not hold the words of", [f"m{n}" for n in sorted(wrong)])
         yield from _vector_problems(connection, items)
     yield from blocks.problems(connection, deep)
 
@@ -135,14 +131,13 @@ def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterat
             yield f"table {table}: {lost} rows are of a scope that does not exist"
 
 
-def _row_problems(connection: AnyConnection, table: str) -> Iterator[str]:
-    held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
-    where = f"({held}) AND n <= (SELECT through FROM indexed)"
+def _row_problems(connection: AnyConnection) -> Iterator[str]:
+    where = f"{CURRENT} AND n <= (SELECT through FROM indexed)"
     # Not with NOT IN: a server compares each with each, where there are more than its working memory holds.
-    missing = select(connection, f"SELECT n FROM items WHERE {where} EXCEPT SELECT rowid FROM {table} ORDER BY 1")
-    extra = select(connection, f"SELECT rowid FROM {table} EXCEPT SELECT n FROM items WHERE {where} ORDER BY 1")
-    yield from _named(f"full-text index {table}: missing are", [f"m{n}" for (n,) in missing])
-    yield from _named(f"full-text index {table}: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
+    missing = select(connection, f"SELECT n FROM items WHERE {where} EXCEPT SELECT rowid FROM words ORDER BY 1")
+    extra = select(connection, f"SELECT rowid FROM words EXCEPT SELECT n FROM items WHERE {where} ORDER BY 1")
+    yield from _named("full-text index words: missing are", [f"m{n}" for (n,) in missing])
+    yield from _named("full-text index words: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
 
 
 def _chain_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
@@ -165,6 +160,7 @@ def journal_problems(store: Store, connection: AnyConnection) -> list[str]:
 
 
 def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
+    """Carries out the journal once more in an empty memory, and compares what that leaves."""
     erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
     listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "true", ())
     cancelled = undo.active_ranges(undo.rollbacks_in(connection))
@@ -172,87 +168,69 @@ def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, 
     known = sorted(set(items) | (set(replayed) - erased), key=lambda id: int(id[1:]))
     differing = [id for id in known if items.get(id) != replayed.get(id)]
     yield from _named("items: the journal does not lead to what the view holds of", differing)
-    yield from _image_problems(connection, items, listed, erased)
+    fresh = Database(":memory:")
+    try:
+        yield from fresh.write(lambda empty: _carry_out(connection, empty, listed, items, erased))
+    finally:
+        fresh.close()
 
 
-def _image_problems(
-    connection: AnyConnection, items: dict[str, Item], listed: Iterable[rows.Entry], erased: set[str]
-) -> Iterator[str]:
-    """Replays the journal as it happened, rollbacks as steps, and compares each image of an item before a change."""
-    images: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
+def _carry_out(
+    connection: AnyConnection,
+    empty: AnyConnection,
+    listed: Iterable[rows.Entry],
+    items: dict[str, Item],
+    erased: set[str],
+) -> list[str]:
+    """Carries out the journal as it happened in an empty memory. What cannot be done again, such as a rollback or what concerned
+    something erased, is taken as it was, from the images that follow."""
+    images: dict[str, deque[tuple[int, str | None]]] = defaultdict(deque)
+    here: dict[int, list[str]] = defaultdict(list)
     for seq, n, before in connection.execute("SELECT seq, n, before FROM touches WHERE changed ORDER BY n, seq"):
         images[f"m{n}"].append((seq, before))
-    by_event: dict[int, list[str]] = defaultdict(list)
-    for id, states in images.items():
-        for seq, _ in states:
-            by_event[seq].append(id)
-    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
-    yield from _former_problems(connection, items, images, erased, created)
-    asked = dict(select(connection, "SELECT seq, content FROM events"))
+        here[seq].append(f"m{n}")
     of_erased = {seq for (seq,) in select(connection, "SELECT seq FROM changes WHERE n IN (SELECT n FROM tombstones)")}
-    view = undo.ReplayView()
-    place: dict[str, int] = defaultdict(int)
-    wrong, unlike, lost, misnumbered = [], [], [], []
-    named: dict[int, set[str]] = defaultdict(set)
-    for seq, n in connection.execute("SELECT seq, n FROM touches WHERE NOT changed"):
-        named[seq].add(f"m{n}")
+    transaction = Transaction(empty, Scope(), set_id=None)
+    wrong, done = [], []
     for entry in listed:
-        for id in by_event[entry.seq]:
-            _, before = images[id][place[id]]
-            place[id] += 1
-            if id not in erased and view.items.get(id) != image(before):
+        for id in here[entry.seq]:
+            _, before = images[id].popleft()
+            if id not in erased and transaction.load(id) != image(before):
                 wrong.append(f"{id} before entry {entry.seq}")
-        decoded = entry.act()
-        if decoded is None or entry.seq in of_erased:
-            # It cannot be done again from what is left of it: taken as it was, from the images that follow.
-            for id in {*by_event[entry.seq], f"m{entry.seq}"} - erased:
-                later = images[id][place[id] :] if id in images else []
-                view.force(id, image(later[0][1]) if later else items.get(id))
+        transaction.seq, transaction.scope = entry.seq, entry.scope
+        decoded = None if entry.seq in of_erased else entry.act()
+        if decoded is not None:
+            done.append(entry.seq)
+            transaction.perform(*decoded, now=entry.at, episode=entry.episode)
             continue
-        act, draft = decoded
-        view.scope = entry.scope
-        looked_at = {id for id in targets_of(act) if isinstance(id, str) and view.get(id) is not None}
-        view.asked_contents = set()
-        outcome = execute(view, act, draft, new_id=f"m{entry.seq}", now=entry.at)
-        if (asked[entry.seq] is not None or view.asked_contents) and asked[entry.seq] not in view.asked_contents:
-            misnumbered.append(f"entry {entry.seq}")
-        if outcome.applied != entry.applied:
-            unlike.append(f"entry {entry.seq}")
-        else:
-            here = {*by_event[entry.seq], *([f"m{entry.seq}"] if entry.seq in created else [])}
-            # What an entry changed, and what it only looked at: undo goes by both.
-            if not set(outcome.changed) <= here or not (looked_at | {outcome.item} - {""}) <= here | named[entry.seq]:
-                lost.append(f"entry {entry.seq}")
-    yield from _named("table touches: not what the journal leads to:", wrong)
-    yield from _named("table touches: not all that the entry concerns:", lost)
-    yield from _named("table events: the number by which duplicates were looked for is wrong of", misnumbered)
-    yield from _named("journal: what became of it is not what it says:", unlike)
+        for id in {*here[entry.seq], f"m{entry.seq}"} - erased:
+            item = image(images[id][0][1]) if images[id] else items.get(id)
+            if item != transaction.load(id):
+                transaction.put(item) if item is not None else transaction.remove(id)
+        transaction.write_event(entry.kind, entry.scope, "", now=entry.at)
+    transaction.flush_journal()
 
+    again = set(done)
 
-def _former_problems(
-    connection: AnyConnection,
-    items: dict[str, Item],
-    images: dict[str, list[tuple[int, str | None]]],
-    erased: set[str],
-    created: set[int],
-) -> Iterator[str]:
-    """Undo finds by these numbers who asked for what an item no longer says. Of others than those whose entry is marked as their
-    creation (see `schema.CREATED`), the journal itself has them."""
-    known = set(select(connection, "SELECT content, n FROM former_contents"))
-    missing = []
-    for id, states in images.items():
-        n = int(id[1:])
-        if id in erased or n not in created:
-            continue
-        befores = [image(before) for _, before in states]
-        for before, after in zip(befores, [*befores[1:], items.get(id)], strict=True):
-            if before is None or not before.open:
-                continue
-            left = after is None or not after.open or duplicate_key(after) != duplicate_key(before)
-            if left and (rows.content_number(before), n) not in known:
-                missing.append(id)
-                break
-    yield from _named("table former_contents: what it said before is missing of", missing)
+    def differing(query: str) -> tuple[list[int], list[int]]:
+        """First numbers of rows that are missing, and of those that should not be there."""
+        there, expected = set(select(connection, query)), set(select(empty, query))
+        return sorted({row[0] for row in expected - there}), sorted({row[0] for row in there - expected})
+
+    unlike = {seq for part in differing("SELECT seq, content, applied <> 0 FROM events") for seq in part} & again
+    lost = again.intersection(differing("SELECT seq, n, changed FROM changes")[0])
+    # Of others than those whose entry is marked as their creation, the journal itself says what they said before.
+    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
+    former = [f"m{n}" for n in differing("SELECT n, content FROM former_contents")[0] if n in created]
+    return [
+        *_named("table touches: not what the journal leads to:", wrong),
+        *_named("table touches: not all that the entry concerns:", [f"entry {seq}" for seq in sorted(lost)]),
+        *_named(
+            "table events: the number by which duplicates were looked for, or what became of it, is wrong of",
+            [f"entry {seq}" for seq in sorted(unlike)],
+        ),
+        *_named("table former_contents: what it said before is missing of", [id for id in former if id not in erased]),
+    ]
 
 
 def _decision_problems(connection: AnyConnection) -> Iterator[str]:

@@ -25,12 +25,12 @@ class Cursor(Protocol):
 
 
 class FullText(Protocol):
-    """Which rows hold which terms: of current items in the table `words`, of closed ones in `past_words`."""
+    """Which current items hold which terms."""
 
-    def write(self, connection: AnyConnection, table: str, rows: Sequence[tuple[int, str, str]]) -> None:
+    def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
         """rows: number, tokens of the scope, terms; tokens and terms are separated by blanks."""
 
-    def remove(self, connection: AnyConnection, table: str, numbers: Sequence[int]) -> None:
+    def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
         """Forget these rows."""
 
     def tidy(self, connection: AnyConnection) -> None:
@@ -39,7 +39,7 @@ class FullText(Protocol):
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
         """How many current rows hold each term; None, or 0, where none does."""
 
-    def holds(self, connection: AnyConnection, table: str, term: str) -> bool:
+    def holds(self, connection: AnyConnection, term: str) -> bool:
         """Whether a row holds the term."""
 
     def best(
@@ -63,8 +63,8 @@ class FullText(Protocol):
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         """SQL for whether the column `row` of row numbers is in `mask`, which this connection is told."""
 
-    def wrong(self, connection: AnyConnection, table: str) -> set[int]:
-        """Rows of which the table does not hold just the terms of their texts."""
+    def wrong(self, connection: AnyConnection) -> set[int]:
+        """Rows of which it does not hold just the terms of their texts."""
 
 
 class Executes(Protocol):

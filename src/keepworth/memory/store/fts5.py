@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.terms import terms as terms_of
@@ -21,25 +22,25 @@ each time."""
 class Fts5:
     """The tables are made by `schema.TABLES`."""
 
-    def write(self, connection: AnyConnection, table: str, rows: Sequence[tuple[int, str, str]]) -> None:
-        connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", rows)
+    def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
+        connection.executemany("INSERT INTO words(rowid, scope, text) VALUES(?,?,?)", rows)
 
-    def remove(self, connection: AnyConnection, table: str, numbers: Sequence[int]) -> None:
-        connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(n,) for n in numbers])
+    def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
+        connection.executemany("DELETE FROM words WHERE rowid = ?", [(n,) for n in numbers])
 
     def tidy(self, connection: AnyConnection) -> None:
-        for table in ("words", "past_words"):
-            # Deleted rows leave their words in the index until its segments are merged.
-            connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
+        # Deleted rows leave their words in the index until its segments are merged.
+        connection.execute("INSERT INTO words(words) VALUES('optimize')")
+        connection.execute("DROP TABLE IF EXISTS past_words")  # of closed items, which files had once
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
         # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
         each = "(SELECT doc FROM word_counts WHERE term = ?)"
         return list(first(connection, f"SELECT {', '.join([each] * len(terms))}", terms))
 
-    def holds(self, connection: AnyConnection, table: str, term: str) -> bool:
-        found = scalar(connection, f"SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT 1", (f'text : "{term}"',))
-        return found is not None
+    def holds(self, connection: AnyConnection, term: str) -> bool:
+        query = "SELECT 1 FROM words WHERE words MATCH ? LIMIT 1"
+        return scalar(connection, query, (f'text : "{term}"',)) is not None
 
     def best(
         self,
@@ -85,51 +86,36 @@ class Fts5:
         connection.create_scalar_function("admitted", admitted, 1, deterministic=True)  # type: ignore[attr-defined]
         return f"admitted({row})"
 
-    def wrong(self, connection: AnyConnection, table: str) -> set[int]:
+    def wrong(self, connection: AnyConnection) -> set[int]:
         """Every occurrence of every word, next to an index made anew from the items."""
         import apsw
 
-        held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
         fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
         try:
-            fresh.execute(f"CREATE VIRTUAL TABLE {table} USING fts5({FULL_TEXT})")
-            query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE {held} AND n <= (SELECT through FROM indexed) ORDER BY n"
+            fresh.execute(f"CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT})")
+            query = (
+                f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n <= (SELECT through FROM indexed) AND {CURRENT}"
+            )
             with fresh:
                 fresh.executemany(
-                    f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)",
+                    "INSERT INTO words(rowid, scope, text) VALUES(?,?,?)",
                     ((n, scope, " ".join(terms_of(text))) for n, scope, text in connection.execute(query)),
                 )
-            named = f"occurrences_{table}"
             for one in (connection, fresh):
-                one.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{named} USING fts5vocab(main, {table}, instance)")
+                one.execute(
+                    "CREATE VIRTUAL TABLE IF NOT EXISTS temp.occurrences USING fts5vocab(main, words, instance)"
+                )
             try:
-                occurrences = f"SELECT term, doc, col, offset FROM temp.{named}"
-                return _differing(iter(connection.execute(occurrences)), fresh.execute(occurrences))
+                occurrences = "SELECT term, doc, col, offset FROM temp.occurrences"
+                sums = []
+                for one in (connection, fresh):
+                    of_row: Counter[int] = Counter()
+                    for term, row, column, offset in one.execute(occurrences):
+                        of_row[row] += hash((term, column, offset))
+                    sums.append(of_row)
+                return {row for row in sums[0].keys() | sums[1].keys() if sums[0][row] != sums[1][row]}
             finally:
                 with contextlib.suppress(apsw.LockedError):  # a damaged index can leave its reader open
-                    connection.execute(f"DROP TABLE temp.{named}")
+                    connection.execute("DROP TABLE temp.occurrences")
         finally:
             fresh.close()
-
-
-def _differing(one: Iterator[tuple[Any, ...]], other: Iterator[tuple[Any, ...]]) -> set[int]:
-    """Rows of which two sorted lists of (term, row, column, place) do not say the same."""
-    out: set[int] = set()
-    left, right = next(one, None), next(other, None)
-    while left is not None or right is not None:
-        if left == right:
-            left, right = next(one, None), next(other, None)
-        elif right is None or (left is not None and _place(left) < _place(right)):
-            assert left is not None
-            out.add(left[1])
-            left = next(one, None)
-        else:
-            out.add(right[1])
-            right = next(other, None)
-    return out
-
-
-def _place(occurrence: tuple[Any, ...]) -> tuple[bytes, int, str, int]:
-    term, row, column, offset = occurrence
-    # Of a damaged index any of them may be missing.
-    return ((term or "").encode("utf-8", "surrogatepass"), row or 0, column or "", offset or 0)

@@ -23,13 +23,10 @@ TOKENS = "(SELECT tokens FROM scopes WHERE scopes.id = items.scope)"
 
 def index_through(connection: AnyConnection, since: int, through: int) -> None:
     """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
-    for table, held in (("words", CURRENT), ("past_words", f"NOT deleted AND NOT ({CURRENT})")):
-        listed = connection.execute(
-            f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {held} ORDER BY n",
-            (since, through),
-        )
-        while part := list(islice(listed, TOGETHER)):
-            write_terms(connection, table, part)
+    query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {CURRENT} ORDER BY n"
+    listed = connection.execute(query, (since, through))
+    while part := list(islice(listed, TOGETHER)):
+        write_terms(connection, part)
     connection.execute("UPDATE indexed SET through = ?", (through,))
 
 
@@ -37,12 +34,12 @@ TOGETHER = 1000
 """Rows that are put into the full-text index in one call."""
 
 
-def write_terms(connection: AnyConnection, table: str, listed: Iterable[tuple[int, str, str]]) -> None:
-    """Put texts into a full-text index. listed: row, tokens of the scope, text."""
+def write_terms(connection: AnyConnection, listed: Iterable[tuple[int, str, str]]) -> None:
+    """Put texts into the full-text index. listed: row, tokens of the scope, text."""
     listed = list(listed)
     found, languages = terms_of_many([text for *_, text in listed])
     written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, found, strict=True)]
-    connection.full_text.write(connection, table, written)
+    connection.full_text.write(connection, written)
     connection.executemany(
         "INSERT INTO languages VALUES(?) ON CONFLICT DO NOTHING", [(name,) for name in sorted(languages)]
     )

@@ -88,7 +88,7 @@ class DecisionLog:
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
         """Durable when this returns. since: the newest purge when the first of them began to wait; None if they did not."""
         if entries:
-            self._store.change_later(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
+            self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
 
     def later(self, entry: Logged) -> None:
         """Committed with others within a moment."""
@@ -726,7 +726,7 @@ def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
             (store.clock(), outcome, id),
         )
 
-    store.change_later(scope, work)
+    store.change(scope, work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
     try:
         with _in_every_transaction(end):
-            yield lambda: None if over else store.database.write_later(lambda connection: drop(connection, [name]))
+            yield lambda: None if over else store.database.write(lambda connection: drop(connection, [name]))
     except _NothingLeft:
         pass
 

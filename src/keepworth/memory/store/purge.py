@@ -24,7 +24,7 @@ from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.full_text import WHOLE_TEXT
+from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.notes import forget_answers, forget_blocks, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
@@ -319,12 +319,11 @@ def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -
 
 def _not_used(words: set[str], connection: AnyConnection) -> set[str]:
     """Those of `words` that no item holds any more."""
-    newest = f"SELECT {WHOLE_TEXT} FROM items WHERE n > (SELECT through FROM indexed) AND NOT deleted"
-    used = {word for (text,) in select(connection, newest) for word in terms(text)}
-    for word in words - used:
-        if any(connection.full_text.holds(connection, table, word) for table in ("words", "past_words")):
-            used.add(word)
-    return words - used
+    aside = (
+        f"SELECT {WHOLE_TEXT} FROM items WHERE NOT deleted AND (n > (SELECT through FROM indexed) OR NOT ({CURRENT}))"
+    )
+    used = {word for (text,) in select(connection, aside) for word in terms(text)}
+    return {word for word in words - used if not connection.full_text.holds(connection, word)}
 
 
 def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:

@@ -7,7 +7,7 @@
 | changes | a view: the touches, and what was created (an item has the number of its event) | |
 | former_contents | duplicates' numbers that an item no longer has, so that undo finds who asked | appended; purged |
 | items | the view: the latest state of each item | rewritten by events |
-| words, past_words | full-text index of terms of current items; of closed or held back ones | with the row, up to the newest |
+| words | full-text index of terms of current items | with the row, up to the newest |
 | languages | those of which there are stems in the full-text index | with it |
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
@@ -91,11 +91,9 @@ CREATE TABLE decisions(n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, at TEXT N
   propensity REAL NOT NULL, policy TEXT NOT NULL, details TEXT NOT NULL DEFAULT '', vector BLOB);
 CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';
 CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT});
-CREATE VIRTUAL TABLE past_words USING fts5({FULL_TEXT});
 CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row');
 CREATE TABLE languages(name TEXT PRIMARY KEY) WITHOUT ROWID;
 INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
-INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 """
 
 WHEN = "CASE WHEN event_time = '' THEN written_at ELSE event_time END"

@@ -335,19 +335,6 @@ class Store:
     ) -> Any:
         """Run `work` on a transaction of its own. bounded: hold it to `max_items`; raises ScopeFull where there are more than
         that, and more than there were: then nothing is written."""
-        return self.database.write(self._in_transaction(scope, work, vectors, bounded))
-
-    def change_later(self, scope: Scope, work: Callable[[Transaction], Any]) -> None:
-        """As `change`, of what is not read back at once: see `Database.write_later`."""
-        self.database.write_later(self._in_transaction(scope, work, None, False))
-
-    def _in_transaction(
-        self,
-        scope: Scope,
-        work: Callable[[Transaction], Any],
-        vectors: Mapping[str, bytes] | None,
-        bounded: bool,
-    ) -> Callable[[AnyConnection], Any]:
         note = notes.NOTE.get()
 
         def inside(connection: AnyConnection) -> Any:
@@ -365,7 +352,7 @@ class Store:
                 note(connection)
             return result
 
-        return inside
+        return self.database.write(inside)
 
     def _count(self, connection: AnyConnection, scope: Scope) -> int:
         """Current items of a scope, inside a transaction."""

@@ -305,7 +305,7 @@ class Transaction:
 
     def finish(self) -> None:
         """Write everything that was collected."""
-        self._write_journal()
+        self.flush_journal()
         changed = [(self._original[id], self._items[id]) for id in self._original]
         self._original = {}
         credited = [
@@ -375,11 +375,12 @@ class Transaction:
         if item is not None:
             return self.scope.contains(item.scope)
         # An item whose creation is undone at the moment has no row, but may come back: its event says whose it was.
-        self._write_journal()
+        self.flush_journal()
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
         return home is not None and self.scope.contains(self.scope_of(home))
 
-    def _write_journal(self) -> None:
+    def flush_journal(self) -> None:
+        """Write the entries that were collected, and what belongs to them."""
         if self._events:
             self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
             self._events = []
@@ -414,8 +415,8 @@ class Transaction:
             self.connection.executemany("DELETE FROM items WHERE n = ?", gone)
 
     def _write_words(self, changed: list[tuple[Item | None, Item | None]]) -> None:
-        deletes: dict[str, list[int]] = {"words": [], "past_words": []}
-        inserts: dict[str, list[tuple[int, str, str]]] = {"words": [], "past_words": []}
+        deletes: list[int] = []
+        inserts: list[tuple[int, str, str]] = []
         newest, long = self.seq - 1, False
         for before, after in changed:
             there = after or before
@@ -426,19 +427,17 @@ class Transaction:
                 newest = max(newest, n)
                 long = long or (after is not None and len(indexed_text(after)) > LONG)
                 continue
-            old, new = _word_table(before), _word_table(after)
-            if old == new and before is not None and after is not None and indexed_text(before) == indexed_text(after):
+            old, new = (indexed_text(item) if item is not None and item.current else None for item in (before, after))
+            if old == new:
                 continue
-            if before is not None and old:
-                deletes[old].append(n)
-            if after is not None and new:
-                inserts[new].append((n, self.book.row(after.scope).tokens, indexed_text(after)))
-        for table, listed in deletes.items():
-            if listed:
-                self.connection.full_text.remove(self.connection, table, listed)
-        for table, added in inserts.items():
-            if added:
-                write_terms(self.connection, table, added)
+            if old is not None:
+                deletes.append(n)
+            if new is not None:
+                inserts.append((n, self.book.row(there.scope).tokens, new))
+        if deletes:
+            self.connection.full_text.remove(self.connection, deletes)
+        if inserts:
+            write_terms(self.connection, inserts)
         if long or newest - self._indexed >= TAIL:
             index_through(self.connection, self._indexed, newest)
             self._indexed = newest
@@ -509,9 +508,3 @@ class Transaction:
 
 def indexed_text(item: Item) -> str:
     return f"{item.key}\n{item.text}" if item.key else item.text
-
-
-def _word_table(item: Item | None) -> str:
-    if item is None or item.deleted:
-        return ""
-    return "words" if item.current else "past_words"

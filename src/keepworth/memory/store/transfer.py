@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
-from keepworth.memory.item import Item, Scope, Status, checked_text, content_digest, from_record, timestamp, to_record
+from keepworth.memory.item import Scope, Status, checked_text, from_record, to_record
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import rows
@@ -105,7 +105,10 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                 if name == "scope":
                     scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
                 elif name == "item":
-                    transaction.put(_checked(from_record(value)))
+                    item = from_record(value)
+                    if rows.number_of(item.id) is None:
+                        raise ValueError(f"{item.id!r:.40} is no item's id")
+                    transaction.put(item)
                     count += 1
                 else:
                     table, columns = TABLES[name]
@@ -121,22 +124,12 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                     connection.execute(f"INSERT INTO {table}({', '.join(named)}) VALUES({marks})", values)
             except refused as error:
                 raise _no_export(number, error) from error
-        lowest, last, entries = first(
-            connection, "SELECT coalesce(min(seq), 1), coalesce(max(seq), 0), count(*) FROM events"
-        )
-        if lowest != 1 or entries != last:
+        last, entries = first(connection, "SELECT coalesce(max(seq), 0), count(*) FROM events")
+        said = {name: header.get(name) for name in ("lines", "head", "items")}
+        if said != {"lines": read, "head": last, "items": count} or entries != last:
             raise NotAMemoryFile(
-                f"the import has {entries} journal entries numbered {lowest} to {last}: some are missing or misnumbered; export "
-                "again; nothing was imported"
-            )
-        if header.get("lines", read) != read:
-            raise NotAMemoryFile(
-                f"the import is incomplete: {read} of {header['lines']} lines are there: export again; nothing was imported"
-            )
-        if not header or header.get("head") != last or header.get("items", count) != count:
-            raise NotAMemoryFile(
-                f"the import is incomplete: {last} of {header.get('head', 'an unknown number of')} journal entries and {count} "
-                f"of {header.get('items', 'an unknown number of')} items are there: export again; nothing was imported"
+                f"the import is incomplete: it has {read} lines, {entries} journal entries up to number {last} and {count} "
+                f"items, and says {said}: export again; nothing was imported"
             )
         transaction.finish()
         _check_journal(store, connection)
@@ -175,23 +168,6 @@ def imported(store: Store, lines: Iterable[str]) -> int:
 
 _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 """What reading a line raises that no export holds."""
-
-
-def _checked(item: Item) -> Item:
-    """Raise ValueError for an item that no memory would have taken."""
-    if rows.number_of(item.id) is None:
-        raise ValueError(f"{item.id!r:.40} is no item's id")
-    checked_text(item.text)
-    if item.key:
-        checked_text(item.key, "key")
-    trust = item.trust
-    if isinstance(trust, bool) or not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
-        raise ValueError(f"trust of {item.id} must lie in [0, 1], got {trust!r:.40}")
-    for name in ("event_time", "written_at", "valid_from", "valid_to", "ended_at", "expires_at"):
-        if getattr(item, name) != timestamp(getattr(item, name)):
-            raise ValueError(f"{name} of {item.id} is no canonical time: {getattr(item, name)!r:.40}")
-    content_digest(item)  # raises TypeError where a part is no text
-    return item
 
 
 _NUMBERS = ("seq", "scope", "applied", "n", "changed", "step", "content")

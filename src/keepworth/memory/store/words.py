@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
@@ -153,37 +153,31 @@ def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = J
     return rarest, min(1.0, postings / max(1.0, min(1.0, share + SKIPPING) * price))
 
 
-HELD = 8192
-"""Texts whose terms are remembered, at least; at most twice as many."""
+HELD = 16_384
+"""Texts whose terms are remembered, at most."""
 LONGEST_HELD = 2000
 """Characters of such a text."""
 
 
 class RankedTexts:
-    """Terms of the texts that were ranked last: finding stems takes longer than everything else that ranking does. Thread-safe.
-
-    Two halves, of which the older one goes: what is asked for moves to the younger."""
+    """Terms of texts that were ranked: finding stems takes longer than everything else that ranking does. Thread-safe."""
 
     def __init__(self) -> None:
-        self._younger: dict[str, tuple[str, ...]] = {}
-        self._older: dict[str, tuple[str, ...]] = {}
+        self._terms: dict[str, tuple[str, ...]] = {}
 
-    def look(self, texts: Iterable[str], latin: str | None) -> None:
-        """Find the terms of those that are not remembered, together."""
-        unknown = [text for text in texts if text not in self._younger and text not in self._older]
-        if latin is None and len(unknown) > 1:
-            self._older.update(zip(unknown, map(tuple, terms_of_many(unknown)[0]), strict=True))
-
-    def terms(self, text: str, latin: str | None) -> tuple[str, ...]:
-        """As `search.terms.terms`."""
-        found = self._younger.get(text)
-        if found is None:
-            found = self._older.get(text) or tuple(terms_of(text, latin))
-            if len(text) <= LONGEST_HELD:
-                if len(self._younger) >= HELD:
-                    self._younger, self._older = {}, self._younger
-                self._younger[text] = found
-        return found
+    def of(self, texts: Iterable[str], latin: str | None) -> dict[str, tuple[str, ...]]:
+        """The terms of each text. latin: see `search.terms.terms`."""
+        known = {text: self._terms.get(text) for text in texts}
+        unknown = [text for text, listed in known.items() if listed is None]
+        if unknown:
+            fresh = terms_of_many(unknown)[0] if latin is None else [terms_of(text, latin) for text in unknown]
+            if len(self._terms) + len(unknown) > HELD:
+                self._terms = {}
+            for text, listed in zip(unknown, map(tuple, fresh), strict=True):
+                known[text] = listed
+                if len(text) <= LONGEST_HELD:
+                    self._terms[text] = listed
+        return cast("dict[str, tuple[str, ...]]", known)
 
 
 def scores(
@@ -196,9 +190,9 @@ def scores(
     """BM25 of each text, the same as `InvertedIndex.scores` gives it. latin: see `search.terms.terms`."""
     weights, mean = statistics.weights(terms)
     out = []
-    known.look(texts.values(), latin)
+    of_text = known.of(texts.values(), latin)
     for n, text in texts.items():
-        listed = known.terms(text, latin)
+        listed = of_text[text]
         length, score = len(listed), 0.0
         counts: dict[str, int] = {}
         for term in listed:

@@ -12,12 +12,11 @@ import hashlib
 import logging
 import re
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.memory.errors import (
     Busy,
@@ -45,10 +44,9 @@ if TYPE_CHECKING:
     import psycopg
 
 _LOG = logging.getLogger("keepworth.memory")
-IDLE = 4
-"""Connections to read from that are kept open while nobody uses them."""
 MOST = 16
-"""Connections to read from that may be in use at once; whoever is one too many waits."""
+"""Connections to read from; whoever is one too many waits."""
+BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 SYNCHRONOUS = {"process": "off", "power": "on"}
 """Whether a commit waits for the server's disk."""
 MOST_GATHERED = 1000
@@ -56,25 +54,6 @@ MOST_GATHERED = 1000
 _WRITES = ("INSERT", "UPDATE", "DELETE")
 _NOWHERE = "\ufffe\uffff\ufffe"
 """A text of characters that no text has."""
-
-
-class _NoRows:
-    """The answer to a write."""
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(())
-
-    def fetchone(self) -> Any:
-        return None
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return []
-
-    def close(self) -> None:
-        pass
-
-
-_NO_ROWS = _NoRows()
 
 
 @lru_cache(maxsize=1000)
@@ -113,7 +92,7 @@ class ServerConnection:
         if self.gathers and bindings and statements.startswith(_WRITES) and "RETURNING" not in statements:
             self._gathered.append((statements, tuple(bindings)))
             if len(self._gathered) < MOST_GATHERED:
-                return _NO_ROWS
+                return cast("Cursor", None)  # whoever writes reads no rows
             statements, bindings = self._gathered.pop()
         if statements.startswith("ROLLBACK"):  # what was not sent yet is undone already
             self._gathered.clear()
@@ -176,14 +155,13 @@ class PostgresDatabase(Backend):
     def _forget_others(self) -> None:
         super()._forget_others()
         self._idle: list[ServerConnection] = []
-        self._used: set[ServerConnection] = set()
-        self._freed = threading.Condition()
+        self._free = threading.BoundedSemaphore(MOST)
 
     # Opening.
 
     def _open_first(self) -> None:
         connection = self._connect()
-        self._used.add(connection)
+        self._idle.append(connection)
         found = self._format(connection)
         if found is None and self.read_only:
             raise NothingThere(f"{self.path} holds no memory, and none can be made: it was opened read-only")
@@ -202,8 +180,6 @@ class PostgresDatabase(Backend):
         may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
         if not scalar(connection, may):
             self.read_only = True
-        self._used.discard(connection)
-        self._idle.append(connection)
 
     def _make(self, connection: ServerConnection) -> None:
         """A new, empty memory, which is there whole or not at all; or somebody else's, made at the same moment."""
@@ -258,77 +234,48 @@ class PostgresDatabase(Backend):
     # Reading.
 
     def _reader(self) -> ServerConnection:
-        return self._in_snapshot(self._taken())
-
-    def _in_snapshot(self, connection: ServerConnection) -> ServerConnection:
-        """The connection, or a new one where the server has let go of it since it was last used, in a transaction."""
-        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        if not self._free.acquire(timeout=self._timeout):
+            raise Busy(
+                f"all {MOST} connections of this process to {self.path} were in use for {self._timeout:g} s: read in fewer "
+                "threads at once"
+            )
         try:
-            connection.execute(begin)
-            return connection
-        except self._psycopg.Error:
-            lost = connection.raw.closed
-            self._dropped(connection)
-            if not lost:
-                raise
-        fresh = self._connect()
-        with self._freed:
-            self._used.add(fresh)
-        fresh.execute(begin)
-        return fresh
-
-    def _taken(self) -> ServerConnection:
-        end = time.monotonic() + self._timeout
-        with self._freed:
-            while not self._idle and len(self._used) >= MOST:
-                if not self._freed.wait(end - time.monotonic()):
-                    raise Busy(
-                        f"all {MOST} connections of this process to {self.path} were in use for {self._timeout:g} s: read in "
-                        "fewer threads at once"
-                    )
             if self._idle:
                 connection = self._idle.pop()
-                self._used.add(connection)
-                return connection
-        connection = self._connect()
-        with self._freed:
-            self._used.add(connection)
+                try:
+                    connection.execute(BEGIN_READING)
+                    return connection
+                except self._psycopg.Error:
+                    connection.close()  # the server may have let go of it since it was last used
+            connection = self._connect()
+            connection.execute(BEGIN_READING)
+        except BaseException:
+            self._free.release()
+            raise
         return connection
-
-    def _dropped(self, connection: ServerConnection) -> None:
-        connection.close()
-        with self._freed:
-            self._used.discard(connection)
-            self._freed.notify()
 
     def _leave(self, connection: Any) -> None:
         with contextlib.suppress(self._psycopg.Error):  # what was read is read
             connection.execute("COMMIT")
-        with self._freed:
-            self._used.discard(connection)
-            keep = not connection.raw.closed and not connection.in_transaction and len(self._idle) < IDLE
-            if keep and not self._closed:
-                self._idle.append(connection)
-            self._freed.notify()
-        if not keep:
+        if connection.in_transaction or connection.raw.closed or self._closed:
             connection.close()
+        else:
+            self._idle.append(connection)
+        self._free.release()
 
     # Writing.
 
     def _begun(self) -> ServerConnection:
         wait = max(1, round(1000 * self._timeout))
         begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"
-        known = self._to_write()
         try:
-            known.execute(begin)
-            return known
+            self._to_write().execute(begin)
         except self._psycopg.Error:
-            if not known.raw.closed:
-                self._roll_back(known)
+            if self._writer is not None and not self._writer.raw.closed:
+                self._roll_back(self._writer)
                 raise
-        fresh = self._to_write()  # the server had let go of it since it was last used
-        fresh.execute(begin)
-        return fresh
+            self._to_write().execute(begin)  # the server had let go of it since it was last used
+        return self._to_write()
 
     def _to_write(self) -> ServerConnection:
         if self._writer is None or self._writer.raw.closed:
@@ -416,7 +363,7 @@ class PostgresDatabase(Backend):
 
     def forget_samples(self, connection: AnyConnection) -> None:
         # They are gathered anew, from what is still there.
-        listed = "items events touches decisions words past_words word_counts names scopes episodes"
+        listed = "items events touches decisions words word_counts names scopes episodes"
         for table in listed.split():
             connection.execute(f"ANALYZE {table}")
 
@@ -445,17 +392,13 @@ class PostgresDatabase(Backend):
     # Coming and going.
 
     def _close_connections(self) -> None:
-        with self._freed:
-            listed, self._idle = [*self._idle, *self._used], []
-            self._used.clear()
-        if self._writer is not None:
-            listed.append(self._writer)
-            self._writer = None
+        listed, self._idle, self._writer = [*self._idle, self._writer], [], None
         for connection in listed:
-            connection.close()
+            if connection is not None:
+                connection.close()
 
     def _leave_connections(self) -> None:
-        _LEFT.extend([*self._idle, *self._used, self._writer])
+        _LEFT.extend([*self._idle, self._writer])
         self._writer = None
 
     @contextlib.contextmanager
@@ -503,19 +446,18 @@ class PostgresDatabase(Backend):
 
     def _unreachable(self, error: Exception) -> MemoryProblem:
         said = _first_line(error)
-        if "too many clients" in said or "connection slots" in said or "too many connections" in said:
+        if "too many" in said or "connection slots" in said:
             return Busy(
-                f"the server of {self.path} takes no more connections ({said}): try again, raise its max_connections, or put a "
-                "pool that keeps a session before it"
-            )
-        if any(name in said for name in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")):
-            return NotAMemoryFile(
-                f"{self.path} cannot be opened ({said}): check user, password and database, and make the database with createdb"
+                f"the server of {self.path} takes no more connections ({said}): try again, or raise its max_connections"
             )
         if self._committing == threading.get_ident():
             return StorageFailed(
                 f"the connection to {self.path} was lost while a write was committed ({said}): look whether it is there before "
                 "you write it again"
+            )
+        if any(name in said for name in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")):
+            return NotAMemoryFile(
+                f"{self.path} cannot be opened ({said}): check user, password and database, and make the database with createdb"
             )
         return StorageFailed(
             f"no connection to the server of {self.path} ({said}): see that it runs and can be reached; nothing was written"

@@ -29,9 +29,6 @@ TABLES = """
 CREATE TABLE words(term TEXT NOT NULL, rowid INTEGER NOT NULL, home INTEGER NOT NULL, times INTEGER NOT NULL,
   length INTEGER NOT NULL, PRIMARY KEY(term, home, rowid));
 CREATE INDEX words_by_row ON words(rowid);
-CREATE TABLE past_words(term TEXT NOT NULL, rowid INTEGER NOT NULL, home INTEGER NOT NULL, times INTEGER NOT NULL,
-  length INTEGER NOT NULL, PRIMARY KEY(term, home, rowid));
-CREATE INDEX past_words_by_row ON past_words(rowid);
 CREATE TABLE word_counts(term TEXT PRIMARY KEY, doc INTEGER NOT NULL);
 """
 
@@ -39,7 +36,7 @@ CREATE TABLE word_counts(term TEXT PRIMARY KEY, doc INTEGER NOT NULL);
 class Postings:
     """`connection.FullText` in the tables above."""
 
-    def write(self, connection: AnyConnection, table: str, rows: Sequence[tuple[int, str, str]]) -> None:
+    def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
         terms: list[str] = []
         numbers: list[int] = []
         times: list[int] = []
@@ -57,12 +54,12 @@ class Postings:
         if not rows:
             return
         connection.execute(
-            f"INSERT INTO {table}(term, rowid, home, times, length) SELECT t.term, t.n, i.scope, t.times, t.length "
+            "INSERT INTO words(term, rowid, home, times, length) SELECT t.term, t.n, i.scope, t.times, t.length "
             "FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[]) AS t(term, n, times, length) "
             "JOIN items i ON i.n = t.n",
             (terms, numbers, times, lengths),
         )
-        if table == "words" and documents:
+        if documents:
             # In one order, so that two that write never wait for each other.
             listed = sorted(documents)
             connection.execute(
@@ -71,10 +68,10 @@ class Postings:
                 (listed, [documents[term] for term in listed]),
             )
 
-    def remove(self, connection: AnyConnection, table: str, numbers: Sequence[int]) -> None:
-        gone = select(connection, f"DELETE FROM {table} WHERE rowid = ANY(?) RETURNING term", (list(numbers),))
+    def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
+        gone = select(connection, "DELETE FROM words WHERE rowid = ANY(?) RETURNING term", (list(numbers),))
         fewer = Counter(term for (term,) in gone if term)
-        if table == "words" and fewer:
+        if fewer:
             listed = sorted(fewer)
             connection.execute(
                 "UPDATE word_counts SET doc = word_counts.doc - less.doc FROM unnest(?::text[], ?::bigint[]) AS less(term, doc) "
@@ -84,14 +81,18 @@ class Postings:
 
     def tidy(self, connection: AnyConnection) -> None:
         connection.execute("DELETE FROM word_counts WHERE doc <= 0")
+        if scalar(
+            connection, "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'past_words'"
+        ):
+            connection.execute("DELETE FROM past_words")  # of closed items, which memories had once
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
         keys = [stored_term(term) for term in terms]
         known = dict(select(connection, "SELECT term, doc FROM word_counts WHERE term = ANY(?)", (keys,)))
         return [known.get(key) for key in keys]
 
-    def holds(self, connection: AnyConnection, table: str, term: str) -> bool:
-        return scalar(connection, f"SELECT 1 FROM {table} WHERE term = ? LIMIT 1", (stored_term(term),)) is not None
+    def holds(self, connection: AnyConnection, term: str) -> bool:
+        return scalar(connection, "SELECT 1 FROM words WHERE term = ? LIMIT 1", (stored_term(term),)) is not None
 
     def best(
         self,
@@ -140,16 +141,15 @@ class Postings:
         bits = np.packbits(mask[:end], bitorder="little").tobytes().hex()
         return f"(CASE WHEN {row} < {end} THEN get_bit('\\x{bits}'::bytea, {row}) = 1 ELSE false END)"
 
-    def wrong(self, connection: AnyConnection, table: str) -> set[int]:
-        own = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
-        query = f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE {own} AND n <= (SELECT through FROM indexed)"
+    def wrong(self, connection: AnyConnection) -> set[int]:
+        query = f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE {CURRENT} AND n <= (SELECT through FROM indexed)"
         expected: dict[int, set[tuple[str, int, int, int]]] = {}
         for n, home, text in select(connection, query):
             listed = [stored_term(term) for term in terms_of(text)]
             lines = [("", 0), *Counter(listed).items()]
             expected[n] = {(term, home, times, len(listed)) for term, times in lines}
         there: dict[int, set[tuple[str, int, int, int]]] = {}
-        for n, *line in select(connection, f"SELECT rowid, term, home, times, length FROM {table}"):
+        for n, *line in select(connection, "SELECT rowid, term, home, times, length FROM words"):
             there.setdefault(n, set()).add(tuple(line))
         return {n for n in expected.keys() | there.keys() if expected.get(n) != there.get(n)}
 

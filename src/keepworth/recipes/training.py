@@ -44,6 +44,7 @@ from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
     KEY,
     TrainingSettings,
+    WarmStarted,
     curriculum_of,
     is_supervised,
     objective_of,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
     from keepworth.recipes.recipe import Origin
+    from keepworth.recipes.system import Pair
 
 
 class RecipeEpisodes(Episodes, Protocol):
@@ -412,6 +414,16 @@ def imitate_first(
             ) from error
         progress.step(number + 1, learned)
     learner.forget_moments()
+
+
+def batches_of_calls(
+    config: WarmStarted, tasks: Sequence[Task], right: Callable[[Task], list[Pair]], calls: int
+) -> list[list[Pair]]:
+    """What a warm start imitates: `right` calls of drawn tasks, `calls` of each, in batches."""
+    size, wanted = config.warm_start_batch, config.warm_start * config.warm_start_batch
+    drawn = batch(tasks, -(-wanted // calls), 0, config.seed)
+    pairs = [pair for task in drawn for pair in right(task)]
+    return [pairs[start : start + size] for start in range(0, wanted, size)]
 
 
 def collector_of(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress, SilentProgress
-from keepworth.methods.recipes._bank import calls as bank_calls
+from keepworth.methods.recipes._bank import course as bank_course
 from keepworth.recipes.front_door import find_recipe
 from keepworth.registry import methods
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -92,7 +92,7 @@ def weights(path: Path) -> dict[str, Tensor]:
 def test_two_updates_and_killed_and_continued_the_same_weights(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bank_calls, "MOST_WORDS", 1)  # the tiny model's tokens are bytes
+    monkeypatch.setattr(bank_course, "MOST_WORDS", 1)  # the tiny model's tokens are bytes
     model = write_tiny_checkpoint(tmp_path / "model")
     with echoing(monkeypatch):
         trained(name, model, tmp_path / "straight", SilentProgress())

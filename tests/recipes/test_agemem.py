@@ -12,9 +12,8 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import agemem
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.calls import write_by_calls
+from keepworth.methods.recipes._bank.course import BankAnswer, BankReading, task_of, write_stream
 from keepworth.methods.recipes._bank.parted import PartedBank
-from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of
 from keepworth.methods.recipes._bank.staged import STORE, StagedWriting
 from keepworth.methods.recipes.agemem import (
     AGEMEM,
@@ -102,7 +101,7 @@ def test_every_step_of_all_stages_has_the_advantage_of_its_rollout() -> None:
 
     async def rollout(task: Any, context: RolloutContext) -> Episode:
         reader = BankReading(FunctionReader("echo@1", lambda question, memories: " ".join(memories)))
-        return await write_by_calls(model, STREAM, course(), context, reader, earned, max_tokens=9, prompt_id="p")
+        return await write_stream(model, STREAM, course(), context, reader, earned, max_tokens=9, prompt_id="p")
 
     model = ScriptedModel(says)
     (group,) = together(model, [task_of(STREAM)], rollout, n=2)
@@ -135,7 +134,7 @@ def test_the_rules_play_their_stages() -> None:
     assert [each.text for each in now.shown] == ["I paid $30 for the hat."] or "hat" in now.shown[0].text
     plain = course()
     while plain.prompt(9) is not None:
-        plain.act(latest(plain))
+        plain.act(latest(plain, STREAM))
     assert plain.stored == (2, 3)
     assert len(plain.messages) == 2
     best = course()

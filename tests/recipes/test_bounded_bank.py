@@ -19,8 +19,8 @@ from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, Pa
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2
-from keepworth.methods.recipes._bank import calls as bank_calls
-from keepworth.methods.recipes._bank.rollouts import used_by
+from keepworth.methods.recipes._bank import course as bank_course
+from keepworth.methods.recipes._bank.course import used_by
 from keepworth.methods.recipes._bank.writing import WriterStreams, rule_digits
 from keepworth.methods.recipes.fine_mem import with_lines, with_shares
 from keepworth.recipes.training import kept_weights
@@ -44,7 +44,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def echo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(bank_calls, "MOST_WORDS", 1)  # of each fact in a prompt: the tiny model's tokens are bytes
+    monkeypatch.setattr(bank_course, "MOST_WORDS", 1)  # of each fact in a prompt: the tiny model's tokens are bytes
     with echoing(monkeypatch):
         yield
 

@@ -13,7 +13,6 @@ import pytest
 
 import keepworth
 from keepworth.cli.main import main
-from keepworth.environments.bridges import adapted
 from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
@@ -25,7 +24,6 @@ from keepworth.models.chat_format import NoChatTemplate
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import front_door
 from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
-from keepworth.recipes.rewards import AlsoRewarded, scoring
 from keepworth.recipes.system import NothingScored
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import own_tasks
@@ -221,69 +219,6 @@ def test_what_a_recipes_file_says_in_vain_is_refused(tmp_path: Path, text: str, 
         recipe(tmp_path, text)
 
 
-class Looking:
-    """An environment that does not say what an episode was worth."""
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        self.looked = 0
-        return Observation(task.input)
-
-    async def step(self, action: str) -> Step:
-        if not action.startswith("look"):
-            return Step(stop=StopReason.COMPLETED, answer=action)
-        self.looked += 1
-        return Step(Observation("Nothing."))
-
-    async def close(self) -> None: ...
-
-
-def test_rewards_beside_an_environment_add_to_what_it_gives(chat_checkpoint: Path, tmp_path: Path) -> None:
-    run = trained(chat_checkpoint, tmp_path, environment=lambda task: Guessing(), turns=2, reward=score, weights=[0.5])
-    episodes = [episode.episode for episode in RunFolder.open(run.path).episodes(arm="train")]
-    for episode in episodes:
-        names = [term.name for term in episode.rewards]
-        assert names.count("score") == 1
-        assert names.count("guess") == len(episode.segments)
-        assert {term.weight for term in episode.rewards if term.name == "score"} == {0.5}
-
-
-def test_a_reward_of_trl_is_handed_the_environment_and_the_conversation(chat_checkpoint: Path, tmp_path: Path) -> None:
-    handed: list[tuple[int, list[str], str]] = []
-
-    def looked(environments: list[Looking], completions: Any, letter: list[str], **others: Any) -> list[float]:
-        handed.append((environments[0].looked, [completion["role"] for completion in completions[0]], letter[0]))
-        return [float(len(completions[0]))]
-
-    run = trained(chat_checkpoint, tmp_path, environment=Looking, turns=2, reward=looked, name="looked")
-    episodes = [episode.episode for episode in RunFolder.open(run.path).episodes(arm="train")]
-    assert episodes
-    assert all([term.name for term in episode.rewards] == ["looked"] for episode in episodes)
-    assert all(roles[0] == "assistant" and letter in "abcdefghijkl" for _, roles, letter in handed)
-    with pytest.raises(KeepworthError, match="takes `environments`, and there is none"):
-        trained(chat_checkpoint, tmp_path, reward=looked, name="without")
-
-
-def test_rewards_at_the_end_of_turns_and_of_nothing() -> None:
-    task = own_tasks([{"prompt": "Go.", "letter": "a"}]).all[0]
-
-    def last(completions: Any, environments: list[Looking], **others: Any) -> list[float | None]:
-        seen.append([(completion["role"], completion["content"]) for completion in completions[0]])
-        return [2.0 if environments[0].looked else None]
-
-    async def played(actions: list[str]) -> Any:
-        world = AlsoRewarded(adapted(Looking, task)(task), scoring(last))
-        await world.reset(task, 0)
-        steps = [await world.step(action) for action in actions]
-        return steps[-1].rewards or await world.outcome()
-
-    seen: list[list[tuple[str, str]]] = []
-    assert [term.value for term in asyncio.run(played(["look: {}", "done"]))] == [2.0]
-    assert [term.value for term in asyncio.run(played(["look: {}"]))] == [2.0], "its turns were used up"
-    assert seen[0] == [("assistant", "look: {}"), ("tool", "Nothing."), ("assistant", "done")]
-    with pytest.raises(KeepworthError, match="Nothing says what an episode of row 1 of rows was worth"):
-        asyncio.run(played(["done"]))
-
-
 def test_a_reward_that_is_not_found_is_named_with_what_there_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,7 +291,7 @@ def test_a_reward_with_nothing_to_say_has_its_mean_over_what_it_speaks_of(
 
 
 def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path, tmp_path: Path) -> None:
-    class Broken(Looking):
+    class Broken(Guessing):
         async def reset(self, task: Task, seed: int) -> Observation:
             raise ConnectionError("no world")
 
@@ -368,6 +303,7 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path,
     ("more", "says"),
     [
         ({"turns": 3}, "turns = 3 has no effect without an environment"),
+        ({"environment": lambda task: Guessing(), "reward": score}, "an environment gives its own rewards"),
         ({"weights": [1.0, 2.0]}, "weights = .* has no effect without rewards of your own"),
         ({"recall": 5}, "recall = 5 has no effect without a memory"),
         ({"verifier": "exact_match", "reward": score}, "verifier = 'exact_match' has no effect with a reward"),

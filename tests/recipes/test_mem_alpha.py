@@ -13,10 +13,9 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import mem_alpha
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.calls import write_by_calls
+from keepworth.methods.recipes._bank.course import BankAnswer, BankReading, task_of, write_stream
 from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import ChunkedWriting
-from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
@@ -77,9 +76,7 @@ def test_a_response_is_compared_with_every_response_of_its_group() -> None:
 
     async def rollout(task: Any, context: RolloutContext) -> Episode:
         reader = BankReading(FunctionReader("echo@1", lambda question, memories: " ".join(memories)))
-        return await write_by_calls(
-            model, STREAM, course(0), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p"
-        )
+        return await write_stream(model, STREAM, course(0), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p")
 
     model = ScriptedModel(lambda prompt, number: f" {lines[number]}\n")
     (group,) = together(model, [task_of(STREAM)], rollout, n=2)
@@ -116,9 +113,7 @@ def test_the_answer_is_what_filters_and_an_objective_of_whole_episodes_earns_it_
 def _episode() -> Episode:
     async def rollout(task: Any, context: RolloutContext) -> Episode:
         reader = BankReading(FunctionReader("hat@1", lambda question, memories: "red hat"))
-        return await write_by_calls(
-            model, STREAM, course(), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p"
-        )
+        return await write_stream(model, STREAM, course(), context, reader, CONFIG.earned, max_tokens=9, prompt_id="p")
 
     model = ScriptedModel(lambda prompt, number: " E0\n")
     (group,) = together(model, [task_of(STREAM)], rollout)

@@ -33,7 +33,7 @@ ITEMS = {
         "a": "film dark slow", "b": "film dark", "c": "film slow", "d": "film", "e": "film funny", "n": "novel dark",
     }.items()
 }  # fmt: skip
-HISTORY = (Rating("u", "n", 5.0, "Could not\nstop."), Rating("u", "e", 1.0), Rating("u", "d", 3.0))
+HISTORY = (Rating("u", "n", 5.0), Rating("u", "e", 1.0), Rating("u", "d", 3.0))
 
 
 def request(wanted: str = "b") -> RecommendationRequest:

@@ -42,18 +42,12 @@ def settled(checkpoint: Path, path: Path, speed: Speed, monkeypatch: pytest.Monk
     return progress.notes, asked[0]
 
 
-def test_a_run_goes_on_with_the_threads_it_began_with_and_says_where_the_machine_is_another(
+def test_a_run_goes_on_with_the_threads_it_began_with(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert settled(checkpoint, tmp_path / "run", Speed(2, 0.3), monkeypatch) == ([], 0)
     assert settled(checkpoint, tmp_path / "run", Speed(2, 0.32), monkeypatch) == ([], 2)
-    (said,), threads = settled(checkpoint, tmp_path / "run", Speed(2, 0.75), monkeypatch)
-    assert threads == 2
-    assert "This machine is slower than when the run began" in said
-    assert "0.75 s and took 0.30 s" in said
-    assert "threads = 2 and precision = fp32" in said
-    (said,), _ = settled(checkpoint, tmp_path / "run", Speed(2, 0.1), monkeypatch)
-    assert "faster" in said
+    assert settled(checkpoint, tmp_path / "run", Speed(2, 0.75), monkeypatch) == ([], 2)
 
 
 def test_the_type_of_number_is_measured_once_and_stays(

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import Conditions, Row, measure
 from keepworth.evaluation.summary import summed
 from keepworth.evaluation.system import (
@@ -25,7 +20,6 @@ from keepworth.evaluation.system import (
     Listing,
     NoMemory,
 )
-from keepworth.recipes.systems import Elsewhere, maker
 from keepworth.tasks.benchmark import haystack
 from tests.evaluation.test_harness import Copies, ran, tasks_of
 
@@ -138,75 +132,6 @@ def test_calls_and_tokens_that_are_not_equal_are_beside_the_verdict() -> None:
         "unequal tokens (0 a question, 20 usual)",
     ]
     assert all("unequal" not in gain["verdict"] for gain in found["gains"].values())
-
-
-# An agent behind a URL.
-
-
-@contextmanager
-def remembering() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server with a memory: it keeps what each user said, and answers with the last word of what speaks of what is asked."""
-    memories: dict[str, list[str]] = {}
-    requests: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            requests.append(asked)
-            known = memories.setdefault(asked["user"], [])
-            last = asked["messages"][-1]["content"].splitlines()[0]
-            answer = ""
-            if last.endswith("?"):
-                word = last.split()[-1].rstrip("?")
-                answer = next((text.split()[-1] for text in known if word in text), "nobody said")
-            else:
-                known.extend(message["content"] for message in asked["messages"])
-            choice = {"message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
-            payload = json.dumps({"choices": [choice]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(payload)))
-            self.end_headers()
-            self.wfile.write(payload)
-
-        def log_message(self, format: str, *args: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_an_agent_behind_a_url_is_told_and_answers_by_itself() -> None:
-    with remembering() as (url, requests):
-        make = maker(f"endpoint:{url}/v1", lambda: None, Elsewhere(model="agent"))  # type: ignore[arg-type,return-value]
-        rows = ran(make, tasks_of(3))
-        assert [row.error for row in rows] == ["", "", ""]
-        assert [row.answer for row in rows] == ["value0.", "value1.", "value2."]
-        assert [row.scores["score"] for row in rows] == [1.0, 1.0, 1.0]
-        assert [row.calls for row in rows] == [2, 2, 2]  # one session told, one question asked
-        assert {row.stage for row in rows} == {"not shown"}
-        assert [len(request["messages"]) for request in requests] == [6, 1] * 3
-        assert len({request["user"] for request in requests}) == 3
-        # A second arm has clients of its own, and an answer that names no option is none of them.
-        chosen = make()
-        chosen.begin(0)
-        assert chosen.ask(AskedQuestion("Which of Word9?", 1, options=("a", "b"))).answer == "nobody said"
-        assert requests[-1]["messages"][0]["content"].endswith(
-            "1. a\n2. b\n\nGive the number of the right option alone."
-        )
-        chosen.close()
-
-
-def test_an_endpoint_without_a_model_or_a_url_is_refused() -> None:
-    for name, model, text in (
-        ("endpoint:http://localhost:1", "", "several models"),
-        ("endpoint:localhost", "m", "is no URL"),
-    ):
-        with pytest.raises(KeepworthError, match=text):
-            maker(name, lambda: None, Elsewhere(model=model))  # type: ignore[arg-type,return-value]
 
 
 def test_options_are_offered_in_an_order_that_says_nothing() -> None:

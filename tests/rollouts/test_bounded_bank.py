@@ -13,17 +13,18 @@ from keepworth.episodes import DecisionKind, Episode, Task
 from keepworth.episodes.episode import ParseStatus
 from keepworth.learning.collect.episode_credit import writers
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.fact_streams import FactStream
-from keepworth.methods.recipes._bank.rollouts import (
+from keepworth.methods.recipes._bank.course import (
     PROMPT,
+    PROMPT_ID,
     BankReading,
+    DigitWriting,
     asked,
     line_of,
     state_of,
     task_of,
-    write_bank,
-    written,
+    write_stream,
 )
+from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
@@ -39,8 +40,8 @@ STREAM = stream_of("red", "blue", "green")
 ECHO = FunctionReader("echo@1", lambda question, memories: " ".join(memories))
 
 
-def two() -> BoundedBank:
-    return BoundedBank(2)
+def two() -> DigitWriting:
+    return DigitWriting([fact.statement for fact in STREAM.facts], BoundedBank(2))
 
 
 def judged(texts: Sequence[str]) -> Callable[[str, int], str]:
@@ -53,7 +54,10 @@ def written_episode(texts: Sequence[str], reading: BankReading | None = None) ->
     model = ScriptedModel(judged(texts))
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
-        return await write_bank(model, STREAM, context, two, reading or BankReading(ECHO), temperature=0.0)
+        reader = reading or BankReading(ECHO)
+        return await write_stream(
+            model, STREAM, two(), context, reader, max_tokens=1, prompt_id=PROMPT_ID, temperature=0.0
+        )
 
     (group,) = together(model, [task_of(STREAM)], rollout)
     assert len(model.batches) == 1, "the facts were not sampled at once"
@@ -76,7 +80,7 @@ def test_one_episode_by_hand() -> None:
     assert episode.metric == episode.reward
     chain = [(segment.memory_before, segment.memory_after) for segment in episode.segments]
     assert [before for before, _ in chain[1:]] == [after for _, after in chain[:-1]]
-    assert chain[0][0] == episode.memory_snapshot == state_of(two())
+    assert chain[0][0] == episode.memory_snapshot == state_of(())
 
 
 def test_a_full_bank_gives_up_what_matters_least_and_the_write_stays_on_record() -> None:
@@ -99,10 +103,12 @@ def test_a_digit_says_how_much_it_matters(text: str, line: str) -> None:
 @given(st.lists(st.text(max_size=6), min_size=3, max_size=3), st.sampled_from(["items", "tokens"]), st.integers(1, 3))
 def test_any_text_is_legal(texts: list[str], unit: str, budget: int) -> None:
     bank = BoundedBank(budget, unit)  # type: ignore[arg-type]
-    writes = written(bank, [line_of(text) for text in texts], STREAM)
+    course = DigitWriting(["red", "blue", "green"], bank)
+    turns = [course.act(text) for text in texts]
     assert sum(bank.size(text) for text in bank.texts) <= budget
-    assert sum(write.outcome == "invalid" for write in writes) == bank.invalid
-    assert all((write.before != write.after) for write in writes), "a fact that arrived is another state"
+    assert sum(turn.calls[0].outcome == "invalid" for turn in turns) == bank.invalid
+    states = {state_of(turn.after, turn.arrived[1]) for turn in turns}
+    assert len(states) == 3, "a fact that arrived is another state"
 
 
 def test_a_fact_longer_than_the_window_is_cut_short() -> None:
@@ -148,7 +154,9 @@ def test_a_write_that_is_drawn_again_differs_in_that_write_alone() -> None:
     drawn = {0: "9", 1: "0"}  # by number of the sample
 
     async def again(task: Task, context: RolloutContext) -> Episode:
-        return await write_bank(model, STREAM, context, two, BankReading(ECHO), again=(anchor, 1))
+        return await write_stream(
+            model, STREAM, two(), context, BankReading(ECHO), max_tokens=1, prompt_id=PROMPT_ID, again=(anchor, 1)
+        )
 
     model = ScriptedModel(lambda prompt, number: drawn[number])
     (group,) = together(model, [task_of(STREAM)], again, n=2)
@@ -171,7 +179,10 @@ def test_the_same_draw_again_is_the_same_episode() -> None:
         async def again(
             task: Task, context: RolloutContext, model: ScriptedModel = model, index: int = index
         ) -> Episode:
-            return await write_bank(model, STREAM, context, two, BankReading(ECHO), again=(anchor, index))
+            reader, again = BankReading(ECHO), (anchor, index)
+            return await write_stream(
+                model, STREAM, two(), context, reader, max_tokens=1, prompt_id=PROMPT_ID, again=again
+            )
 
         (group,) = together(model, [task_of(STREAM)], again)
         found = group.episodes[0]

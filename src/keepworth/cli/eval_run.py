@@ -132,7 +132,7 @@ def run(
     from keepworth.evaluation.system import LIVE, SETTINGS, NeverAnswered, Poison
     from keepworth.memory import by_name
     from keepworth.models.kept_vectors import KeptVectors
-    from keepworth.recipes.systems import Elsewhere, chosen, maker
+    from keepworth.recipes.systems import chosen, maker
 
     require("eval", "keepworth eval run")
     names = chosen(systems or list(USUAL))
@@ -149,11 +149,8 @@ def run(
             held.append(KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
-    makers = {
-        name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable, patience)) for name in ["none", *names]
-    }
-    own = any(name.startswith("endpoint:") for name in names)
-    answering = reader_of(reader, endpoint_model, key_variable, runs, own)
+    makers = {name: maker(name, encoder_once, patience) for name in ["none", *names]}
+    answering = reader_of(reader, endpoint_model, key_variable, runs)
     unpaid = [setting for setting in wanted if setting in LIVE]
     if answering is None and unpaid:
         raise KeepworthError(
@@ -313,10 +310,8 @@ def arms_of(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, st
     return alone
 
 
-def reader_of(
-    name: str, endpoint_model: str, key_variable: str, runs: Path, own: bool = False
-) -> BenchmarkReader | None:
-    """own: a system is an endpoint too, with the same model and key. Raises KeepworthError where an option does not fit."""
+def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
+    """Who answers. Raises KeepworthError where an option does not fit."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
 
     if name.startswith(("http://", "https://")):
@@ -327,10 +322,8 @@ def reader_of(
             raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
         chat = ChatModel(name, endpoint_model, key_variable=key_variable, max_tokens=256)
         return ChatReader(lambda text: chat.complete([{"role": "user", "content": text}]), f"{endpoint_model}@{name}")
-    if (endpoint_model or key_variable) and not own:
-        raise KeepworthError(
-            "--model and --key-variable are for an endpoint.", "Give its URL as --reader, or as endpoint:URL."
-        )
+    if endpoint_model or key_variable:
+        raise KeepworthError("--model and --key-variable are for an endpoint.", "Give its URL as --reader.")
     if name == "none":
         return None
     from keepworth.episodes.extras import require

@@ -23,8 +23,6 @@ FEWEST = 3
 """Passes that are timed."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of processor time per period of a container, as Linux has it."""
-SLOWER = 1.5
-"""From this factor on, a machine that continues a run counts as one of another speed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import inspect
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -155,37 +156,28 @@ def in_thread(work: Callable[[], T]) -> T:
     """The result of `work`, done in a thread, where an event loop of its own can run. Ctrl-C here is Ctrl-C there, and is waited
     for."""
     import ctypes
-    import time
+    from concurrent.futures import Future
 
-    outcome: list[tuple[T | None, BaseException | None]] = []
+    outcome: Future[T] = Future()
 
     def run() -> None:
         try:
-            outcome.append((work(), None))
+            outcome.set_result(work())
         except BaseException as error:
-            outcome.append((None, error))
+            outcome.set_exception(error)
 
     thread = threading.Thread(target=run, name="keepworth.train")
-    interrupted = False
-    while not outcome:
+    while not outcome.done():
         try:
-            if thread.ident is None and not interrupted:
+            if thread.ident is None:
                 thread.start()  # which an interruption can leave, too
-            while not outcome and thread.ident is not None:
-                time.sleep(0.02)  # no wait for a lock, which an interruption can leave locked
-            if interrupted:
-                break
+            time.sleep(0.02)  # no wait for a lock, which an interruption can leave locked
         except KeyboardInterrupt:
-            interrupted = True
-            if thread.ident is not None:
-                interrupt = ctypes.py_object(KeyboardInterrupt)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
-    if interrupted:
-        raise KeyboardInterrupt
-    value, error = outcome[0]
-    if error is not None:
-        raise error
-    return cast(T, value)
+            if thread.ident is None:
+                raise
+            interrupt = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
+    return outcome.result()
 
 
 def recipe_of(given: Given, settings: Mapping[str, Any] | None = None) -> Recipe:

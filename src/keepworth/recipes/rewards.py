@@ -12,11 +12,11 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from keepworth.environments.environment import Environment, ScoresTheEnd, Step, in_lasting_loop, in_thread
-from keepworth.episodes.episode import Observation, RewardTerm, Task
+from keepworth.environments.environment import in_lasting_loop, in_thread
+from keepworth.episodes.episode import RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.tasks.own import DataRow, MissingField, messages_of
 from keepworth.tasks.verifiers import VERIFIERS, verify
@@ -24,7 +24,7 @@ from keepworth.tasks.verifiers import VERIFIERS, verify
 RewardFunction = Callable[..., Any]
 Rewards = str | RewardFunction | Sequence[str | RewardFunction]
 
-BATCHED = frozenset({"completions", "completion_ids", "prompts", "environments"})
+BATCHED = frozenset({"completions", "completion_ids", "prompts"})
 """Parameters by which a function of TRL's form is known: `reward_funcs` of its trainers."""
 TRIED_FOR = 2.0
 """Seconds for which rows are tried before training."""
@@ -68,15 +68,6 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedEpisode:
-    """What a reward of TRL's form is handed of an episode over turns: the environment, as it was made, and what was said and
-    answered since the task was posed."""
-
-    environment: Any
-    messages: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
 class Scoring:
     """Rewards as the score of a `keepworth.environments.question.Question`. logged: what the task's verifier says
     of the answer is written down beside them, and does not count."""
@@ -84,11 +75,11 @@ class Scoring:
     rewards: tuple[Reward, ...]
     logged: bool = False
 
-    async def terms(self, task: Task, answer: str, played: PlayedEpisode | None = None) -> list[RewardTerm]:
+    async def terms(self, task: Task, answer: str) -> list[RewardTerm]:
         """What each reward says, without those that have nothing to say."""
         terms = []
         for reward in self.rewards:
-            found = await in_thread(call_reward, reward, task, answer, played)  # it may compute for long, or hang
+            found = await in_thread(call_reward, reward, task, answer)  # it may compute for long, or hang
             value = reward.value(await in_lasting_loop(found) if inspect.isawaitable(found) else found, place_of(task))
             if value is not None:
                 terms.append(RewardTerm(reward.name, value, weight=reward.weight))
@@ -116,50 +107,8 @@ class Scoring:
         return hashlib.sha256("\x1f".join(sources).encode()).hexdigest()[:16]
 
 
-class AlsoRewarded:
-    """An environment, and rewards that add to what it gives when an episode ends, as a trainer of TRL adds them."""
-
-    def __init__(self, inner: Environment, score: Scoring) -> None:
-        self._inner, self._score = inner, score
-        self._task: Task | None = None
-        self._messages: list[dict[str, Any]] = []
-        self._earned = False
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        self._task, self._messages, self._earned = task, [], False
-        return await self._inner.reset(task, seed)
-
-    async def step(self, action: str) -> Step:
-        self._messages.append({"role": "assistant", "content": action})
-        step = await self._inner.step(action)
-        self._earned = self._earned or bool(step.rewards)
-        if step.stop is None:
-            self._messages.append({"role": "tool", "content": step.observation.text})
-            return step
-        return replace(step, rewards=(*step.rewards, *await self._terms(step.answer or action.strip())))
-
-    async def outcome(self) -> tuple[RewardTerm, ...]:
-        """Of an episode whose turns are used up: what the model said last is its answer."""
-        own = await self._inner.outcome() if isinstance(self._inner, ScoresTheEnd) else ()
-        self._earned = self._earned or bool(own)
-        said = [message["content"] for message in self._messages if message["role"] == "assistant"]
-        return (*own, *await self._terms(said[-1].strip() if said else ""))
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-    async def _terms(self, answer: str) -> list[RewardTerm]:
-        assert self._task is not None
-        terms = await self._score.terms(self._task, answer, PlayedEpisode(self._inner, self._messages))
-        if not (terms or self._earned):
-            raise UnusableReward(
-                f"Nothing says what an episode of {place_of(self._task)} was worth.", "A reward must return a number."
-            )
-        return terms
-
-
-def call_reward(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None = None) -> Any | Awaitable[Any]:
-    """What the function makes of an answer, which may have to be awaited. played: of an episode over turns."""
+def call_reward(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
+    """What the function makes of an answer, which may have to be awaited."""
     if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
         if not task.answers:
             raise MissingField(
@@ -174,15 +123,6 @@ def call_reward(reward: Reward, task: Task, answer: str, played: PlayedEpisode |
     completion: Any = [{"role": "assistant", "content": answer}] if messages else answer
     columns = {key: [value] for key, value in row.items() if key not in BATCHED}
     takes = inspect.signature(reward.function).parameters
-    if played is not None:
-        columns["environments"] = [played.environment]
-        completion = deepcopy(list(played.messages))
-        messages = messages or ({"role": "user", "content": task.input},)
-    elif "environments" in takes:
-        raise UnusableReward(
-            f"The reward {reward.name!r} takes `environments`, and there is none.",
-            "Give an environment, or leave it out.",
-        )
     asked = [list(messages) if messages else task.input]
     given = {"prompts": asked, "completions": [completion], **columns, "log_metric": _unlogged, "log_extra": _unlogged}
     if not any(take.kind is inspect.Parameter.VAR_KEYWORD for take in takes.values()):
@@ -246,21 +186,18 @@ def _row_of(task: Task) -> DataRow:
     return row
 
 
-def try_rewards(score: Scoring, tasks: Sequence[Task], played: bool = False) -> None:
+def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
     """Call every reward on rows, as long as that is quick, before anything is loaded. Asynchronous ones are called on one row.
-    played: there is an environment, without which those that take `environments` or a whole conversation cannot be tried.
 
     Raises MissingField for a field that a row lacks, UnusableReward for what returns no number or raises."""
     import asyncio
 
-    if played:
-        score = replace(score, rewards=tuple(reward for reward in score.rewards if not reward.batched))
     begun, spoke, tried = time.monotonic(), False, list[Task]()
     waits = any(
         inspect.iscoroutinefunction(reward.function) or inspect.iscoroutinefunction(type(reward.function).__call__)
         for reward in score.rewards
     )
-    for task in tasks if score.rewards else ():
+    for task in tasks:
         if tried and (waits or time.monotonic() - begun > TRIED_FOR):
             break
         tried.append(task)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.curriculum import Band, Curriculum, Stage
+from keepworth.learning.collect.curriculum import Band, Curriculum
 from keepworth.learning.objective.inputs import (
     LEARNER_GIVES,
     require_clip,
@@ -339,10 +339,10 @@ def require_rates(settings: TrainingSettings) -> None:
         )
 
 
-def curriculum_of(settings: TrainingSettings, stages: tuple[Stage, ...] = ()) -> Curriculum:
+def curriculum_of(settings: TrainingSettings) -> Curriculum:
     """Which tasks are trained on, for the trainer's collector."""
     band = None if settings.difficulty is None else Band(*settings.difficulty, retry=settings.retry)
-    return Curriculum(settings.tasks_per_step, stages, band, settings.refill)
+    return Curriculum(settings.tasks_per_step, (), band, settings.refill)
 
 
 class Settings(TrainingSettings):
@@ -387,6 +387,19 @@ class Settings(TrainingSettings):
         if not is_supervised(self):
             require_objective(objective_of(self), self, self.holds)
         return self
+
+
+class WarmStarted(Settings):
+    """A recipe that may imitate before it is rewarded."""
+
+    warm_start: int = Field(default=0, ge=0, description="batches to imitate first")
+    warm_start_batch: Count = 16
+    warm_start_learning_rate: Rate = 1e-3
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if not self.warm_start:
+            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
 
 def is_supervised(settings: TrainingSettings) -> bool:

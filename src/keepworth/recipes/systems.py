@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import shlex
 import shutil
 import tempfile
-import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +13,7 @@ import numpy as np
 
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
-from keepworth.episodes.text import as_line
 from keepworth.evaluation.foreign import ForeignSystem
-from keepworth.evaluation.reading import CHOICE, chosen_option
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
@@ -41,7 +35,6 @@ if TYPE_CHECKING:
 
     from keepworth.episodes.model import Encoder
     from keepworth.memory.memory import Memory
-    from keepworth.models.chat import ChatModel
 
     Bools = npt.NDArray[np.bool_]
     Vectors = npt.NDArray[np.float32]
@@ -106,53 +99,6 @@ class OwnMemory:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class Endpoint:
-    """An agent with a memory of its own behind an OpenAI-compatible URL. What is written goes to it as messages, one request a
-    session, and it answers by itself. Whose memory it is says the field `user`, which is new for every haystack: a server that
-    ignores it, or that remembers nothing, is measured as such."""
-
-    def __init__(self, chat: ChatModel) -> None:
-        self.versions = {"model": chat.model}
-        self._chat, self._user, self._calls = chat, "", 0
-
-    def begin(self, seed: int) -> None:
-        self._user = f"keepworth-{uuid.uuid4().hex}"
-
-    def write(self, entries: Sequence[MemoryEntry]) -> None:
-        from keepworth.models.errors import ChatError
-
-        for _, session in itertools.groupby(entries, key=lambda entry: entry.session):
-            messages = [{"role": "user", "content": as_remembered(entry)} for entry in session]
-            self._calls += 1
-            # What it says to that, and whether it was cut, is nobody's answer.
-            with contextlib.suppress(ChatError):
-                self._chat.complete(messages, user=self._user)
-
-    def ask(self, question: AskedQuestion) -> Answered:
-        text = question.text
-        if question.options:
-            listed = "\n".join(f"{number}. {as_line(each)}" for number, each in enumerate(question.options, start=1))
-            text = f"{text}\n\n{CHOICE.format(options=listed)}"
-        answer = self._chat.complete([{"role": "user", "content": text}], user=self._user).strip()
-        if question.options:
-            pick = chosen_option(answer, question.options)
-            answer = answer if pick is None else question.options[pick]
-        calls, self._calls = self._calls + 1, 0
-        return Answered((), answer, calls)
-
-    def learn(self, reward: float, shown: Sequence[str]) -> None:
-        """The protocol has no word for it."""
-
-    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
-        return None
-
-    def size(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        self._chat.close()
-
-
 NAMES: Mapping[str, str] = {
     "none": "no memory",
     "random": "entries at random",
@@ -166,23 +112,13 @@ NAMES: Mapping[str, str] = {
 PATTERNS: Mapping[str, str] = {
     "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
     "command:WORDS": "a program that reads and writes JSON lines, in any language",
-    "endpoint:URL": "an agent with its own memory behind an OpenAI-compatible URL; --model names it",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """What an endpoint needs. model: its name there; key_variable: the environment variable that holds its key. patience: seconds
-    that a program has for a call."""
+def maker(name: str, encoder: Callable[[], Encoder], patience: float = 60.0) -> Maker:
+    """How a system is made by its name. encoder: one for all who need one; patience: seconds that a program has for a call.
 
-    model: str = ""
-    key_variable: str = ""
-    patience: float = 60.0
-
-
-def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None = None) -> Maker:
-    """How a system is made by its name. encoder: one for all who need one. Raises UnknownName, and KeepworthError where what it
-    takes is not there."""
+    Raises UnknownName, and KeepworthError where what it takes is not there."""
     plain: dict[str, Callable[[], MemorySystem]] = {
         "none": NoMemory,
         "random": RandomEntries,
@@ -195,7 +131,6 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
     }
     if name in plain:
         return plain[name]
-    places = elsewhere or Elsewhere()
     kind, colon, rest = name.partition(":")
     if kind == "policy" and colon:
         from keepworth.memory.by_name import policies
@@ -204,26 +139,8 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         return lambda: OwnMemory(rest, encoder())
     if kind == "command" and colon:
         words = _command(rest)
-        return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts), places.patience)
-    if kind == "endpoint" and colon:
-        return _endpoint(rest, places)
+        return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts), patience)
     raise UnknownName("system", name, [*NAMES, *PATTERNS])
-
-
-def _endpoint(url: str, places: Elsewhere) -> Maker:
-    """Raises KeepworthError where the URL or the model is missing."""
-    from keepworth.models.chat import ChatModel
-
-    if not url.startswith(("http://", "https://")):
-        raise KeepworthError(f"endpoint:{url} is no URL.", "Write endpoint:http://HOST:PORT.")
-    if not places.model:
-        raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
-
-    def made() -> Endpoint:
-        return Endpoint(ChatModel(url, places.model, key_variable=places.key_variable, max_tokens=256))
-
-    made().close()  # a key that is missing is said before anything runs
-    return made
 
 
 def _command(line: str) -> list[str]:

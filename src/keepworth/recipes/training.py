@@ -39,11 +39,12 @@ from keepworth.learning.watch.progress import Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
-from keepworth.models.threads import SLOWER, in_faster_type, settle_threads
+from keepworth.models.threads import in_faster_type, settle_threads
 from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
     KEY,
     TrainingSettings,
+    WarmStarted,
     curriculum_of,
     is_supervised,
     objective_of,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
     from keepworth.recipes.recipe import Origin
+    from keepworth.recipes.system import Pair
 
 
 class RecipeEpisodes(Episodes, Protocol):
@@ -171,21 +173,13 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
 def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
     """The configured model, and torch's threads: as configured, as the run began, or all cores.
 
-    Both are written down with the time of a pass: a run that is continued computes as it began, and says so where the
-    machine is clearly faster or slower than it was."""
+    Both are written down with the time of a pass: a run that is continued computes as it began."""
     then = run.environment
     model = loaded_model(config, progress, str(then.get("precision", "")))
     progress.phase("measuring how fast the model is here")
     speed = settle_threads(model, config.threads or int(then.get("threads", 0)))
-    before = float(then.get("pass_seconds", 0.0))
-    if before and not before / SLOWER < speed.seconds < before * SLOWER:
-        progress.note(
-            f"This machine is {'slower' if speed.seconds > before else 'faster'} than when the run began: a pass of the model "
-            f"takes {speed.seconds:.2f} s and took {before:.2f} s. The run goes on with threads = {speed.threads} and "
-            f"precision = {model.precision}, as it began; --fresh measures again, and starts over."
-        )
     facts = {"threads": speed.threads, "precision": model.precision, "model": config.model}
-    run.record_environment(**facts, pass_seconds=before or speed.seconds)
+    run.record_environment(**facts, pass_seconds=float(then.get("pass_seconds", speed.seconds)))
     return model
 
 
@@ -412,6 +406,16 @@ def imitate_first(
             ) from error
         progress.step(number + 1, learned)
     learner.forget_moments()
+
+
+def batches_of_calls(
+    config: WarmStarted, tasks: Sequence[Task], right: Callable[[Task], list[Pair]], calls: int
+) -> list[list[Pair]]:
+    """What a warm start imitates: `right` calls of drawn tasks, `calls` of each, in batches."""
+    size, wanted = config.warm_start_batch, config.warm_start * config.warm_start_batch
+    drawn = batch(tasks, -(-wanted // calls), 0, config.seed)
+    pairs = [pair for task in drawn for pair in right(task)]
+    return [pairs[start : start + size] for start in range(0, wanted, size)]
 
 
 def collector_of(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from keepworth.episodes.errors import require_known
-from keepworth.recipes.rewards import AlsoRewarded, Scoring, place_of, scoring, try_rewards
+from keepworth.recipes.rewards import Scoring, place_of, scoring, try_rewards
 from keepworth.recipes.settings import Count, Idle, Settings, is_supervised, require_effect
 from keepworth.recipes.system import EPISODE, Measured, Pair, System
 from keepworth.tasks.data_files import WrongFormat
@@ -70,8 +70,8 @@ class Config(Settings):
 class Given:
     """What is handed over besides settings.
 
-    reward: a function, several, or the name of a verifier; beside an environment they add to what that gives. environment, agent:
-    made for each task, in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name."""
+    reward: a function, several, or the name of a verifier; an environment gives its own. environment, agent: made for each task,
+    in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name."""
 
     tasks: OwnTasks
     reward: Any = None
@@ -102,7 +102,7 @@ class Given:
         """The rewards; None where an environment alone rewards, or the tasks' verifiers judge."""
         if self.reward is None:
             return None
-        logged = self.environment is None and any(task.answers for task in self.tasks.all)
+        logged = any(task.answers for task in self.tasks.all)
         return replace(scoring(self.reward, config.weights), logged=logged)
 
     def judged(self, config: Config) -> Mapping[str, tuple[Task, ...]]:
@@ -131,6 +131,10 @@ def require_given(config: Config, given: Given) -> None:
         idle.append((("turns",), "without an environment", "give one"))
     else:
         idle.append((("verifier",), "with an environment, which rewards", "leave the environment out"))
+        if given.reward is not None:
+            raise ValueError(
+                "an environment gives its own rewards: let its step or its outcome give yours, and leave reward out"
+            )
     if given.reward is not None:
         idle.append((("verifier",), "with a reward", "leave the reward out"))
     else:
@@ -148,7 +152,7 @@ def require_given(config: Config, given: Given) -> None:
             raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
         _require_answers(given.tasks.by_split["train"], " to imitate", "leave method = reinforce")
     if (score := given.score(config)) is not None:
-        try_rewards(score, given.tasks.all, played=given.environment is not None)
+        try_rewards(score, given.tasks.all)
     elif given.environment is None:
         require_known("verifier", config.verifier, (*VERIFIERS, *TASK_VERIFIERS))
         judged = [task for task in given.tasks.all if task.verifier not in TASK_VERIFIERS]
@@ -181,9 +185,7 @@ def system(config: Config, given: Given) -> System:
     score, recall, tasks_of = given.score(config), recall_of(config, given), given.judged(config)
 
     def environment(task: Task) -> Environment:
-        if given.environment is None:
-            return Question(score)
-        return given.environment(task) if score is None else AlsoRewarded(given.environment(task), score)
+        return Question(score) if given.environment is None else given.environment(task)
 
     def playing(shows: Recall | None) -> Play:
         return Play(environment, given.agent or (lambda task, memory: chat_of(config, task, shows)))

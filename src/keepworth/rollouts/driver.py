@@ -806,7 +806,7 @@ class Feedback:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """What memory was asked and chose."""
-        return self.memory.decisions
+        return self.memory.record().decisions
 
     def before(self, observation: Observation) -> None:
         """Before the agent acts on `observation`."""

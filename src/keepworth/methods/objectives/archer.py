@@ -47,23 +47,19 @@ class Utterance(Advised):
         return turns.unpack(rewards + self.discount * following, credit.batch.shape)
 
 
-OBJECTIVE = Objective(name="archer", advantage=Utterance(), aggregation="seq-mean-token-sum", aggregation_unit="row")
-
-SOURCE = Citation(
-    "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
-    "2402.19446",
-    "code",
-    (),
-    "Needs a critic that learns faster than the policy: critic_replay of some updates (the critic takes one step on each of "
-    "them before an update) and a critic_warmup of 10 to 20. Released settings: critic 2e-5, policy 1e-6 to 1e-5.",
-    "a critic with two heads for states and two for utterances",
-)
-
 METHOD = preset_method(
     "ArCHer",
     "a critic over utterances, taught again on earlier episodes, advises a policy without a ratio",
-    OBJECTIVE,
-    SOURCE,
+    Objective(name="archer", advantage=Utterance(), aggregation="seq-mean-token-sum", aggregation_unit="row"),
+    Citation(
+        "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
+        "2402.19446",
+        "code",
+        (),
+        "Needs a critic that learns faster than the policy: critic_replay of some updates (the critic takes one step on each of "
+        "them before an update) and a critic_warmup of 10 to 20. Released settings: critic 2e-5, policy 1e-6 to 1e-5.",
+        "a critic with two heads for states and two for utterances",
+    ),
     claim="about 100 times fewer samples than on-policy methods on its language tasks, with GPT-2",
     differs="The target of V is Q of the utterance that the current policy said in that state, where the paper draws a new one; "
     "earlier episodes therefore teach Q alone. The critic is an adapter on the policy's own base with linear heads, and both "

@@ -6,27 +6,23 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, Clip, Mask, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="areal",
-    advantage=Outcome("batch", BatchStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    correction=Mask(0.0, 5.0),
-)
-
-SOURCE = Citation(
-    "AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning",
-    "2505.24298",
-    "code",
-    ("the KL coefficient of its reward penalty: none is set here",),
-    "Tokens with proximal / behaviour above 5 are dropped. ratio=Token('interpolated') (correction stays) saves the "
-    "forward pass for the proximal policy; it needs Batch.version_lag. Staleness is bounded by the scheduler.",
-)
-
 METHOD = preset_method(
     "AReaL, decoupled",
     "tokens of older policies are clipped against the proximal policy and weighed for the sampler",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="areal",
+        advantage=Outcome("batch", BatchStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        correction=Mask(0.0, 5.0),
+    ),
+    Citation(
+        "AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning",
+        "2505.24298",
+        "code",
+        ("the KL coefficient of its reward penalty: none is set here",),
+        "Tokens with proximal / behaviour above 5 are dropped. ratio=Token('interpolated') (correction stays) saves the "
+        "forward pass for the proximal policy; it needs Batch.version_lag. Staleness is bounded by the scheduler.",
+    ),
     claim="up to 2.57 times as fast as the best synchronous system",
 )

@@ -6,28 +6,24 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Mixed, Outcome, OverlongPenalty, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="dapo",
-    advantage=Outcome("group", GroupStd()),
-    overlong=OverlongPenalty(0.2),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.28),
-    group_filter=Mixed(),
-)
-
-SOURCE = Citation(
-    "DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
-    "2503.14476",
-    "code",
-    note="The buffer of the penalty is a share of length_budget (4096 of 20480 tokens in the paper). Groups are filtered on "
-    "the unshaped metric.",
-    needs="a sampler that refills the groups it filters",
-)
-
 METHOD = preset_method(
     "DAPO",
     "GRPO with a higher upper clip, a mean over tokens, groups without a difference left out, long answers penalised",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="dapo",
+        advantage=Outcome("group", GroupStd()),
+        overlong=OverlongPenalty(0.2),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.28),
+        group_filter=Mixed(),
+    ),
+    Citation(
+        "DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
+        "2503.14476",
+        "code",
+        note="The buffer of the penalty is a share of length_budget (4096 of 20480 tokens in the paper). Groups are filtered on "
+        "the unshaped metric.",
+        needs="a sampler that refills the groups it filters",
+    ),
     claim="AIME24 50 % with Qwen2.5-32B",
 )

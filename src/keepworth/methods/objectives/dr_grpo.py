@@ -6,20 +6,16 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="dr_grpo", advantage=Outcome("group"), ratio=Token(), surrogate=Clip(0.2, 0.2), aggregation="constant"
-)
-
-SOURCE = Citation(
-    "Understanding R1-Zero-Like Training: A Critical Perspective",
-    "2503.20783",
-    "code",
-    note="The size of the step follows mean length / length_budget: retune the learning rate with the budget.",
-)
-
 METHOD = preset_method(
     "Dr. GRPO",
     "GRPO without its divisions by length and by deviation",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="dr_grpo", advantage=Outcome("group"), ratio=Token(), surrogate=Clip(0.2, 0.2), aggregation="constant"
+    ),
+    Citation(
+        "Understanding R1-Zero-Like Training: A Critical Perspective",
+        "2503.20783",
+        "code",
+        note="The size of the step follows mean length / length_budget: retune the learning rate with the budget.",
+    ),
 )

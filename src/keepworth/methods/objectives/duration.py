@@ -49,30 +49,26 @@ class Duration(Weight):
         return weight
 
 
-OBJECTIVE = Objective(
-    name="duration",
-    advantage=Gae(0.95, scale=Whitened(), value_coefficient=0.5, value_clip=0.2),
-    weight=Duration(),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-)
-
-SOURCE = Citation(
-    "Reinforcement Learning for Machine Learning Engineering Agents",
-    "2509.01684",
-    "secondary",
-    ("the coefficients of PPO", "the percentile at which durations are capped"),
-    "Only where the sampler is limited by time, so that quick actions are drawn more often: with a fixed number of attempts at "
-    "each task the weight is a bias. By the driver's clock two runs weigh differently: for exact repetition the environment "
-    "says Step.seconds. Any objective takes it: objective.weight=Duration(95).",
-    "Steps.duration",
-)
-
 METHOD = preset_method(
     "Duration-aware gradients",
     "PPO in which an action counts by the time that it took",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="duration",
+        advantage=Gae(0.95, scale=Whitened(), value_coefficient=0.5, value_clip=0.2),
+        weight=Duration(),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+    ),
+    Citation(
+        "Reinforcement Learning for Machine Learning Engineering Agents",
+        "2509.01684",
+        "secondary",
+        ("the coefficients of PPO", "the percentile at which durations are capped"),
+        "Only where the sampler is limited by time, so that quick actions are drawn more often: with a fixed number of attempts "
+        "at each task the weight is a bias. By the driver's clock two runs weigh differently: for exact repetition the "
+        "environment says Step.seconds. Any objective takes it: objective.weight=Duration(95).",
+        "Steps.duration",
+    ),
     claim="of a gain of 22 % over a prompted larger model on 12 tasks of MLEBench, about 3.9 % without the weight are lost",
     differs="Neither instrumented progress rewards nor prompts to improve the last solution, which the paper trains with as "
     "well. Not confirmed: the coefficients of PPO; the percentile at which durations are capped.",

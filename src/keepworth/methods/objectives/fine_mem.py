@@ -6,27 +6,23 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, StepIndex, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="fine_mem",
-    advantage=StepIndex(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    aggregation="seq-mean-token-mean",
-    aggregation_unit="row",
-)
-
-SOURCE = Citation(
-    "Fine-Mem: Fine-Grained Feedback Alignment for Long-Horizon Memory Management",
-    "2601.08435",
-    "secondary",
-    ("over which turns a step's reward is normalised: turns of the group with the same index here", "clip range"),
-    needs="Batch.steps with rewards of turns (`with_attribution`), Batch.step",
-)
-
 METHOD = preset_method(
     "Fine-Mem",
     "turns of a group with the same number are compared, with the reward that falls to each",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="fine_mem",
+        advantage=StepIndex(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        aggregation="seq-mean-token-mean",
+        aggregation_unit="row",
+    ),
+    Citation(
+        "Fine-Mem: Fine-Grained Feedback Alignment for Long-Horizon Memory Management",
+        "2601.08435",
+        "secondary",
+        ("over which turns a step's reward is normalised: turns of the group with the same index here", "clip range"),
+        needs="Batch.steps with rewards of turns (`with_attribution`), Batch.step",
+    ),
     claim="+4.4 points on the validation suite of Mem-alpha and +7.2 on MemoryAgentBench over Mem-alpha",
 )

@@ -6,28 +6,24 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlLoss, StepState, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="gigpo",
-    advantage=StepState(episode_weight=1.0, step_weight=1.0, discount=0.95),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    kl=KlLoss("k3", 0.01),
-)
-
-SOURCE = Citation(
-    "Group-in-Group Policy Optimization for LLM Agent Training",
-    "2505.10978",
-    "code",
-    (),
-    "scale=GroupStd() is the other published choice. The state key leaves out step counters, times and the agent's own "
-    "history. Statistics are per episode, not per row as in the released code's default.",
-    "Batch.steps and Batch.step",
-)
-
 METHOD = preset_method(
     "GiGPO",
     "episodes against their group, and turns against turns from the same state",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="gigpo",
+        advantage=StepState(episode_weight=1.0, step_weight=1.0, discount=0.95),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        kl=KlLoss("k3", 0.01),
+    ),
+    Citation(
+        "Group-in-Group Policy Optimization for LLM Agent Training",
+        "2505.10978",
+        "code",
+        (),
+        "scale=GroupStd() is the other published choice. The state key leaves out step counters, times and the agent's own "
+        "history. Statistics are per episode, not per row as in the released code's default.",
+        "Batch.steps and Batch.step",
+    ),
     claim="ALFWorld 90.8 against 77.6 of GRPO, WebShop 75.2 against 66.1, with 7B parameters",
 )

@@ -6,27 +6,25 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="grpo",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    aggregation="seq-mean-token-mean",
-    kl=KlLoss("k3", 0.001),
-)
-
-SOURCE = Citation(
-    "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
-    "2402.03300",
-    "code",
-    ("the paper's constants (group 64, KL 0.04, learning rate 1e-6); the KL's coefficient here is common practice",),
-    "Long wrong answers cost less per token; groups near all-right or all-wrong weigh more; the k3 loss has the "
-    "gradient of the forward KL.",
-)
-
 METHOD = preset_method(
     "GRPO",
     "rewards against mean and deviation of their group, clipped token by token",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="grpo",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        aggregation="seq-mean-token-mean",
+        kl=KlLoss("k3", 0.001),
+    ),
+    Citation(
+        "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
+        "2402.03300",
+        "code",
+        (
+            "the paper's constants (group 64, KL 0.04, learning rate 1e-6); the KL's coefficient here is common practice",
+        ),
+        "Long wrong answers cost less per token; groups near all-right or all-wrong weigh more; the k3 loss has the "
+        "gradient of the forward KL.",
+    ),
 )

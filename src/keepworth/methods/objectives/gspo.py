@@ -6,24 +6,20 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Sequence
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="gspo",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Sequence(),
-    surrogate=Clip(3e-4, 4e-4),
-    aggregation="seq-mean-token-mean",
-)
-
-SOURCE = Citation(
-    "Group Sequence Policy Optimization",
-    "2507.18071",
-    "code",
-    note="The clip range is about a thousand times narrower than a token's: do not reuse 0.2. A sequence is one row.",
-)
-
 METHOD = preset_method(
     "GSPO",
     "one ratio for a whole answer, clipped as a whole",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="gspo",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Sequence(),
+        surrogate=Clip(3e-4, 4e-4),
+        aggregation="seq-mean-token-mean",
+    ),
+    Citation(
+        "Group Sequence Policy Optimization",
+        "2507.18071",
+        "code",
+        note="The clip range is about a thousand times narrower than a token's: do not reuse 0.2. A sequence is one row.",
+    ),
 )

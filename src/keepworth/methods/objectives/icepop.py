@@ -6,26 +6,22 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Mask, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="icepop",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    correction=Mask(0.5, 5.0),
-    aggregation="seq-mean-token-mean",
-)
-
-SOURCE = Citation(
-    "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model",
-    "2510.18855",
-    "code",
-    ("the coefficient of the paper's KL term: none is set here; the interval is OpenRLHF's default",),
-)
-
 METHOD = preset_method(
     "IcePop",
     "tokens whose ratio between engine and learner lies outside a range are dropped",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="icepop",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        correction=Mask(0.5, 5.0),
+        aggregation="seq-mean-token-mean",
+    ),
+    Citation(
+        "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model",
+        "2510.18855",
+        "code",
+        ("the coefficient of the paper's KL term: none is set here; the interval is OpenRLHF's default",),
+    ),
     claim="AIME25 93.4 and HMMT25 86.72 with Ring-1T",
 )

@@ -6,26 +6,22 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Anneal, Clip, GroupStd, Outcome, Teacher, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="kdrl",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    teacher=Teacher(5e-3, "wrong", Anneal(final=1e-3, updates=100)),
-)
-
-SOURCE = Citation(
-    "KDRL: Post-Training Reasoning LLMs via Unified Knowledge Distillation and Reinforcement Learning",
-    "2506.02208",
-    "secondary",
-    ("how long the annealing from 5e-3 to 1e-3 takes; the clip range",),
-    needs="Batch.lp_teacher at the drawn tokens, from a teacher with the same tokeniser",
-)
-
 METHOD = preset_method(
     "KDRL",
     "GRPO, and beside it the divergence from a teacher where answers are wrong",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="kdrl",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        teacher=Teacher(5e-3, "wrong", Anneal(final=1e-3, updates=100)),
+    ),
+    Citation(
+        "KDRL: Post-Training Reasoning LLMs via Unified Knowledge Distillation and Reinforcement Learning",
+        "2506.02208",
+        "secondary",
+        ("how long the annealing from 5e-3 to 1e-3 takes; the clip range",),
+        needs="Batch.lp_teacher at the drawn tokens, from a teacher with the same tokeniser",
+    ),
     claim="57.2 on average against 54.6 of GRPO and 56.1 of distillation alone",
 )

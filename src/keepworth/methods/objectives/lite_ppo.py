@@ -6,19 +6,15 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, Clip, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(name="lite_ppo", advantage=Outcome("group", BatchStd()), ratio=Token(), surrogate=Clip(0.2, 0.2))
-
-SOURCE = Citation(
-    "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
-    "2508.08221",
-    "text",
-    ("for which models and data the two tricks help",),
-    "With one group in the batch it is GRPO with token-mean.",
-)
-
 METHOD = preset_method(
     "Lite PPO",
     "the mean of the group, the deviation of the batch, a mean over tokens",
-    OBJECTIVE,
-    SOURCE,
+    Objective(name="lite_ppo", advantage=Outcome("group", BatchStd()), ratio=Token(), surrogate=Clip(0.2, 0.2)),
+    Citation(
+        "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
+        "2508.08221",
+        "text",
+        ("for which models and data the two tricks help",),
+        "With one group in the batch it is GRPO with token-mean.",
+    ),
 )

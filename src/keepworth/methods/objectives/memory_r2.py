@@ -6,34 +6,30 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import DualClip, EntropyBonus, GroupStd, KlLoss, Mixed, Outcome, Sequence
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="memory_r2",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Sequence(),
-    surrogate=DualClip(0.2, 0.2, 3.0),
-    aggregation="seq-mean-token-mean",
-    aggregation_unit="row",
-    local_weight=1.0,
-    kl=KlLoss("k3", 0.001),
-    entropy=EntropyBonus(0.001),
-    group_filter=Mixed(),
-)
-
-SOURCE = Citation(
-    "Memory-R2: Fair Credit Assignment for Long-Horizon Memory-Augmented LLM Agents",
-    "2605.21768",
-    "code",
-    ("how the two branches are weighed against each other: a plain sum of their means here",),
-    "Whole rollouts are compared with each other; re-rolled sessions only with those from the same memory state. "
-    "Ratio and mean are per turn: give every model call a row of its own. The released scripts take 16 rollouts, 4 "
-    "re-rolls of half the sessions, two passes over a batch and a learning rate of 2e-6.",
-    "Batch.branch; re-rolls as episodes of their own, grouped by the state they start from",
-)
-
 METHOD = preset_method(
     "LoGo-GRPO of Memory-R2",
     "whole rollouts against each other, re-rolled writes against those from the same memory",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="memory_r2",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Sequence(),
+        surrogate=DualClip(0.2, 0.2, 3.0),
+        aggregation="seq-mean-token-mean",
+        aggregation_unit="row",
+        local_weight=1.0,
+        kl=KlLoss("k3", 0.001),
+        entropy=EntropyBonus(0.001),
+        group_filter=Mixed(),
+    ),
+    Citation(
+        "Memory-R2: Fair Credit Assignment for Long-Horizon Memory-Augmented LLM Agents",
+        "2605.21768",
+        "code",
+        ("how the two branches are weighed against each other: a plain sum of their means here",),
+        "Whole rollouts are compared with each other; re-rolled sessions only with those from the same memory state. "
+        "Ratio and mean are per turn: give every model call a row of its own. The released scripts take 16 rollouts, 4 "
+        "re-rolls of half the sessions, two passes over a batch and a learning rate of 2e-6.",
+        "Batch.branch; re-rolls as episodes of their own, grouped by the state they start from",
+    ),
     claim="LoCoMo F1 49.67 against 46.62 of plain GRPO in its ablation",
 )

@@ -6,29 +6,25 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="memory_r_plus",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    aggregation="seq-mean-token-mean",
-    reward_term="episodic",
-)
-
-SOURCE = Citation(
-    "Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large Language Models",
-    "2504.02273",
-    "code",
-    ("the KL coefficient, none is set here",),
-    "GRPO on task reward plus EpisodicReward; answers are scored before they are remembered, unlike in the released "
-    "script.",
-    "the intrinsic rewards of EpisodicReward added to the task's",
-)
-
 METHOD = preset_method(
     "Memory-R+",
     "GRPO on the task reward and one for being near past successes and far from failures",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="memory_r_plus",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        aggregation="seq-mean-token-mean",
+        reward_term="episodic",
+    ),
+    Citation(
+        "Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large Language Models",
+        "2504.02273",
+        "code",
+        ("the KL coefficient, none is set here",),
+        "GRPO on task reward plus EpisodicReward; answers are scored before they are remembered, unlike in the released "
+        "script.",
+        "the intrinsic rewards of EpisodicReward added to the task's",
+    ),
     claim="GSM8K 34.0 against 28.8 of GRPO with Qwen2.5-0.5B, 40.7 against 37.2 with Llama3.2-1B",
 )

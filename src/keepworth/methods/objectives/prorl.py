@@ -6,31 +6,27 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Mixed, Outcome, Reset, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="prorl",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.4),
-    kl=KlLoss("k2", 1e-4, Reset(kl=0.1, patience=5)),
-    group_filter=Mixed(),
-)
-
-SOURCE = Citation(
-    "ProRL: Prolonged Reinforcement Learning Expands Reasoning Boundaries in Large Language Models",
-    "2505.24864",
-    "text",
-    (
-        "all numbers; the numbers of the Reset are our choices, the paper gives no triggers",
-        "the KL estimator: k2 is used for its correct gradient",
-    ),
-    "A reset copies the policy into the reference and clears the optimiser's state (Controls.reset).",
-    "the KL and, where measured, a validation score handed to `advanced`",
-)
-
 METHOD = preset_method(
     "ProRL",
     "GRPO with a KL to a reference that is renewed, for long runs",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="prorl",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.4),
+        kl=KlLoss("k2", 1e-4, Reset(kl=0.1, patience=5)),
+        group_filter=Mixed(),
+    ),
+    Citation(
+        "ProRL: Prolonged Reinforcement Learning Expands Reasoning Boundaries in Large Language Models",
+        "2505.24864",
+        "text",
+        (
+            "all numbers; the numbers of the Reset are our choices, the paper gives no triggers",
+            "the KL estimator: k2 is used for its correct gradient",
+        ),
+        "A reset copies the policy into the reference and clears the optimiser's state (Controls.reset).",
+        "the KL and, where measured, a validation score handed to `advanced`",
+    ),
     claim="gains of 14.7 % in mathematics, 13.9 % in code and 54.8 % in logic puzzles with 1.5B parameters",
 )

@@ -6,18 +6,14 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum")
-
-SOURCE = Citation(
-    "Simple statistical gradient-following algorithms for connectionist reinforcement learning (Williams, 1992)",
-    "",
-    "text",
-    note="The baseline is the mean reward of the batch, so tasks need no groups.",
-)
-
 METHOD = preset_method(
     "REINFORCE",
     "the score function against the mean reward of the batch",
-    OBJECTIVE,
-    SOURCE,
+    Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum"),
+    Citation(
+        "Simple statistical gradient-following algorithms for connectionist reinforcement learning (Williams, 1992)",
+        "",
+        "text",
+        note="The baseline is the mean reward of the batch, so tasks need no groups.",
+    ),
 )

@@ -6,25 +6,21 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlReward, RewardToGo, Token, Whitened
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="reinforce_pp",
-    advantage=RewardToGo(scale=Whitened()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    kl=KlReward(0.001),
-)
-
-SOURCE = Citation(
-    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
-    "2501.03262",
-    "code",
-    note="No groups needed; whitening over tokens weighs long answers more, and is noisy below about 32 episodes.",
-)
-
 METHOD = preset_method(
     "REINFORCE++",
     "rewards to go, whitened over the tokens of the update, without groups",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="reinforce_pp",
+        advantage=RewardToGo(scale=Whitened()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        kl=KlReward(0.001),
+    ),
+    Citation(
+        "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
+        "2501.03262",
+        "code",
+        note="No groups needed; whitening over tokens weighs long answers more, and is noisy below about 32 episodes.",
+    ),
     claim="MT-Bench 5.73 against 5.46 of GRPO with Llama-3.2-3B; 35 % less time than PPO",
 )

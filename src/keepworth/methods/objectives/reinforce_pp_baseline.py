@@ -6,23 +6,19 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Token, Whitened
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="reinforce_pp_baseline",
-    advantage=Outcome("group", Whitened()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    kl=KlLoss("k2", 0.001),
-)
-
-SOURCE = Citation(
-    "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
-    "2501.03262",
-    "code",
-)
-
 METHOD = preset_method(
     "REINFORCE++ with a baseline",
     "the mean of the group is taken off, and the batch is whitened",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="reinforce_pp_baseline",
+        advantage=Outcome("group", Whitened()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        kl=KlLoss("k2", 0.001),
+    ),
+    Citation(
+        "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization",
+        "2501.03262",
+        "code",
+    ),
 )

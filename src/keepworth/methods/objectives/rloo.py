@@ -6,18 +6,14 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum")
-
-SOURCE = Citation(
-    "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback",
-    "2402.14740",
-    "code",
-    note="For verifiable rewards; with a learned reward model add kl=KlReward(0.03) to 0.05.",
-)
-
 METHOD = preset_method(
     "RLOO",
     "the score function against the mean of the other answers of the group",
-    OBJECTIVE,
-    SOURCE,
+    Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum"),
+    Citation(
+        "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback",
+        "2402.14740",
+        "code",
+        note="For verifiable rewards; with a learned reward model add kl=KlReward(0.03) to 0.05.",
+    ),
 )

@@ -6,27 +6,23 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, FirstAndRandom, GroupStd, Outcome, Token
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="s_grpo",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    denominator="kept",
-    selection=FirstAndRandom(8, 0.4),
-)
-
-SOURCE = Citation(
-    "Token-Efficient RL for LLM Reasoning",
-    "2504.20834",
-    "secondary",
-    ("the numbers of FirstAndRandom: task dependent, the published values are not known here",),
-    "denominator='kept' weighs early tokens more.",
-)
-
 METHOD = preset_method(
     "S-GRPO",
     "GRPO on the first tokens of an answer and some later ones",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="s_grpo",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        denominator="kept",
+        selection=FirstAndRandom(8, 0.4),
+    ),
+    Citation(
+        "Token-Efficient RL for LLM Reasoning",
+        "2504.20834",
+        "secondary",
+        ("the numbers of FirstAndRandom: task dependent, the published values are not known here",),
+        "denominator='kept' weighs early tokens more.",
+    ),
     claim="SVAMP 46 % to above 70 % with Qwen2-1.5B and LoRA, where GRPO on all tokens did not improve",
 )

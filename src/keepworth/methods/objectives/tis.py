@@ -6,24 +6,20 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token, Truncate
 from keepworth.learning.objective.presets import Citation, preset_method
 
-OBJECTIVE = Objective(
-    name="tis",
-    advantage=Outcome("group", GroupStd()),
-    ratio=Token(),
-    surrogate=Clip(0.2, 0.2),
-    correction=Truncate(2.0),
-)
-
-SOURCE = Citation(
-    "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (fengyao.notion.site/off-policy-rl)",
-    "",
-    "code",
-    ("only the correction is the source's: the rest is GRPO with token-mean and no KL",),
-)
-
 METHOD = preset_method(
     "Truncated importance sampling",
     "GRPO whose tokens are weighed by a truncated ratio to the policy that drew them",
-    OBJECTIVE,
-    SOURCE,
+    Objective(
+        name="tis",
+        advantage=Outcome("group", GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        correction=Truncate(2.0),
+    ),
+    Citation(
+        "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (fengyao.notion.site/off-policy-rl)",
+        "",
+        "code",
+        ("only the correction is the source's: the rest is GRPO with token-mean and no KL",),
+    ),
 )

@@ -244,7 +244,7 @@ ALIKE = 0.5
 
 
 def stated(messages: Sequence[Message]) -> list[tuple[str, list[int]]]:
-    """The rule in the place of the paper's extraction by a model: what the user states (`tasks.facts`), a topic each."""
+    """The rule in the place of the paper's extraction by a model: what the user states (`writers._facts`), a topic each."""
     session = Session("", "", ())
     found = []
     for number, message in enumerate(messages):

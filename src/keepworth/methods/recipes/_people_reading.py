@@ -69,6 +69,17 @@ def memories_of(task: Task, nothing: str) -> tuple[str, ...]:
     return tuple(found[1:])
 
 
+def right_operations(task: Task) -> list[str]:
+    """For each fact of a stream the right operation with the text of its memory: a change replaces what it changes, all else
+    is new."""
+    right: list[str] = []
+    before = ""
+    for turn in (turn for session in task.sessions for turn in session.turns):
+        right.append(f"UPDATE {before}" if turn.evidence and before else "ADD")
+        before = turn.text if turn.evidence else before
+    return right
+
+
 def _asked_for(task: Task) -> tuple[str, ...]:
     """The sentences on what is asked for, in the order of the text: one, or two where it changed."""
     return tuple(turn.text for session in task.sessions for turn in session.turns if turn.evidence)

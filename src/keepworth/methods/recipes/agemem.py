@@ -21,26 +21,28 @@ for too many turns has no use.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from keepworth.episodes.episode import RewardTerm
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import GroupStd, KlLoss, Outcome
 from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import bounded_bank
+from keepworth.methods.recipes._bank.parted import ChunkTurn, PartedBank, most_specific_calls
+from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
+from keepworth.methods.writers._importance import specificity
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import GROUP_RELATIVE, Amount, Count
+from keepworth.recipes.settings import GROUP_RELATIVE, Count
 from keepworth.registry import Method
+from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import RewardTerm
     from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-    from keepworth.methods.recipes._bank.calls import WritingCourse
+    from keepworth.methods.recipes._bank.course import BankAnswer, WritingCourse
     from keepworth.methods.recipes._bank.fact_streams import FactStream
-    from keepworth.methods.recipes._bank.parted import ChunkTurn
-    from keepworth.methods.recipes._bank.rollouts import BankAnswer
-    from keepworth.methods.recipes._bank.staged import StagedWriting
     from keepworth.methods.recipes._bank.writing import WriterStreams
     from keepworth.recipes.recipe import Trainable
 
@@ -59,14 +61,9 @@ AGEMEM = varied(
 """The paper's group of 8 and its KL; one update a batch, so that there is nothing to clip."""
 
 
-class Config(bounded_bank.Config):
+class Config(bounded_bank.ChunkConfig):
     """The bounded bank as the long-term store, and a context that is too small for all that comes into it."""
 
-    chunk: Count = Field(default=4, description="facts that come at once in stage 1")
-    recent: Amount = Field(
-        default=20,
-        description="entries that the writer sees while it stores, the latest; 0 shows it nothing of the bank",
-    )
     distractors: Count = Field(default=5, description="facts of another stream that fill the context in stage 2")
     window: Count = Field(default=96, description="tokens of the context; what does not fit is not read")
     retrievals: Count = Field(default=3, description="entries that may be retrieved in stage 3")
@@ -88,18 +85,15 @@ def system(config: Config) -> Trainable:
         prompt_id=PROMPT_ID,
         turns=-(-config.length // config.chunk) + 2,
         arms={
-            "first_in_first_out": lambda now, stream: latest(now),
+            "first_in_first_out": latest,
             "most_specific": lambda now, stream: imitated(now, config),
-            "all_evidence": lambda now, stream: knowing(now, stream),
+            "all_evidence": knowing,
         },
     )
     return BankWriter(calls)
 
 
 def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: WriterStreams) -> StagedWriting:
-    from keepworth.methods.recipes._bank.parted import PartedBank
-    from keepworth.methods.recipes._bank.staged import STORE, StagedWriting
-
     return StagedWriting(
         [fact.statement for fact in stream.facts],
         streams.beside(stream, config.distractors),
@@ -118,8 +112,6 @@ def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: Write
 
 def earned(course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
     """R as terms of the episode; the bare answer stays beside them, with weight 0, as the metric."""
-    from keepworth.episodes.episode import RewardTerm
-
     now: StagedWriting = course  # type: ignore[assignment]
     third = 1 / 3
     return [
@@ -164,11 +156,6 @@ def memory_reward(now: StagedWriting) -> float:
 def quality(now: StagedWriting) -> float:
     """The share of the entries in the store that are of high quality: more specific than the median of the facts that
     came. A rule, in the place of a judge. 0 of an empty store."""
-    from statistics import median
-
-    from keepworth.methods.recipes._bank.staged import STORE
-    from keepworth.methods.writers._importance import specificity
-
     usual = median(map(specificity, now.storing.facts))
     own = now.bank.entries(STORE)
     return sum(specificity(each.text) > usual for each in own) / len(own) if own else 0.0
@@ -205,8 +192,6 @@ def key_tokens(question: str, facts: Sequence[str]) -> set[str]:
 
 
 def tokens_of(texts: Collection[str]) -> set[str]:
-    from keepworth.tasks.metrics import tokens
-
     return {word for text in texts for word in tokens(text)}
 
 
@@ -216,18 +201,14 @@ def tokens_of(texts: Collection[str]) -> set[str]:
 def imitated(now: StagedWriting, config: Config) -> str:
     """Store the most specific facts, filter every message, retrieve what shares most words with the question. It sees
     no answer."""
-    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
-    from keepworth.methods.recipes._bank.writing import most_specific_calls
 
     if now.stage is WritingStage.STORE:
-        share = max(1, round(config.chunk * config.budget / config.length)) if config.unit == "items" else 1
-        return most_specific_calls(now.storing, share, lambda text: STORE)
+        return most_specific_calls(now.storing, config.share, lambda text: STORE)
     return fetched(now, config.retrievals)
 
 
 def fetched(now: StagedWriting, retrievals: int) -> str:
     """Filter every message; then retrieve what shares most words with the question, of equals the latest."""
-    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
 
     calls = [f"-M{number}" for number in now.messages]
     if now.stage is WritingStage.ANSWER:
@@ -238,9 +219,8 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
     return " ".join(calls) or "none"
 
 
-def latest(now: StagedWriting) -> str:
+def latest(now: StagedWriting, stream: FactStream) -> str:
     """Store everything, so that the latest stay; filter nothing; retrieve the latest."""
-    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
 
     if now.stage is WritingStage.STORE:
         return " ".join(f"{STORE}{number}" for number in range(len(now.storing.waiting)))
@@ -251,16 +231,12 @@ def latest(now: StagedWriting) -> str:
 
 def knowing(now: StagedWriting, stream: FactStream) -> str:
     """Store the evidence alone, filter every message, retrieve all."""
-    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
 
     if now.stage is WritingStage.STORE:
         first = len(now.storing.facts) - len(now.storing.rest)
         wanted = [number for number in range(len(now.storing.waiting)) if stream.evidence[first + number]]
         return " ".join(f"{STORE}{number}" for number in wanted) or "none"
-    calls = [f"-M{number}" for number in now.messages]
-    if now.stage is WritingStage.ANSWER:
-        calls += [f"R{number}" for number in range(len(now.bank.entries(STORE)))]
-    return " ".join(calls) or "none"
+    return fetched(now, len(now.bank.entries(STORE)))
 
 
 METHOD = Method(

@@ -9,14 +9,13 @@ tool call, it begins by imitating a rule that sees no answer, and the reward is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keepworth.learning.collect.curriculum import Stage, require_stages
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import Count, Idle, Rate, Settings
+from keepworth.recipes.settings import Amount, Count, Rate, WarmStarted
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Horizon(BaseModel):
     length: int = Field(ge=2)
 
 
-class Config(Settings):
+class Config(WarmStarted):
     """`length` facts of LongMemEval's conversations against a bank of `budget`."""
 
     steps: Count = 24
@@ -65,11 +64,6 @@ class Config(Settings):
         default=False, description="a control: banks that are read together exchange their rewards while it learns"
     )
 
-    def idle(self) -> Iterator[Idle]:
-        yield from super().idle()
-        if not self.warm_start:
-            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
-
     @model_validator(mode="after")
     def _leaves_a_choice(self) -> Config:
         for length in (self.length, *(horizon.length for horizon in self.horizons)) if self.unit == "items" else ():
@@ -98,6 +92,20 @@ class Config(Settings):
     def credited(self, episode: Episode) -> Episode:
         """The episode with the rewards that it is trained on."""
         return episode
+
+
+class ChunkConfig(Config):
+    """What writers by calls have besides: facts come in chunks."""
+
+    chunk: Count = Field(default=4, description="facts that come at once")
+    recent: Amount = Field(
+        default=20, description="entries of each part that the writer sees, the latest; 0 shows it nothing of the bank"
+    )
+
+    @property
+    def share(self) -> int:
+        """Facts of a chunk that are stored by the rule that is imitated first."""
+        return max(1, round(self.chunk * self.budget / self.length)) if self.unit == "items" else 1
 
 
 def system(config: Config) -> Trainable:

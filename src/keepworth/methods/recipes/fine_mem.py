@@ -64,7 +64,7 @@ def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
 
     Nobody can have used an empty bank: its reward is shared evenly by all writes."""
     from keepworth.learning.collect.episode_credit import MemoryQuestion, with_attribution
-    from keepworth.methods.recipes._bank.rollouts import used_by
+    from keepworth.methods.recipes._bank.course import used_by
 
     (answer,) = [term for term in episode.rewards if term.name == "answer"]
     rewards = tuple(replace(term, weight=0.0) if term is answer else term for term in episode.rewards)

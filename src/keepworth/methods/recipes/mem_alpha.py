@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from keepworth.episodes.episode import RewardScope, RewardTerm
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import GroupStd, StepIndex, StepState
 from keepworth.learning.objective.presets import varied
 from keepworth.methods.recipes import bounded_bank
+from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn, PartedBank, most_specific_calls
+from keepworth.methods.writers._importance import FEATURES, hand_features
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import GROUP_RELATIVE, Amount, Count, Idle, Share, objective_of
+from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Share, objective_of
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
-    from keepworth.episodes.episode import RewardTerm
     from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-    from keepworth.methods.recipes._bank.calls import WritingCourse
-    from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn
-    from keepworth.methods.recipes._bank.rollouts import BankAnswer
+    from keepworth.methods.recipes._bank.course import BankAnswer, WritingCourse
     from keepworth.recipes.recipe import Trainable
 
 CORE, EPISODIC, SEMANTIC = "C", "E", "S"
@@ -55,13 +55,9 @@ MEM_ALPHA = varied(
 to clip. No KL, as in the paper's text; its released script has one of 0.001."""
 
 
-class Config(bounded_bank.Config):
+class Config(bounded_bank.ChunkConfig):
     """The bounded bank in three parts. An objective that compares whole episodes gets the answer's reward alone."""
 
-    chunk: Count = Field(default=4, description="facts that come at once")
-    recent: Amount = Field(
-        default=20, description="entries of each part that the writer sees, the latest; 0 shows it nothing of the bank"
-    )
     core_tokens: Count = Field(default=48, description="of the core, longer ones are cut")
     success_weight: Share = Field(default=1.0, description="of the share of a chunk's calls that did something")
     compression_weight: Share = Field(default=0.05, description="of what the memory is shorter than what was read")
@@ -94,8 +90,6 @@ class Config(bounded_bank.Config):
 
     def earned(self, course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
         """r1 to r4 of every chunk, as terms of its segment. The answer's own term stays, with weight 0: it is in r1."""
-        from keepworth.episodes.episode import RewardScope, RewardTerm
-
         measure = course.bank.bank.measure  # type: ignore[attr-defined]
         seen = sum(measure(fact) for turn in course.turns for fact in turn.chunk)
         shorter = compression(sum(measure(each.text) for each in course.shown), seen)
@@ -114,10 +108,9 @@ class Config(bounded_bank.Config):
 def system(config: Config) -> Trainable:
     from keepworth.methods.recipes._bank.writing import BankWriter, ByCalls
 
-    share = max(1, round(config.chunk * config.budget / config.length)) if config.unit == "items" else 1
     calls = ByCalls(
         course=lambda stream, bank, streams: writing_of(config, [fact.statement for fact in stream.facts], bank),
-        rule=lambda now: imitated(now, share),
+        rule=lambda now: imitated(now, config.share),
         earned=config.earned,
         max_tokens=CALL_TOKENS * config.chunk + 2,
         prompt_id=PROMPT_ID,
@@ -127,8 +120,6 @@ def system(config: Config) -> Trainable:
 
 
 def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> ChunkedWriting:
-    from keepworth.methods.recipes._bank.parted import ChunkedWriting, PartedBank
-
     parted = PartedBank(bank, (EPISODIC, SEMANTIC), {CORE: config.core_tokens})
     return ChunkedWriting(facts, parted, config.chunk, config.recent, ASK)
 
@@ -165,8 +156,6 @@ def validity(turn: ChunkTurn) -> float:
 def fits(part: str, text: str) -> bool:
     """The rule in the place of the paper's judge. Episodic: it says when, or that something was done; semantic: it does
     not say when; core: it is about the speaker."""
-    from keepworth.methods.writers._importance import FEATURES, hand_features
-
     of = dict(zip(FEATURES, hand_features(text), strict=True))
     if part == EPISODIC:
         return bool(of["times"] or of["done"])
@@ -179,8 +168,6 @@ def fits(part: str, text: str) -> bool:
 
 
 def part_of(text: str) -> str:
-    from keepworth.methods.writers._importance import FEATURES, hand_features
-
     if fits(EPISODIC, text):
         return EPISODIC
     return CORE if hand_features(text)[FEATURES.index("starts with I am")] else SEMANTIC
@@ -188,8 +175,6 @@ def part_of(text: str) -> str:
 
 def imitated(course: ChunkedWriting, share: int) -> str:
     """A response by the rule `most specific`, each fact in the part that fits it."""
-    from keepworth.methods.recipes._bank.writing import most_specific_calls
-
     return most_specific_calls(course, share, part_of, CORE, SEMANTIC)
 
 

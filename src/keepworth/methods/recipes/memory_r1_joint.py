@@ -8,25 +8,29 @@ people and no end of them can be made; which operation is right is known of each
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from keepworth.agents import answerer, manager
+from keepworth.agents.agent import Action, one_line
 from keepworth.episodes.episode import Observation, ParseStatus, RewardTerm, Shown, Task
+from keepworth.memory.item import Provenance
+from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._people_reading import evidence_of, people_reading, right_operations, text_of
 from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import Count, Idle, Pairs, Rate, Settings
+from keepworth.recipes.settings import Count, Pairs, Rate, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.agents.agent import Action, Caller
+    from keepworth.agents.agent import Caller
     from keepworth.agents.manager import ManagerState
     from keepworth.environments.environment import Environment, Step
     from keepworth.episodes.episode import MemoryEvent
-    from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
 
 MANAGER, ANSWERER = "manager", "answerer"
@@ -35,7 +39,7 @@ SHOWN, READ = 4, 5
 FORMAT_WEIGHT = 0.1
 
 
-class Config(Settings):
+class Config(WarmStarted):
     """A stream of facts about people, and a question about one of them."""
 
     steps: Count = 24
@@ -50,13 +54,7 @@ class Config(Settings):
         default="answer", description="answer: what the answerer got right; operation: the share of right operations"
     )
     warm_start: int = Field(default=30, ge=0, description="batches of right operations and answers to imitate first")
-    warm_start_batch: Count = 16
     warm_start_learning_rate: Rate = 3e-4
-
-    def idle(self) -> Iterator[Idle]:
-        yield from super().idle()
-        if not self.warm_start:
-            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
 
 class ScoredByRole:
@@ -118,9 +116,6 @@ class ManagerAndAnswerer:
 
     async def _manage(self, fact: str, model: Caller) -> Action:
         """The action says which operation was asked for, with the text of its memory; nothing where that made no sense."""
-        from keepworth.agents.agent import Action, one_line
-        from keepworth.agents.manager import ANSWER_TOKENS, PROMPT_ID, parse
-
         state = self.state(fact)
         line = "ADD"
         if self._managed:
@@ -128,12 +123,12 @@ class ManagerAndAnswerer:
                 model,
                 model.encode(state.prompt),
                 role=MANAGER,
-                prompt_id=PROMPT_ID,
-                max_tokens=ANSWER_TOKENS,
+                prompt_id=manager.PROMPT_ID,
+                max_tokens=manager.ANSWER_TOKENS,
                 memory=self.bank.content_hash(),
             )
             line = said.text
-        asked, status = parse(line, state.ids)
+        asked, status = manager.parse(line, state.ids)
         texts = dict(zip(state.ids, state.memories, strict=True))
         event = self.keep(state, line)
         if self._managed:
@@ -143,15 +138,12 @@ class ManagerAndAnswerer:
         return Action("" if status is ParseStatus.INVALID else meant, shown=shown, operations=(event,))
 
     async def _answer(self, question: str, model: Caller) -> Action:
-        from keepworth.agents.agent import one_line
-        from keepworth.agents.answerer import PROMPT_ID, Style
-
         shown, prompt = self.reading(question)
         action, _ = await one_line(
             model,
             model.encode(prompt),
             role=ANSWERER,
-            prompt_id=PROMPT_ID[Style.DIRECT],
+            prompt_id=answerer.PROMPT_ID[answerer.Style.DIRECT],
             max_tokens=self._max_tokens,
             memory=self.bank.content_hash(),
         )
@@ -159,61 +151,38 @@ class ManagerAndAnswerer:
 
     def state(self, fact: str) -> ManagerState:
         """What the manager sees with the next fact."""
-        from keepworth.agents.manager import observe
-
-        return observe(self.bank, fact, k=SHOWN, mode="lexical", seed=f"{self._read}/{fact}")
+        return manager.observe(self.bank, fact, k=SHOWN, mode="lexical", seed=f"{self._read}/{fact}")
 
     def keep(self, state: ManagerState, line: str) -> MemoryEvent:
         """Do what the manager's line asks for."""
-        from keepworth.agents.manager import act
-        from keepworth.memory.item import Provenance
-
         self._read += 1
-        return act(self.bank, state, line, provenance=Provenance("conversation", turn=self._read))
+        return manager.act(self.bank, state, line, provenance=Provenance("conversation", turn=self._read))
 
     def reading(self, question: str) -> tuple[tuple[Shown, ...], str]:
         """What the answerer is shown, in the order of time, and its prompt."""
-        from keepworth.agents.answerer import render
         from keepworth.methods.recipes._memory_r1.steps import retrieved
 
         texts = retrieved(self.bank, question, READ, mode="lexical")
         shown = tuple(Shown(str(number), 0.0, text) for number, text in enumerate(texts))
-        return shown, render(shown, question)
-
-
-def right_operations(task: Task) -> list[str]:
-    """For each fact of a stream the right operation with the text of its memory: a change replaces what it changes, all else
-    is new."""
-    right: list[str] = []
-    before = ""
-    for turn in (turn for session in task.sessions for turn in session.turns):
-        right.append(f"UPDATE {before}" if turn.evidence and before else "ADD")
-        before = turn.text if turn.evidence else before
-    return right
+        return shown, answerer.render(shown, question)
 
 
 def right_calls(model: InProcessModel, task: Task) -> list[Pair]:
     """The prompts of a stream whose every operation is right, with the right lines and, last, the answer."""
-    from keepworth.agents.manager import completion
-    from keepworth.memory.overlay import Bank
-    from keepworth.methods.recipes._people_reading import text_of
-
     pairs: list[Pair] = []
     agent = ManagerAndAnswerer(Bank.empty(None), 1)
     for fact, right in zip(text_of(task), right_operations(task), strict=True):
         state = agent.state(fact)
         kind, _, target = right.partition(" ")
         line = f"{kind} {state.memories.index(target)}" if target in state.memories else "ADD"
-        pairs.append((model.encode(state.prompt), model.encode_continuation(completion(line))))
+        pairs.append((model.encode(state.prompt), model.encode_continuation(manager.completion(line))))
         agent.keep(state, line)
     _, prompt = agent.reading(task.input)
-    return [*pairs, (model.encode(prompt), model.encode_continuation(completion(task.answers[0])))]
+    return [*pairs, (model.encode(prompt), model.encode_continuation(manager.completion(task.answers[0])))]
 
 
 def system(config: Config) -> System:
-    from keepworth.agents.manager import ANSWER_TOKENS
-    from keepworth.memory.overlay import Bank
-    from keepworth.methods.recipes._people_reading import Document, Sections, evidence_of, people_reading, text_of
+    from keepworth.methods.recipes._people_reading import Document, Sections
     from keepworth.rollouts.driver import Limits, Play
 
     def streams(split: str, count: int, seed: int) -> list[Task]:
@@ -229,12 +198,9 @@ def system(config: Config) -> System:
         )
 
     def imitated(model: InProcessModel) -> list[list[Pair]]:
-        from keepworth.recipes.training import batch
+        from keepworth.recipes.training import batches_of_calls
 
-        size = config.warm_start_batch
-        wanted = -(-config.warm_start * size // (config.facts + 1))
-        pairs = [pair for task in batch(train, wanted, 0, config.seed) for pair in right_calls(model, task)]
-        return [pairs[start : start + size] for start in range(0, size * config.warm_start, size)]
+        return batches_of_calls(config, train, lambda task: right_calls(model, task), config.facts + 1)
 
     train, own = streams("train", config.tasks, config.seed), playing()
     controls = {
@@ -252,8 +218,8 @@ def system(config: Config) -> System:
         metrics={"token_f1": "f1", "exact_match": "em", "operation": "right operations"},
         optional=frozenset({"operation"}),
         limits=Limits(max_turns=config.facts + 1, environment_seconds=config.environment_seconds),
-        length_budget=config.facts * ANSWER_TOKENS + config.max_tokens,
-        row_budget=max(ANSWER_TOKENS, config.max_tokens),
+        length_budget=config.facts * manager.ANSWER_TOKENS + config.max_tokens,
+        row_budget=max(manager.ANSWER_TOKENS, config.max_tokens),
         imitated=imitated if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
         hooks=Hooks(roles=(MANAGER, ANSWERER)),

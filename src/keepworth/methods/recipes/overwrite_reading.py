@@ -10,7 +10,7 @@ one update per batch, so that nothing is clipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from pydantic import Field
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import varied
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate, Settings
+from keepworth.recipes.settings import GROUP_RELATIVE, Count, Pairs, Rate, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
 from keepworth.registry import Method
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage=Outcome("group"))
 
 
-class Config(Settings):
+class Config(WarmStarted):
     """A text is `sections` of `sentences` sentences about people."""
 
     method: Literal["reinforce", "supervised"] = Field(
@@ -48,26 +48,23 @@ class Config(Settings):
     tasks: int = Field(default=400, ge=8, description="texts to train on")
     held_out: int = Field(default=60, ge=2, description="questions per measurement")
     warm_start: int = Field(default=20, ge=0, description="batches of right memories and answers to imitate first")
-    warm_start_batch: Count = 16
     warm_start_learning_rate: Rate = 5e-4
     memory_tokens: int = Field(default=20, ge=4)
     answer_tokens: Count = 8
     reward: Literal["token_f1", "exact_match"] = "token_f1"
 
-    def idle(self) -> Iterator[Idle]:
-        yield from super().idle()
-        if not self.warm_start:
-            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
-
 
 def system(config: Config) -> System:
     from keepworth.agents.recall import strangers
     from keepworth.methods.recipes._overwrite_reader import OverwriteReader, WholeReader
-    from keepworth.methods.recipes._people_reading import Document, evidence_of, text_of
+    from keepworth.methods.recipes._people_reading import evidence_of, people_reading, text_of
     from keepworth.rollouts.driver import Limits, Play
 
-    train = texts(config, "train", config.tasks, config.seed)
-    dev, test = (texts(config, split, config.held_out, 0) for split in ("dev", "test"))
+    def texts(split: str, count: int, seed: int) -> list[Task]:
+        return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)
+
+    train = texts("train", config.tasks, config.seed)
+    dev, test = (texts(split, config.held_out, 0) for split in ("dev", "test"))
     other = strangers(test)
 
     def document(of: Callable[[Task], tuple[str, ...]]) -> Callable[[Task], Document]:
@@ -128,19 +125,9 @@ def right(model: InProcessModel, task: Task) -> list[Pair]:
 
 def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> list[list[Pair]]:
     """Right memories and answers of training texts, one pair a call of the reader, a text's calls in one batch."""
-    from keepworth.recipes.training import batch
+    from keepworth.recipes.training import batches_of_calls
 
-    texts = -(-config.warm_start * config.warm_start_batch // (config.sections + 1))
-    pairs = [pair for task in batch(tasks, texts, 0, config.seed) for pair in right(model, task)]
-    size = config.warm_start_batch
-    return [pairs[start : start + size] for start in range(0, size * config.warm_start, size)]
-
-
-def texts(config: Config, split: str, count: int, seed: int) -> Sequence[Task]:
-    """Questions about people, each with what is read for it."""
-    from keepworth.methods.recipes._people_reading import people_reading
-
-    return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)
+    return batches_of_calls(config, tasks, lambda task: right(model, task), config.sections + 1)
 
 
 METHOD = Method(

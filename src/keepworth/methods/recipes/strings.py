@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import Count, Idle, Rate, Refill, Settings
+from keepworth.recipes.settings import Count, Idle, Refill, WarmStarted
 from keepworth.recipes.system import Measured, Pair, System
 from keepworth.registry import Method
 
@@ -27,7 +27,7 @@ EXAMPLE = (("k", "q"), ("milk", "salt"))
 """The worked example before every question: how a composition may be written out. It is one of training."""
 
 
-class Config(Settings):
+class Config(WarmStarted):
     """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper."""
 
     method: Literal["reinforce", "supervised"] = Field(
@@ -46,13 +46,11 @@ class Config(Settings):
     worked: int = Field(
         default=13, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs"
     )
-    warm_start_batch: Count = 16
-    warm_start_learning_rate: Rate = 1e-3
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
         if not self.warm_start:
-            yield ("worked", "warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
+            yield ("worked",), "with warm_start = 0", "set warm_start"
 
     @model_validator(mode="after")
     def _consistent(self) -> Config:

@@ -29,12 +29,11 @@ class RatedItem:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """rating: the higher the better. text: what the user wrote."""
+    """rating: the higher the better."""
 
     user: str
     item: str
     rating: float
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,31 +5,26 @@ train).
     ended = evolve("digits +1", score, propose, rounds=60)
     ended.best.text, ended.best.score
 
-* the *summariser* says what a text is (the state);
-* the *navigator* says which edits helped and which hurt, from all edits and scores (in the place of a policy gradient);
-* the *sampler* says which earlier texts to show, by how much they changed the score (in the place of a replay buffer).
+* the *summariser* says what a text is (the state): here the text itself;
+* the *navigator* says which edits helped and which hurt, from all edits and scores (in the place of a policy gradient): the mean
+  of the gains of each edit over its parents, with one gain of 0 added;
+* the *sampler* says which earlier texts to show, by how much they changed the score (in the place of a replay buffer): P(i)
+  proportional to (|score_i - score_parent| + eps)^a, a = 0.6; nothing is drawn twice.
 
-Only the abstract and short accounts of the paper were at hand, so the forms here are reconstructions. The first two are
-functions that may be replaced by calls of a model:
-
-* the summariser says the text itself;
-* the navigator gives each edit the mean of the gains over its parents, with one gain of 0 added;
-* the sampler draws with P(i) proportional to (|score_i - score_parent| + eps)^a * novelty, a = 0.6; novelty is one over how many
-  texts have the same summary; nothing is drawn twice;
-* the parent of the next edit is the best text so far, of equals the latest. The paper's way of choosing it is not known to us.
+The parent of the next edit is the best text so far, of equals the latest. Only the abstract and short accounts of the paper were
+at hand, so these forms are reconstructions, and its way of choosing the parent is not known to us.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.text import as_line
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
@@ -51,7 +46,6 @@ class ScoredText:
 
     number: int
     text: str
-    summary: str
     score: float
     parent: int = -1
     edit: str = ""
@@ -59,78 +53,41 @@ class ScoredText:
 
 
 @dataclass(frozen=True, slots=True)
-class Direction:
-    """What the navigator says. gains: of each edit that was tried the mean gain, shrunk; counts: how often it was tried."""
-
-    gains: Mapping[str, float] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        order = sorted(self.gains, key=lambda edit: (-self.gains[edit], edit))
-        helped = [edit for edit in order if self.gains[edit] > 0][:3]
-        hurt = [edit for edit in reversed(order) if self.gains[edit] < 0][:3]
-        return f"What helped: {self._listed(helped)}. What hurt: {self._listed(hurt)}."
-
-    def _listed(self, edits: Sequence[str]) -> str:
-        return ", ".join(f"{edit} ({self.gains[edit]:+.3f})" for edit in edits) or "nothing yet"
-
-
-@dataclass(frozen=True, slots=True)
 class EvolveContext:
-    """What the proposer reads: the parent's state, the direction, and earlier texts with their scores."""
+    """What the proposer reads: the parent's state, the gain of each edit that was tried, and earlier texts with their scores."""
 
     parent: ScoredText
-    direction: Direction
+    gains: Mapping[str, float]
     shown: tuple[ScoredText, ...]
-
-    @property
-    def text(self) -> str:
-        """For a model to read, a line for each thing."""
-        lines = [f"Tried: {as_line(each.summary)}. Score {each.score:.3f}." for each in self.shown]
-        now = f"Now: {as_line(self.parent.summary)}. Score {self.parent.score:.3f}."
-        return "\n".join([*lines, self.direction.text, now])
 
 
 Score = Callable[[str], float]
 Propose = Callable[[EvolveContext], "tuple[str, str] | None"]
 """The context -> (name of the edit, the new text); None where nothing usable came."""
-Summarise = Callable[[str], str]
-Navigate = Callable[[Sequence[ScoredText]], Direction]
 
 
-def itself(text: str) -> str:
-    return text
-
-
-def mean_gains(attempts: Sequence[ScoredText]) -> Direction:
+def mean_gains(attempts: Sequence[ScoredText]) -> dict[str, float]:
     """The navigator's rule: (sum of the gains of an edit) / (how often it was tried + 1)."""
     sums, counts = dict[str, float](), Counter[str]()
     for attempt in attempts:
         if attempt.parent >= 0:
             sums[attempt.edit] = sums.get(attempt.edit, 0.0) + attempt.gain
             counts[attempt.edit] += 1
-    return Direction({edit: total / (counts[edit] + 1) for edit, total in sums.items()}, counts)
+    return {edit: total / (counts[edit] + 1) for edit, total in sums.items()}
 
 
-def priorities(attempts: Sequence[ScoredText], exponent: float = EXPONENT, epsilon: float = EPSILON) -> Floats:
-    """[n]: the sampler's probabilities. ValueError where there is nothing to draw from."""
-    if not attempts:
-        raise ValueError("priorities: there is no attempt to draw from")
-    alike = Counter(attempt.summary for attempt in attempts)
-    weights = np.array([(abs(attempt.gain) + epsilon) ** exponent / alike[attempt.summary] for attempt in attempts])
+def priorities(attempts: Sequence[ScoredText]) -> Floats:
+    """[n]: the sampler's probabilities."""
+    weights = np.array([(abs(attempt.gain) + EPSILON) ** EXPONENT for attempt in attempts])
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class Evolved:
-    """attempts: in the order of scoring; curve: the best score after each round; unusable: rounds in which nothing usable was
-    proposed, repeated: in which a text came that had been scored."""
+    """attempts: in the order of scoring; curve: the best score after each round."""
 
     attempts: tuple[ScoredText, ...]
     curve: tuple[float, ...]
-    unusable: int
-    repeated: int
 
     @property
     def best(self) -> ScoredText:
@@ -143,39 +100,26 @@ def best_of(attempts: Sequence[ScoredText]) -> ScoredText:
 
 
 def evolve(
-    start: str,
-    score: Score,
-    propose: Propose,
-    *,
-    rounds: int,
-    seed: int = 0,
-    summarise: Summarise = itself,
-    navigate: Navigate = mean_gains,
-    shown: int = SHOWN_TEXTS,
+    start: str, score: Score, propose: Propose, *, rounds: int, seed: int = 0, shown: int = SHOWN_TEXTS
 ) -> Evolved:
     """`rounds` proposals, each from the best text so far. No text is scored twice: one that comes again uses up its round.
 
     shown: how many texts the sampler shows, the parent apart. KeepworthError for a score that is not finite."""
     draw = np.random.default_rng(seed)
-    attempts = [ScoredText(0, start, summarise(start), _finite(score(start), start))]
-    known, curve, unusable, repeated = {start}, list[float](), 0, 0
+    attempts = [ScoredText(0, start, _finite(score(start), start))]
+    known, curve = {start}, list[float]()
     for _ in range(rounds):
         parent = best_of(attempts)
         others = [attempt for attempt in attempts if attempt is not parent]
         picked = gumbel_top_k(np.log(priorities(others)), min(shown, len(others)), draw) if others and shown else ()
-        made = propose(EvolveContext(parent, navigate(attempts), tuple(others[place] for place in picked)))
-        if made is None:
-            unusable += 1
-        elif made[1] in known:
-            repeated += 1
-        else:
+        made = propose(EvolveContext(parent, mean_gains(attempts), tuple(others[place] for place in picked)))
+        if made is not None and made[1] not in known:
             edit, text = made
             value = _finite(score(text), text)
             known.add(text)
-            gain = value - parent.score
-            attempts.append(ScoredText(len(attempts), text, summarise(text), value, parent.number, edit, gain))
+            attempts.append(ScoredText(len(attempts), text, value, parent.number, edit, value - parent.score))
         curve.append(best_of(attempts).score)
-    return Evolved(tuple(attempts), tuple(curve), unusable, repeated)
+    return Evolved(tuple(attempts), tuple(curve))
 
 
 def _finite(value: float, text: str) -> float:
@@ -235,7 +179,7 @@ def run(rounds: int = 40, length: int = 16, budget: int = 4, seed: int = 0) -> R
         draw = np.random.default_rng(seed)
 
         def propose(context: EvolveContext) -> tuple[str, str]:
-            gains = np.array([context.direction.gains.get(edit, 0.0) for edit in EDITS])
+            gains = np.array([context.gains.get(edit, 0.0) for edit in EDITS])
             odds = np.exp((gains - gains.max()) / temperature)
             edit = EDITS[int(draw.choice(len(EDITS), p=odds / odds.sum()))]
             return edit, edited(context.parent.text, edit)

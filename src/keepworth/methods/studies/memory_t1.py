@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -132,7 +132,6 @@ class DateQuestion:
     """One question over its haystack. said_at, lexical: of each entry; window: as predicted; gold: turns; range: hull of the days
     on which evidence was told, which is the key's."""
 
-    key: str
     cluster: str
     text: str
     asked_at: str
@@ -143,7 +142,6 @@ class DateQuestion:
     window: TimeWindow | None
     gold: tuple[str, ...]
     range: TimeWindow
-    made: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
 Task = Any
@@ -170,55 +168,37 @@ def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
     return replace(task, sessions=tuple(sorted(sessions, key=lambda each: (each.date, each.id))))
 
 
-@cache
-def scored(question: str, texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], Any]:
-    """Places and BM25 of entries, whatever their dates."""
-    index = indexed(texts)
-    terms = list(dict.fromkeys(terms_of(question)))
-    return tuple(name for name, _ in texts), index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp)))
-
-
-@lru_cache(maxsize=2)
-def indexed(texts: tuple[tuple[str, str], ...]) -> InvertedIndex:
-    index = InvertedIndex()
-    for _, text in texts:
-        index.add(text)
-    return index
-
-
 def prepared(task: Task, cluster: str) -> DateQuestion | None:
     """None where no turn is marked."""
     entries = haystack(task)
     gold = tuple(dict.fromkeys(turn_of(place(entry)) for entry in entries if entry.evidence))
     if not gold:
         return None
-    by_place = dict(
-        zip(*scored(task.input, tuple(sorted((place(entry), entry.text) for entry in entries))), strict=True)
-    )
-    lexical = np.array([by_place[place(entry)] for entry in entries])
+    index = InvertedIndex()
+    for entry in entries:
+        index.add(entry.text)
+    terms = list(dict.fromkeys(terms_of(task.input)))
+    lexical = index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp)))
     said_at = [datetime.fromisoformat(entry.date) for entry in entries]
     told = [when for each, when in zip(entries, said_at, strict=True) if each.evidence]
     hull = TimeWindow(min(told).replace(hour=0, minute=0), max(told).replace(hour=23, minute=59))
     window = window_of(task.input, task.asked_at)
-    answers = tuple(task.answers)
     return DateQuestion(
-        task.key, cluster, task.input, task.asked_at, answers, entries, said_at, lexical, window, gold, hull
+        cluster, task.input, task.asked_at, tuple(task.answers), entries, said_at, lexical, window, gold, hull
     )
 
 
 def of_longmemeval(
-    split: str, seed: int | None, *, undated: bool = False, distractors: int = DISTRACTORS
+    split: str, seed: int, *, undated: bool = False, distractors: int = DISTRACTORS
 ) -> list[DateQuestion]:
-    """seed: None for the dates that the sessions have. undated: other questions about time besides, to train on."""
-    ties = {f"longmemeval/{question.id}": question.tie for question in questions()} | {
-        question.id: question.tie for question in questions()
-    }
+    """undated: other questions about time besides, to train on."""
+    ties = {f"longmemeval/{question.id}": question.tie for question in questions()}
     ages = ages_of(longmemeval(split, abstention=False))
     made = []
     for task in longmemeval(split, distractors=distractors, abstention=False):
         dated = window_of(task.input, task.asked_at) is not None
         if dated or (undated and task.tags["type"] == "temporal-reasoning"):
-            made.append(prepared(task if seed is None else dated_anew(task, ages, seed), ties.get(task.key, task.key)))
+            made.append(prepared(dated_anew(task, ages, seed), ties[task.key]))
     return [each for each in made if each is not None]
 
 

@@ -12,11 +12,12 @@ changes nothing, says so and is counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from keepworth.episodes.text import as_line
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry, BoundedBank
+from keepworth.methods.writers._importance import specificity
 
 DONE = frozenset({"kept", "deleted", "shortened", "retrieved"})
 """Outcomes of calls that changed what is in the bank, or in the context where a course has one."""
@@ -138,18 +139,21 @@ def cut(text: str, most: int, bank: BoundedBank) -> str:
 @dataclass(frozen=True, slots=True)
 class ChunkTurn:
     """What one response did. calls: in their order; chunk: the facts that it was asked about; before, after: what stood
-    in the bank."""
+    in the bank; arrived: how many facts had arrived before and after, where the bank's state says so."""
 
     chunk: tuple[str, ...]
     calls: tuple[CallOutcome, ...]
     before: tuple[BankEntry, ...]
     after: tuple[BankEntry, ...]
+    arrived: tuple[int, int] = (0, 0)
 
 
 class ChunkedWriting:
     """One stream written into a parted bank, chunk by chunk. facts: in the order of arrival; chunk: of how many;
     recent: of the latest entries of each part, how many the writer sees, besides the single parts; 0 shows nothing of
-    the bank; ask: the last line of what it sees."""
+    the bank; ask: the last line of what it sees. Its turns have one state, so that an objective can compare all of a group."""
+
+    state, stop = "turn", "\n"
 
     def __init__(self, facts: Sequence[str], bank: PartedBank, chunk: int, recent: int, ask: str) -> None:
         self.facts, self.bank, self.ask = tuple(facts), bank, ask
@@ -200,3 +204,37 @@ class ChunkedWriting:
 
 def short(text: str, most: int) -> str:
     return " ".join(as_line(text).split()[:most])
+
+
+def most_specific_calls(
+    course: ChunkedWriting, share: int, part_of: Callable[[str], str], single: str = "", otherwise: str = ""
+) -> str:
+    """A response by the rule `most specific`. Who sees nothing of the bank stores the `share` most specific facts of the
+    chunk. Who sees it fills it, and then puts a more specific fact in the place of the least specific entries.
+
+    part_of: the part of a fact; where that is `single` and taken, it is `otherwise`."""
+    chunk, calls = course.waiting, list[str]()
+    order = sorted(range(len(chunk)), key=lambda number: -specificity(chunk[number]))
+    if not course.recent:
+        return " ".join(f"{part_of(chunk[number])}{number}" for number in sorted(order[:share]))
+    bank = replace(course.bank.bank, entries=list(course.bank.bank.entries))
+    tried = PartedBank(bank, course.bank.lists, course.bank.single)
+    for number in order:
+        part, size = part_of(chunk[number]), bank.size(chunk[number])
+        if part == single and tried.entries(single):
+            part = otherwise
+        said: list[str] = []
+        while sum(map(bank.size, bank.texts)) + size > bank.budget:
+            least = min(bank.entries, key=lambda each: specificity(each.text), default=None)
+            if least is None or specificity(least.text) >= specificity(chunk[number]):
+                return " ".join(calls) or "none"
+            said.append(f"-{least.part}{tried.entries(least.part).index(least)}")
+            bank.entries.remove(least)
+        if len(said) == 1 and said[0][1] == part:
+            said = [f"{said[0][1:]}={number}"]
+        else:
+            said.append(f"{part}{number}")
+        calls += said
+        for call in calls_of(f"{part}{number}"):
+            tried.carry_out(call, chunk, bank.arrived)
+    return " ".join(calls) or "none"

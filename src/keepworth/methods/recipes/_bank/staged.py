@@ -12,7 +12,7 @@ window is cut off at the end. Any text is legal, as in `keepworth.methods.recipe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from keepworth.methods.recipes._bank.bounded_bank import BankEntry
@@ -35,19 +35,16 @@ class WritingStage(str, Enum):
     ANSWER = "answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Asks:
-    """The last line of what the writer sees in each stage."""
-
-    store: str = "Store as L:"
-    drop: str = "Drop as -M, shorten as M:"
-    fetch: str = "Retrieve as R:"
+ASK_STORE, ASK_DROP, ASK_FETCH = "Store as L:", "Drop as -M, shorten as M:", "Retrieve as R:"
+"""The last line of what the writer sees in each stage."""
 
 
 class StagedWriting:
     """One stream through the three stages. facts: in the order of arrival; distractors: messages of stage 2; question:
     of stage 3. bank: with the part `STORE`; chunk, recent: as in `ChunkedWriting`; window: what the context may
     measure; retrievals: at most so many entries; words: of a message that was shortened."""
+
+    state, stop = "turn", "\n"
 
     def __init__(
         self,
@@ -61,16 +58,15 @@ class StagedWriting:
         window: int,
         retrievals: int,
         words: int = 6,
-        asks: Asks = Asks(),
     ) -> None:
-        self.storing = ChunkedWriting(facts, bank, chunk, recent, asks.store)
+        self.storing = ChunkedWriting(facts, bank, chunk, recent, ASK_STORE)
         self.turns: list[ChunkTurn] = []
         self.question, self.window = question, window
         self.stage = WritingStage.STORE if facts else WritingStage.FILTER
         self.messages = dict(enumerate(distractors))
         self.retrieved: list[BankEntry] = []
         self.over = False
-        self._retrievals, self._words, self._asks = retrievals, words, asks
+        self._retrievals, self._words = retrievals, words
 
     @property
     def bank(self) -> PartedBank:
@@ -109,9 +105,9 @@ class StagedWriting:
             return self.storing.prompt(most)
         lines = [f"M{number} {short(text, most)}" for number, text in self.messages.items()]
         if self.stage is WritingStage.FILTER:
-            return "\n".join((*lines, self._asks.drop))
+            return "\n".join((*lines, ASK_DROP))
         lines += [f"R{number} {short(each.text, most)}" for number, each in enumerate(self.bank.entries(STORE))]
-        return "\n".join((*lines, f"Question: {short(self.question, most)}", self._asks.fetch))
+        return "\n".join((*lines, f"Question: {short(self.question, most)}", ASK_FETCH))
 
     def act(self, text: str) -> ChunkTurn:
         if self.stage is WritingStage.STORE:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -26,22 +26,25 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.benchmarks._longmemeval import longmemeval, questions
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank, words
-from keepworth.methods.recipes._bank.calls import Earned, WritingCourse, fitted, write_by_calls
-from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams
-from keepworth.methods.recipes._bank.parted import ChunkedWriting, PartedBank, calls_of
-from keepworth.methods.recipes._bank.rollouts import (
+from keepworth.methods.recipes._bank.course import (
     DIGITS,
+    PROMPT_ID,
     ROLE,
     BankReading,
+    DigitWriting,
+    Earned,
+    WritingCourse,
     asked,
     digit_tokens,
+    fitted,
     task_of,
-    write_bank,
-    written,
+    write_stream,
 )
+from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams
 from keepworth.methods.recipes._reader import found_reader
 from keepworth.methods.writers._importance import specificity
 from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.settings import curriculum_of
 from keepworth.recipes.system import Pair
 from keepworth.recipes.training import batch, finish, imitate_first, restored, train_role
@@ -58,20 +61,8 @@ Lines = Callable[[FactStream], Sequence[str]]
 """What a writer says of each fact of a stream."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftBank:
-    """What a writer left behind. texts: what the reader is given; stored: numbers of the facts in the bank."""
-
-    texts: tuple[str, ...]
-    stored: tuple[int, ...]
-
-
-def left_of(course: WritingCourse) -> LeftBank:
-    return LeftBank(tuple(each.text for each in course.shown), tuple(course.stored))
-
-
-Leaves = Callable[[Sequence[FactStream]], Sequence[LeftBank]]
-"""What a writer leaves of each of several streams."""
+Leaves = Callable[[Sequence[FactStream]], Sequence[WritingCourse]]
+"""A writer's courses over several streams, played to their ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +98,11 @@ class BankWriter:
         tokens, turns = (1, settings.length) if self.calls is None else (self.calls.max_tokens, self.calls.turns)
         named = found_reader(settings.reader, settings.model, settings.style, run)
         streams, made = WriterStreams(settings), list[WriterTraining]()
-        curriculum = curriculum_of(settings, settings.stages)
-        if memory is not None:
-            curriculum = replace(curriculum, after_group=memory.after_group)
+        branches = None
         if settings.local is not None:  # re-rolls are of what is made once the model is loaded
-            size, share = settings.local
-            curriculum = replace(
-                curriculum, branches=Branches(lambda *given: made[0].reroll(*given), size, share, settings.seed)
-            )
+            branches = Branches(lambda *given: made[0].reroll(*given), *settings.local, settings.seed)
+        after_group = None if memory is None else memory.after_group
+        hooks = Hooks(stages=settings.stages, branches=branches, after_group=after_group)
 
         def training(model: InProcessModel) -> WriterTraining:
             reader = named.loaded(settings, settings.max_tokens, settings.style, run, progress)
@@ -130,7 +118,7 @@ class BankWriter:
             title="the writer learns what to keep",
             length_budget=tokens * turns,
             row_budget=tokens,
-            curriculum=curriculum,
+            curriculum=hooks.curriculum(curriculum_of(settings), run.path),
             seconds=settings.environment_seconds + 3600,
             memory=memory,
             no_workers="what a bank is worth says a reader that is loaded in this process",
@@ -200,40 +188,6 @@ def evidence_lines(stream: FactStream) -> list[str]:
     return [f"ADD {9 if decides else 0}" for decides in stream.evidence]
 
 
-def most_specific_calls(
-    course: ChunkedWriting, share: int, part_of: Callable[[str], str], single: str = "", otherwise: str = ""
-) -> str:
-    """A response by the rule `most specific`. Who sees nothing of the bank stores the `share` most specific facts of the
-    chunk. Who sees it fills it, and then puts a more specific fact in the place of the least specific entries.
-
-    part_of: the part of a fact; where that is `single` and taken, it is `otherwise`."""
-    chunk, calls = course.waiting, list[str]()
-    order = sorted(range(len(chunk)), key=lambda number: -specificity(chunk[number]))
-    if not course.recent:
-        return " ".join(f"{part_of(chunk[number])}{number}" for number in sorted(order[:share]))
-    bank = replace(course.bank.bank, entries=list(course.bank.bank.entries))
-    tried = PartedBank(bank, course.bank.lists, course.bank.single)
-    for number in order:
-        part, size = part_of(chunk[number]), bank.size(chunk[number])
-        if part == single and tried.entries(single):
-            part = otherwise
-        said: list[str] = []
-        while sum(map(bank.size, bank.texts)) + size > bank.budget:
-            least = min(bank.entries, key=lambda each: specificity(each.text), default=None)
-            if least is None or specificity(least.text) >= specificity(chunk[number]):
-                return " ".join(calls) or "none"
-            said.append(f"-{least.part}{tried.entries(least.part).index(least)}")
-            bank.entries.remove(least)
-        if len(said) == 1 and said[0][1] == part:
-            said = [f"{said[0][1:]}={number}"]
-        else:
-            said.append(f"{part}{number}")
-        calls += said
-        for call in calls_of(f"{part}{number}"):
-            tried.carry_out(call, chunk, bank.arrived)
-    return " ".join(calls) or "none"
-
-
 def rule_digits(statements: Sequence[str]) -> list[int]:
     """[n]: the digit of each statement by the rule `most specific`, a tenth of the statements each."""
     order = sorted(range(len(statements)), key=lambda number: specificity(statements[number]))
@@ -291,18 +245,23 @@ class WriterTraining:
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
         stream = self.streams.of(task.key)
         if self.calls is None:
-            return self.config.credited(await self._written(stream, context, None))
-        episode = await write_by_calls(
+            return self.config.credited(await self._by_digits(stream, context, None))
+        episode = await write_stream(
             self.model, stream, self._course(stream), context, self._rewarding, self.calls.earned,
             max_tokens=self.calls.max_tokens, prompt_id=self.calls.prompt_id, **self._how,
         )  # fmt: skip
         return self.config.credited(episode)
 
     async def reroll(self, anchor: Episode, index: int, context: RolloutContext) -> Episode:
-        return await self._written(self.streams.of(anchor.task), context, (anchor, index))
+        return await self._by_digits(self.streams.of(anchor.task), context, (anchor, index))
 
-    async def _written(self, stream: FactStream, context: RolloutContext, again: tuple[Episode, int] | None) -> Episode:
-        return await write_bank(self.model, stream, context, self.bank, self._rewarding, again=again, **self._how)
+    async def _by_digits(
+        self, stream: FactStream, context: RolloutContext, again: tuple[Episode, int] | None
+    ) -> Episode:
+        return await write_stream(
+            self.model, stream, self._digits(stream), context, self._rewarding,
+            max_tokens=digit_tokens(self.model), prompt_id=PROMPT_ID, again=again, **self._how,
+        )  # fmt: skip
 
     def begin(self, learner: Learner) -> None:
         """What an untrained writer and rules leave, and the warm start: the rule that is imitated sees no answer."""
@@ -325,7 +284,7 @@ class WriterTraining:
     def evaluate(self, step: int) -> None:
         self.measure(step, ROLE, "dev", self.leave)
 
-    def leave(self, streams: Sequence[FactStream]) -> list[LeftBank]:
+    def leave(self, streams: Sequence[FactStream]) -> Sequence[WritingCourse]:
         """What the model leaves as it is now."""
         if self.calls is not None:
             return self._by_calls(streams, self.calls)
@@ -345,14 +304,14 @@ class WriterTraining:
 
     def _ruled(
         self, said: Lines, responds: Callable[[Any, FactStream], str] | None, streams: Sequence[FactStream]
-    ) -> list[LeftBank]:
+    ) -> Sequence[WritingCourse]:
         if responds is None:
             return [self._left(stream, said(stream)) for stream in streams]
         courses = [self._course(stream) for stream in streams]
         for course, stream in zip(courses, streams, strict=True):
             while course.prompt(1) is not None:
                 course.act(responds(course, stream))
-        return [left_of(course) for course in courses]
+        return courses
 
     def _course(self, stream: FactStream) -> WritingCourse:
         assert self.calls is not None
@@ -375,12 +334,16 @@ class WriterTraining:
                 course.act(said)
         return pairs
 
-    def _left(self, stream: FactStream, lines: Sequence[str]) -> LeftBank:
-        bank = self.bank()
-        written(bank, lines, stream)
-        return LeftBank(bank.texts, bank.numbers)
+    def _left(self, stream: FactStream, lines: Sequence[str]) -> DigitWriting:
+        course = self._digits(stream)
+        for line in lines:
+            course.act(line)
+        return course
 
-    def _by_calls(self, streams: Sequence[FactStream], calls: ByCalls) -> list[LeftBank]:
+    def _digits(self, stream: FactStream) -> DigitWriting:
+        return DigitWriting([fact.statement for fact in stream.facts], self.bank())
+
+    def _by_calls(self, streams: Sequence[FactStream], calls: ByCalls) -> list[WritingCourse]:
         """Its most probable responses, all streams side by side."""
         courses = [self._course(stream) for stream in streams]
         greedy = SamplingParams(calls.max_tokens, temperature=0.0, stop_ids=self.model.stop_ids_for("\n"))
@@ -394,7 +357,7 @@ class WriterTraining:
                 found = self.model.sample([prompt for _, prompt in part], greedy)
                 for (course, _), (sample,) in zip(part, found, strict=True):
                     course.act(self.model.decode(sample.ids))
-        return [left_of(course) for course in courses]
+        return courses
 
     def measure(self, step: int, arm: str, split: str, leaves: Leaves) -> None:
         """What the reader answers from what a writer leaves, and how much of the evidence is in its bank."""
@@ -404,7 +367,8 @@ class WriterTraining:
         streams = self.streams.held_out(split)
         left = leaves(streams)
         failed = self._measuring.failed
-        answers = self._measuring([(stream, bank.texts) for stream, bank in zip(streams, left, strict=True)])
+        texts = [tuple(each.text for each in course.shown) for course in left]
+        answers = self._measuring(list(zip(streams, texts, strict=True)))
         kept = [stream.evidence_kept(each.stored) for stream, each in zip(streams, left, strict=True)]
         for metric, values in (("f1", [answer.score for answer in answers]), ("evidence_kept", kept)):
             found = estimate(values, clusters=[stream.cluster for stream in streams], within=score_range(values))

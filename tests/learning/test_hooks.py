@@ -17,13 +17,13 @@ from keepworth.environments.question import Question
 from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParams, Segment, StopReason, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
-from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.groups import Again, EpisodeContext
 from keepworth.learning.collect.sources import Demonstrations, Sourced, SuccessPool
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Collected
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
@@ -51,9 +51,6 @@ class Context:
 
     async def shared(self, name: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
-
-    def horizon(self, otherwise: int) -> int:
-        return otherwise
 
 
 def played(variation: Variation | None, context: Context | None = None, vary: Any = None) -> Episode:
@@ -168,8 +165,6 @@ def test_a_group_may_be_sampled_again_and_a_killed_run_repeats_it(tmp_path: Path
         assert [episode.variation for episode in more] == ["guided", ""]
         return replace(group, episodes=(*group.episodes[1:], *more))
 
-    plan = Curriculum(4, regroup=regroup)
-
     class Stopped(Guided):
         def evaluate(self, step: int) -> None:
             if step == 2:
@@ -177,7 +172,7 @@ def test_a_group_may_be_sampled_again_and_a_killed_run_repeats_it(tmp_path: Path
 
     def train(folder: str, letters: Letters) -> list[torch.Tensor]:
         learner = train_letters(
-            tmp_path / folder, 3, settings(mode=mode), letters, 1, curriculum=plan, evaluate_every=1
+            tmp_path / folder, 3, settings(mode=mode), letters, 1, regroup=regroup, evaluate_every=1
         )
         return [value.detach() for value in learner.master_weights.named.values()]
 
@@ -199,7 +194,7 @@ def test_a_group_that_is_turned_down_makes_room_for_another(tmp_path: Path) -> N
             return None
         return group
 
-    train_letters(tmp_path, 1, settings(mode="serial"), curriculum=Curriculum(4, regroup=regroup))
+    train_letters(tmp_path, 1, settings(mode="serial"), regroup=regroup)
     assert len(turned_down) == 2
 
 
@@ -208,7 +203,7 @@ def test_a_regroup_of_another_shape_is_named(tmp_path: Path) -> None:
         return list(group.episodes)
 
     with pytest.raises(KeepworthError, match=r"regroup made .* of the group 0"):
-        train_letters(tmp_path, 1, settings(mode="serial"), curriculum=Curriculum(4, regroup=regroup))
+        train_letters(tmp_path, 1, settings(mode="serial"), regroup=regroup)
 
 
 def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
@@ -227,16 +222,9 @@ def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
             for number, end in enumerate(ends)
         ]
 
-    made: list[Collected] = []
-
-    def look(step: int, group: Group) -> Group:
-        made.append(Collected([group]))
-        return group
-
-    plan = Curriculum(4, group_rollout=tree, after_group=look)
-    train_letters(tmp_path, 1, settings(mode="serial"), curriculum=plan)
-    ids = [[episode.id for episode in collected.groups[0].episodes] for collected in made]
-    assert ids == [[f"{index}/0", f"{index}/1"] for index in range(4)]
+    train_letters(tmp_path, 1, settings(mode="serial"), group_rollout=tree)
+    ids = [stored.episode.id for stored in RunFolder.open(tmp_path).episodes(arm="train")]
+    assert ids == [f"{index}/{member}" for index in range(4) for member in range(2)]
 
 
 # -- sources ------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
     runs/<name>/
       config.json              the resolved configuration, versions, threads, dtype
       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
-      curriculum.jsonl         one per task that was put aside or rejected, with the reason
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
@@ -260,7 +259,7 @@ def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
 
 RECORD = "config.json"
 LOCK = ".lock"
-ROWS = {"metrics.jsonl": METRIC, "evals.jsonl": EVAL, "curriculum.jsonl": METRIC}
+ROWS = {"metrics.jsonl": METRIC, "evals.jsonl": EVAL}
 FILES = (*ROWS, "result.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
 
@@ -589,13 +588,6 @@ class RunFolder:
         for row in read_rows(self.path / "evals.jsonl", EVAL):
             latest[tuple(row.get(key) for key in ("step", "arm", "metric", "role", "split"))] = row
         return sorted(latest.values(), key=lambda row: int(row["step"]))
-
-    def append_curriculum(self, step: int, **row: Any) -> None:
-        """What became of a task on its way into a step: {"step", "what", "task", ...}; what: outcome, aside or rejected."""
-        self._append("curriculum.jsonl", {"step": step, **row})
-
-    def curriculum(self) -> list[Row]:
-        return list(read_rows(self.path / "curriculum.jsonl", METRIC))
 
     # -- episodes ------------------------------------------------------------------------------------------------------
 

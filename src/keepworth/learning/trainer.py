@@ -71,9 +71,8 @@ class Collected:
 class Collector(Protocol):
     """Groups for the trainer's loop."""
 
-    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
-        """Called once, after the learner has its weights. checkpoint: what this training continues from; first: the run's step
-        at which it began; done: how many steps of it are behind it."""
+    def begin(self, checkpoint: Checkpoint | None) -> None:
+        """Called once, after the learner has its weights. checkpoint: what this training continues from."""
         ...
 
     def collect(self, step: int) -> Collected:
@@ -84,8 +83,8 @@ class Collector(Protocol):
         """The learner has taken a step: what is sampled from here on is sampled from its weights. Returns metrics."""
         ...
 
-    def save(self, folder: Path, step: int) -> None:
-        """Add to the checkpoint of `step` what collecting continues from."""
+    def save(self, folder: Path) -> None:
+        """Add to a checkpoint what collecting continues from."""
         ...
 
     def evaluate(self, step: int) -> None:
@@ -130,7 +129,7 @@ def train(
         if done is None:
             progress.phase("measuring before training")
             collector.evaluate(0)
-        collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first, last)
+        collector.begin(None if done is None else run.latest_checkpoint(verify=False))
         for step in range(last, schedule.steps):
             begun = time.perf_counter()
             progress.phase("answering")
@@ -202,7 +201,7 @@ def save(run: RunFolder, learner: Learns, schedule: Schedule, step: int, collect
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
         state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
         torch.save({**state, "learner": learner.state()}, folder / LEARNER)
-        collector.save(folder, first + step)
+        collector.save(folder)
 
 
 def restore(run: RunFolder, learner: Learns, first: int) -> int | None:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
-from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
+from keepworth.learning.collect.curriculum import CANDIDATES, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
-from keepworth.learning.collect.memories import Remembering
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
 from keepworth.learning.collect.sources import Sourced
 from keepworth.learning.critic import CriticSettings
@@ -44,7 +43,6 @@ from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
     KEY,
     TrainingSettings,
-    curriculum_of,
     is_supervised,
     objective_of,
     refuse_workers,
@@ -55,7 +53,6 @@ from keepworth.recipes.settings import (
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.memories import RememberedEpisodes
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
     from keepworth.recipes.recipe import Origin
@@ -87,9 +84,8 @@ def train_role(
     length_budget: int,
     row_budget: int,
     objective: Objective | None = None,
-    curriculum: Curriculum | None = None,
+    groups: int | None = None,
     seconds: float = 3600.0,
-    memory: RememberedEpisodes | None = None,
     optional: frozenset[str] = frozenset(),
     origin: Origin | None = None,
     no_workers: str = "",
@@ -107,13 +103,12 @@ def train_role(
         length_budget: The most tokens that an episode can draw.
         row_budget: The most that calls which continue each other can draw.
         objective: Where the settings name none; None for theirs.
-        curriculum: In the place of the settings' own.
+        groups: Of an update, where they are not the settings' `tasks_per_step`.
         seconds: That an episode may take.
-        memory: Rewards episodes.
         optional: Reward terms that may have nothing to say of an episode.
         origin: Where workers find the recipe.
         no_workers: Why the recipe runs no rollouts in workers; "" where it does.
-        hooks: Of the recipe; `curriculum` has those that are of it already.
+        hooks: Of the recipe.
 
     Returns:
         What a reader of its tables should know.
@@ -131,7 +126,6 @@ def train_role(
     require_room(settings, row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
-    curriculum = curriculum or curriculum_of(settings)
     with (
         engines_of(settings, settings.train, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
@@ -140,11 +134,11 @@ def train_role(
         episodes = make(model)
         plan = episodes.begin(learner)
         learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
-        collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
+        collector = collector_of(
+            settings, run, learner, episodes, hooks, groups or settings.tasks_per_step, size, seconds, engines, workers
+        )
         if hooks.sources:
             collector = Sourced(collector, hooks.sources, model)
-        if memory is not None:
-            collector = Remembering(collector, memory)
         ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, plan, optional)
         episodes.end(ended)
         keep_weights(run, learner)
@@ -343,8 +337,8 @@ class ValuedFirst:
         self._inner, self._learner, self._episodes = inner, learner, episodes
         self._size, self._seed = group_size, seed
 
-    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
-        self._inner.begin(checkpoint, first, done)
+    def begin(self, checkpoint: Checkpoint | None) -> None:
+        self._inner.begin(checkpoint)
 
     def collect(self, step: int) -> Collected:
         collected = self._inner.collect(step)
@@ -369,8 +363,8 @@ class ValuedFirst:
     def publish(self) -> dict[str, float]:
         return self._inner.publish()
 
-    def save(self, folder: Path, step: int) -> None:
-        self._inner.save(folder, step)
+    def save(self, folder: Path) -> None:
+        self._inner.save(folder)
 
     def evaluate(self, step: int) -> None:
         self._inner.evaluate(step)
@@ -420,17 +414,17 @@ def collector_of(
     run: RunFolder,
     learner: Learner,
     episodes: RecipeEpisodes,
-    curriculum: Curriculum,
+    hooks: Hooks,
+    groups: int,
+    size: int,
     episode_seconds: float,
     engines: Sequence[HttpModel] = (),
-    group_size: int | None = None,
     workers: RolloutWorkers | None = None,
 ) -> Collector:
-    """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `curriculum`
-    say; at the engines, if any. group_size: where it is not that of the settings. workers: run the rollouts."""
+    """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `hooks` say;
+    at the engines, if any. groups: of an update; size: members of each; workers: run the rollouts."""
     from keepworth.learning.collect.pipeline import Pipeline
 
-    groups, size = curriculum.tasks_per_step, group_size or settings.group_size
     if settings.sampling == "synchronous":
         asynchrony = synchronous(groups, size, seed=settings.seed)
     else:
@@ -442,7 +436,17 @@ def collector_of(
             seed=settings.seed,
             episode_seconds=episode_seconds,
         )
-    pipeline = Pipeline(run, learner, episodes, asynchrony, engines, curriculum, workers)
+    pipeline = Pipeline(
+        run,
+        learner,
+        episodes,
+        asynchrony,
+        engines,
+        workers,
+        refill=settings.refill,
+        regroup=hooks.regrouping(run.path),
+        group_rollout=hooks.group_rollout,
+    )
     if learner.soft_values is None:
         return pipeline
     return ValuedFirst(pipeline, learner, episodes, size, settings.seed)

@@ -20,7 +20,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from keepworth.agents.agent import Action, Agent, Caller
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step
@@ -46,10 +46,6 @@ from keepworth.episodes.model import ChatTemplate, FinishReason, Model, Sample, 
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
-
-if TYPE_CHECKING:
-    pass
-
 
 # What a rollout is given: everything in it that takes time goes through its context.
 #
@@ -119,10 +115,6 @@ class RolloutContext(Protocol):
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a function that is called once for all members of the group; it may be asynchronous."""
-        ...
-
-    def horizon(self, otherwise: int) -> int:
-        """How far the episode may go, where the stage of the training says so; else `otherwise`."""
         ...
 
 
@@ -234,9 +226,6 @@ class Measuring:
     ) -> Any:
         (result,) = function([item])
         return result
-
-    def horizon(self, otherwise: int) -> int:
-        return otherwise
 
 
 async def made(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -394,9 +383,7 @@ def play(
 
 
 def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits = Limits()) -> Rollout:
-    """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own.
-
-    A stage's horizon counts turns, in the place of those of `limits`."""
+    """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own."""
 
     def begin(task: Task) -> tuple[Bank | None, str]:
         bank = None if how.memory is None else how.memory(task)
@@ -415,7 +402,7 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
             task,
             environment,
             agent if varied is None else _Seeing(agent, varied, caller),
-            replace(limits, max_turns=context.horizon(limits.max_turns)),
+            limits,
             seed=context.seed,
             identity=context.id,
             snapshot=snapshot,

@@ -1,6 +1,6 @@
 """The pipeline: groups for the trainer's loop, in step with the learner or ahead of it.
 
-Every group has an index; its task and its stage are functions of it. Rollouts are coroutines on one loop; their model calls go
+Every group has an index; its task is a function of it. Rollouts are coroutines on one loop; their model calls go
 to a sampler: in this process, or engines behind HTTP. Groups are started as `Staleness` allows, trained oldest first among
 those that are ready, and nothing that is unfinished when a batch is complete is thrown away: it goes on under the next
 weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521). With staleness 0 that is synchronous training: a step's groups are
@@ -25,14 +25,24 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Receipt
-from keepworth.learning.collect.curriculum import AdmissionError, AppliedCurriculum, Curriculum, GroupOrder
+from keepworth.learning.collect.curriculum import (
+    CANDIDATES,
+    SPAN,
+    AdmissionError,
+    GroupOrder,
+    position_of,
+    retry_of,
+    without_signal,
+)
 from keepworth.learning.collect.groups import (
     Again,
     EpisodeContext,
     FinishedGroup,
+    GroupRollout,
     OpenGroup,
     Regroup,
     Terms,
+    TrainedRollout,
     finished_from_json,
     finished_to_json,
     has_failed,
@@ -277,8 +287,11 @@ class Pipeline:
 
     Args:
         engines: Sample in place of this process.
-        curriculum: Stages, which groups are replaced by others, which tasks are put aside.
         workers: Run the rollouts in the place of this process.
+        refill: How often other tasks are sampled in the place of groups without a signal (dynamic sampling: DAPO, arXiv
+            2503.14476).
+        regroup: Makes of a group that has ended another one, and may sample for it.
+        group_rollout: Makes all episodes of a group at once, in the place of one rollout for each.
 
     Raises:
         AdmissionError: Settings that engines cannot honour, or that contradict each other.
@@ -292,17 +305,18 @@ class Pipeline:
         episodes: Episodes,
         settings: Asynchrony,
         engines: Sequence[HttpModel] = (),
-        curriculum: Curriculum | None = None,
         workers: RolloutWorkers | None = None,
+        *,
+        refill: int = 0,
+        regroup: Regroup | None = None,
+        group_rollout: GroupRollout | None = None,
     ) -> None:
         objective = getattr(learner, "objective", None)
         if isinstance(objective, Objective):
             require_off_policy(objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
-        self._run, self._learner, self._episodes = run, learner, episodes
-        self._curriculum = AppliedCurriculum(
-            curriculum or Curriculum(settings.staleness.groups), settings.staleness, run, episodes.task
-        )
+        self._learner, self._episodes = learner, episodes
+        self._refill, self._regroup, self._group_rollout = refill, regroup, group_rollout
         self.sampler: Sampler
         if engines:
             self.sampler = HttpSampler(learner, settings, engines, run.path)
@@ -312,7 +326,8 @@ class Pipeline:
         self._waiting: dict[int, FinishedGroup] = {}
         self._taken: list[FinishedGroup] = []
         self._group_order = GroupOrder()
-        self._updates = self._step = self._first = 0
+        self._updates = 0
+        self._ended: list[Group] = []
         self._failed: list[Episode] = []
         self._failures = 0
         self._counts = {"retried": 0, "failed_groups": 0, "rejected_groups": 0}
@@ -322,14 +337,14 @@ class Pipeline:
 
     # -- called by the trainer --------------------------------------------------------------------------------------
 
-    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
+    def begin(self, checkpoint: Checkpoint | None) -> None:
         if self.settings.mode == "overlap":
             self._loop.go_on_by_itself()
-        self._loop.do(self._begin(checkpoint, first, done, self.sampler.outgoing()))
+        self._loop.do(self._begin(checkpoint, self.sampler.outgoing()))
 
     def collect(self, step: int) -> Collected:
         """The oldest groups that are ready, once there are enough. Raises RolloutsFail, and whatever broke the sampler."""
-        return self._loop.do(self._collect(step))
+        return self._loop.do(self._collect())
 
     def publish(self) -> dict[str, float]:
         receipt = self._loop.do(self._publish(self.sampler.outgoing()))
@@ -337,8 +352,8 @@ class Pipeline:
             return {}
         return {"seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
-    def save(self, folder: Path, step: int) -> None:
-        write_json(folder / PIPELINE_STATE, self._loop.do(self._state(step)))
+    def save(self, folder: Path) -> None:
+        write_json(folder / PIPELINE_STATE, self._loop.do(self._state()))
 
     def evaluate(self, step: int) -> None:
         self._episodes.evaluate(step)
@@ -348,20 +363,18 @@ class Pipeline:
 
     # -- the same, on the event loop --------------------------------------------------------------------------------
 
-    async def _begin(self, checkpoint: Checkpoint | None, first: int, done: int, sent: Any) -> None:
-        self._step, self._first = first + done, first
+    async def _begin(self, checkpoint: Checkpoint | None, sent: Any) -> None:
         await self.sampler.begin(sent)
         if checkpoint is not None:
             with reading(checkpoint.path / PIPELINE_STATE, checkpoint):
                 self._load(checkpoint)
-        self._curriculum.restore(self._first)
         if self.settings.mode == "overlap":
             self._start_groups()
         self._loop.spawn(self.sampler.run())
         if self._workers is not None:
             self._loop.spawn(self._workers.listen())
 
-    async def _collect(self, step: int) -> Collected:
+    async def _collect(self) -> Collected:
         begun = time.perf_counter()
         self._start_groups()
         self._collecting = True
@@ -378,7 +391,7 @@ class Pipeline:
         self._taken = taken = [self._waiting.pop(index) for index in indices]
         failed, self._failed = tuple(self._failed), []
         measured, notes = self.sampler.news()
-        metrics = self._curriculum.metrics(indices) | measured
+        metrics = self._refilled() | measured
         if self.settings.staleness.max_staleness:
             metrics |= {
                 "pipeline/running": float(len(self._open)),
@@ -387,27 +400,37 @@ class Pipeline:
                 **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
                 "seconds/wait": time.perf_counter() - begun,
             }
-        groups = self._curriculum.choose(taken, step)
-        self._curriculum.write(self._step + 1)
+        # Where no group teaches anything, the step is measured by what there is.
+        telling = [finished for finished in taken if not (self._refill and without_signal(finished.groups[0]))]
+        groups = [finished.groups[0] for finished in telling or taken]
+        groups += [beside for finished in telling for beside in finished.groups[1:]]
         return Collected(groups, failed, metrics, notes)
 
     async def _publish(self, sent: Any) -> Receipt | None:
         receipt = await self.sampler.publish(sent)
         self._taken = []
         self._updates += 1
-        self._step += 1
         if self.settings.mode == "overlap":  # in turns nobody would go on with them before the next batch is asked for
             self._start_groups()
-        self._curriculum.write(self._step)
         self.sampler.wake()
         return receipt
 
-    async def _state(self, step: int) -> dict[str, Any]:
-        self._curriculum.write(step)
+    def _refilled(self) -> dict[str, float]:
+        """Of the groups that ended since the last update, where some are replaced."""
+        ended, self._ended = self._ended, []
+        if not self._refill:
+            return {}
+        rewards = [episode.reward for group in ended for episode in group.episodes]
+        return {
+            "curriculum/sampled_groups": float(len(ended)),
+            "curriculum/rejected_groups": float(sum(map(without_signal, ended))),
+            **({"curriculum/reward_sampled": sum(rewards) / len(rewards)} if rewards else {}),
+        }
+
+    async def _state(self) -> dict[str, Any]:
         waiting = sorted((*self._waiting.values(), *self._taken), key=lambda finished: finished.index)
         return {
             "updates": self._updates,
-            "first": self._first,
             **self._group_order.state(),
             "finished": [finished_to_json(finished) for finished in waiting],
             "open": sorted(self._open),
@@ -417,7 +440,7 @@ class Pipeline:
     def _load(self, checkpoint: Checkpoint) -> None:
         fix = f"Delete {checkpoint.path}: the run continues from the checkpoint before it."
         state = read_json(checkpoint.path / PIPELINE_STATE, fix)
-        self._updates, self._first, self._counts = int(state["updates"]), int(state["first"]), dict(state["counts"])
+        self._updates, self._counts = int(state["updates"]), dict(state["counts"])
         self._group_order.load(state)
         for record in state["finished"]:
             finished = finished_from_json(record)
@@ -435,11 +458,26 @@ class Pipeline:
             version=self._updates, accepted=accepted, running=len(self._open), consumed=trained
         )
         for _ in range(capacity):
-            self._begin_group(self._group(*self._curriculum.admit(self._group_order.take(), self._step + 1)))
+            self._begin_group(self._group(*self._admit(self._group_order.take())))
+
+    def _admit(self, group: int) -> tuple[int, Task]:
+        """The group to start, and its task; where it is to replace another, a later candidate for the same position if the step
+        has its task already."""
+        task = self._episodes.task
+        count = self.settings.staleness.groups
+        first = position_of(group) // count * count
+        taken = {task(other).key for other in range(first, first + count)} if retry_of(group) else set()
+        candidates = range(group, group + CANDIDATES * SPAN, SPAN)
+        for index in candidates:
+            found = task(index)
+            if found.key not in taken:
+                return index, found
+        return group, task(group)
 
     def _group(self, index: int, task: Task) -> OpenGroup:
-        alone = self._curriculum.curriculum.group_rollout is not None
-        return OpenGroup(index, self.sampler.version, task, 1 if alone else self.settings.group_size)
+        return OpenGroup(
+            index, self.sampler.version, task, self.settings.group_size if self._group_rollout is None else 1
+        )
 
     def _begin_group(self, group: OpenGroup) -> None:
         self._open[group.index] = group
@@ -453,73 +491,61 @@ class Pipeline:
             self.settings.call_seconds,
             self.settings.episode_seconds,
             self.settings.retries,
-            self._curriculum.stage(group.index)[1],
         )
-        plan = self._curriculum.curriculum
         if self._workers is not None:
             version = self._learner.model.version
             await self._workers.run_group(group, terms, version, self.sampler, self._note_failed)
-        elif plan.group_rollout is not None:
-            await run_whole_group(group, plan.group_rollout, self.sampler, terms, self._learner.model)
+        elif self._group_rollout is not None:
+            await run_whole_group(group, self._group_rollout, self.sampler, terms, self._learner.model)
         else:
-            await asyncio.gather(*(self._run_member(group, member, terms) for member in group.missing()))
-        if group.rerolls is None:
-            whole, left_out = group.outcome()
-            ended = None
-            if len(whole) >= (1 if plan.group_rollout is not None else self.settings.enough):
-                ended = Group(group.task.key, whole[0].memory_snapshot, whole)
-                if plan.regroup is not None:
-                    ended = await self._regrouped(group, ended, plan.regroup, terms)
-            del self._open[group.index]
-            self._end_members(group, ended, left_out)
-        else:
-            del self._open[group.index]
-            groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
-            self._failed += left_out
-            again = tuple(self._curriculum.weigh(group.index, rerolls) for rerolls in groups)
-            self._waiting[group.index] = FinishedGroup(group.index, group.born, group.rerolls.trunk, again)
+            await self._run_members(group, group.missing(), terms, self._episodes.rollout)
+        whole, left_out = group.outcome()
+        groups: tuple[Group, ...] = ()
+        if len(whole) >= (self.settings.enough if self._group_rollout is None else 1):
+            groups = (Group(group.task.key, whole[0].memory_snapshot, whole),)
+            if self._regroup is not None:
+                groups = await self._regrouped(group, groups[0], self._regroup, terms)
+        del self._open[group.index]
+        self._failed += left_out
+        self._end_group(group, groups, left_out)
         self._loop.changed.set()
 
-    async def _regrouped(self, group: OpenGroup, ended: Group, regroup: Regroup, terms: Terms) -> Group | None:
+    async def _regrouped(self, group: OpenGroup, ended: Group, regroup: Regroup, terms: Terms) -> tuple[Group, ...]:
         """What a recipe makes of a group that has ended; further members are sampled as the first ones were."""
 
-        async def play(variations: Sequence[Variation | None]) -> list[Episode]:
+        async def play(variations: Sequence[Variation | None], rollout: TrainedRollout | None = None) -> list[Episode]:
             members = group.add(variations)
-            await asyncio.gather(*(self._run_member(group, member, terms) for member in members))
+            await self._run_members(group, members, terms, rollout or self._episodes.rollout)
             episodes = [group.done[member] for member in members]
             self._failed += [episode for episode in episodes if has_failed(episode)]
-            return [
-                replace(episode, memory_snapshot=ended.memory_snapshot)
-                for episode in episodes
-                if not has_failed(episode)
-            ]
+            whole = [episode for episode in episodes if not has_failed(episode)]
+            if rollout is not None:
+                return whole
+            return [replace(episode, memory_snapshot=ended.memory_snapshot) for episode in whole]
 
         made = await regroup(group.task, ended, Again(group.index, play))
-        if made is not None and not (isinstance(made, Group) and made.task == group.task.key and made.episodes):
-            raise KeepworthError(
-                f"regroup made {made!r:.80} of the group {group.index} of task {group.task.key!r}.",
-                "Let it return a Group of the same task with at least one episode, or None to sample another one.",
-            )
-        return made
+        groups = () if made is None else (made,) if isinstance(made, Group) else tuple(made)
+        for each in groups:
+            if not (isinstance(each, Group) and each.task == group.task.key and each.episodes):
+                raise KeepworthError(
+                    f"regroup made {each!r:.80} of the group {group.index} of task {group.task.key!r}.",
+                    "Let it return groups of the same task with at least one episode, or None to sample another one.",
+                )
+        return groups
 
-    async def _run_member(self, group: OpenGroup, member: int, terms: Terms) -> None:
-        rerolls, branches = group.rerolls, self._curriculum.branches
-
-        async def rollout(task: Task, context: EpisodeContext) -> Episode:
-            if rerolls is None or branches is None:
-                return await self._episodes.rollout(task, context)
-            return await branches.reroll(rerolls.anchor, rerolls.call_of(member), context)
-
-        await run_member(group, member, rollout, self.sampler, terms, self._note_failed)
+    async def _run_members(
+        self, group: OpenGroup, members: Sequence[int], terms: Terms, rollout: TrainedRollout
+    ) -> None:
+        runs = (run_member(group, member, rollout, self.sampler, terms, self._note_failed) for member in members)
+        await asyncio.gather(*runs)
 
     def _note_failed(self, episode: Episode) -> None:
         self._failed.append(episode)
         self._counts["retried"] += 1
 
-    def _end_members(self, group: OpenGroup, ended: Group | None, left_out: list[Episode]) -> None:
-        """Keep what is whole of it; a group that comes to nothing (None) makes room for exactly one other."""
-        self._failed += left_out
-        if ended is None:
+    def _end_group(self, group: OpenGroup, groups: tuple[Group, ...], left_out: list[Episode]) -> None:
+        """Keep what was made of it; a group that comes to nothing makes room for exactly one other."""
+        if not groups:
             self._counts["failed_groups"] += 1
             self._failures += 1
             if self._failures >= self.settings.patience:
@@ -530,14 +556,12 @@ class Pipeline:
             self._start_instead_of(group.index)
             return
         self._failures = 0
-        ended = self._curriculum.weigh(group.index, ended)
-        if self._curriculum.replaces(group.index, ended, self._step + 1):
+        self._ended.append(groups[0])
+        if retry_of(group.index) < self._refill and without_signal(groups[0]):
             self._counts["rejected_groups"] += 1
             self._start_instead_of(group.index)
-        elif (branches := self._curriculum.branches) and (calls := self._curriculum.calls(group.index, ended)):
-            self._begin_group(group.branch(ended, calls, branches.size))
         else:
-            self._waiting[group.index] = FinishedGroup(group.index, group.born, ended)
+            self._waiting[group.index] = FinishedGroup(group.index, group.born, groups)
 
     def _start_instead_of(self, index: int) -> None:
         self._group_order.replace(index)

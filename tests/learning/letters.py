@@ -23,7 +23,7 @@ from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Collector, Schedule, train
+from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
@@ -132,6 +132,6 @@ def train_letters(
         learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
     letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
-        collector: Collector = Pipeline(run, learner, letters, asynchrony, **hooks)
+        collector = Pipeline(run, learner, letters, asynchrony, **hooks)
         train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), SilentProgress(), "letters")
     return learner

@@ -18,13 +18,12 @@ from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParam
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
-from keepworth.learning.collect.sources import Demonstrations, Sourced, SuccessPool
+from keepworth.learning.collect.sources import Demonstrations, Sources, SuccessPool
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Collected
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, Variation, hint, playing
@@ -230,19 +229,6 @@ def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
 # -- sources ------------------------------------------------------------------------------------------------------------
 
 
-class Still:
-    """A collector with the same groups for every step."""
-
-    def __init__(self, groups: list[Group]) -> None:
-        self.groups = groups
-
-    def collect(self, step: int) -> Collected:
-        return Collected(list(self.groups))
-
-    def publish(self) -> dict[str, float]:
-        return {}
-
-
 def success(task: str, reward: float = 1.0, number: int = 0) -> Episode:
     sample = Sample((65,), (-1.0,), FinishReason.STOP, (VersionSpan(0, 0, 1),))
     return episode_of(f"{task}#{number}", task, (1, 2), sample, reward)
@@ -255,10 +241,14 @@ def groups(*tasks: str, reward: float = 1.0) -> list[Group]:
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.75])
 def test_over_many_steps_a_source_has_its_share_of_the_groups(share: float) -> None:
     source = Demonstrations(lambda model: groups("a", "b", "c"), share)
-    collector = Sourced(Still(groups("x", "y", "z")), [source], tiny_model(hidden=16))  # type: ignore[arg-type]
+    sources = Sources([source], tiny_model(hidden=16))
     counts = []
     for step in range(40):
-        taken = [group for group in collector.collect(step).groups if group.episodes[0].origin == "demonstrations"]
+        taken = [
+            group
+            for group in sources.mix(groups("x", "y", "z"), step)[0]
+            if group.episodes[0].origin == "demonstrations"
+        ]
         counts.append(len(taken))
     assert sum(counts) / (sum(counts) + 120) == pytest.approx(share, abs=0.01)
     assert max(counts) - min(counts) <= 1
@@ -267,7 +257,7 @@ def test_over_many_steps_a_source_has_its_share_of_the_groups(share: float) -> N
 def test_a_source_that_is_empty_is_an_error_before_the_first_step() -> None:
     empty = Demonstrations(lambda model: [], 0.5, name="experts")
     with pytest.raises(KeepworthError, match="'experts' is empty"):
-        Sourced(Still([]), [empty], tiny_model(hidden=16))  # type: ignore[arg-type]
+        Sources([empty], tiny_model(hidden=16))
 
 
 def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> None:

@@ -12,14 +12,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from keepworth.episodes.episode import Episode, Task
+from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.learning.collect.curriculum import CANDIDATES, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
-from keepworth.learning.collect.sources import Sourced
+from keepworth.learning.collect.sources import Source
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
 from keepworth.learning.mixture import MixedLoss
@@ -28,11 +28,11 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
 from keepworth.learning.passes import PassRoom
-from keepworth.learning.placement import Needs, WorkerPart
+from keepworth.learning.placement import WorkerPart
 from keepworth.learning.reference import reference_values
-from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
+from keepworth.learning.run_folder import RunFolder, is_run
 from keepworth.learning.shares import Shares
-from keepworth.learning.trainer import Collected, Collector, restore
+from keepworth.learning.trainer import restore
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Plan, Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
@@ -53,6 +53,7 @@ from keepworth.recipes.settings import (
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
+    from keepworth.learning.collect.pipeline import Pipeline
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
     from keepworth.recipes.recipe import Origin
@@ -137,8 +138,6 @@ def train_role(
         collector = collector_of(
             settings, run, learner, episodes, hooks, groups or settings.tasks_per_step, size, seconds, engines, workers
         )
-        if hooks.sources:
-            collector = Sourced(collector, hooks.sources, model)
         ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, plan, optional)
         episodes.end(ended)
         keep_weights(run, learner)
@@ -327,50 +326,31 @@ VALUED = 1000
 """How far the draws that measure tasks under the reference lie behind those of the training, in retries."""
 
 
-class ValuedFirst:
-    """Another collector, for an objective that reads values of tasks: each task's is measured when a group of it is first to be
-    trained on, on as many answers of the reference as a group has, and stays in the learner's checkpoints."""
+class ValuedTasks(Source):
+    """For an objective that reads values of tasks: each task's is measured when a group of it is first to be trained on, on as
+    many answers of the reference as a group has, and stays in the learner's checkpoints."""
 
-    def __init__(
-        self, inner: Collector, learner: Learner, episodes: RecipeEpisodes, group_size: int, seed: int
-    ) -> None:
-        self._inner, self._learner, self._episodes = inner, learner, episodes
-        self._size, self._seed = group_size, seed
+    name, replays = "values of tasks", False
 
-    def begin(self, checkpoint: Checkpoint | None) -> None:
-        self._inner.begin(checkpoint)
+    def __init__(self, learner: Learner, episodes: RecipeEpisodes, group_size: int, seed: int) -> None:
+        self._learner, self._episodes, self._size, self._seed = learner, episodes, group_size, seed
 
-    def collect(self, step: int) -> Collected:
-        collected = self._inner.collect(step)
+    def review(self, groups: list[Group], step: int) -> list[Group]:
         values, reference = self._learner.soft_values, self._learner.reference
         assert values is not None
         assert reference is not None
-        indices = {group.task: int(group.episodes[0].id.split("/")[0]) for group in collected.groups}
+        indices = {group.task: int(group.episodes[0].id.split("/")[0]) for group in groups}
         new = [index for task, index in indices.items() if task not in values]
         if new:
             tasks = [self._episodes.task(index) for index in new]
             seed = draw_seed(self._seed, step, group_at(0, VALUED * CANDIDATES))
             rollout = self._episodes.rollout
             with reference.active():
-                groups = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)
-            whole = [
-                (group, tuple(episode for episode in group.episodes if not has_failed(episode))) for group in groups
-            ]
+                made = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)
+            whole = [(group, tuple(episode for episode in group.episodes if not has_failed(episode))) for group in made]
             measured = [replace(group, episodes=good) for group, good in whole if len(good) > 1]
             values.update(reference_values(measured, self._learner.objective))
-        return replace(collected, groups=[group for group in collected.groups if group.task in values])
-
-    def publish(self) -> dict[str, float]:
-        return self._inner.publish()
-
-    def save(self, folder: Path) -> None:
-        self._inner.save(folder)
-
-    def evaluate(self, step: int) -> None:
-        self._inner.evaluate(step)
-
-    def close(self) -> None:
-        self._inner.close()
+        return [group for group in groups if group.task in values]
 
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:
@@ -420,7 +400,7 @@ def collector_of(
     episode_seconds: float,
     engines: Sequence[HttpModel] = (),
     workers: RolloutWorkers | None = None,
-) -> Collector:
+) -> Pipeline:
     """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `hooks` say;
     at the engines, if any. groups: of an update; size: members of each; workers: run the rollouts."""
     from keepworth.learning.collect.pipeline import Pipeline
@@ -436,7 +416,8 @@ def collector_of(
             seed=settings.seed,
             episode_seconds=episode_seconds,
         )
-    pipeline = Pipeline(
+    valued = () if learner.soft_values is None else (ValuedTasks(learner, episodes, size, settings.seed),)
+    return Pipeline(
         run,
         learner,
         episodes,
@@ -446,10 +427,8 @@ def collector_of(
         refill=settings.refill,
         regroup=hooks.regrouping(run.path),
         group_rollout=hooks.group_rollout,
+        sources=(*valued, *hooks.sources),
     )
-    if learner.soft_values is None:
-        return pipeline
-    return ValuedFirst(pipeline, learner, episodes, size, settings.seed)
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:
@@ -505,7 +484,7 @@ def workers_of(
     cluster = RayCluster(settings.ray_address)
     try:
         part = WorkerPart("keepworth.recipes.front_door:make_worker", made_of)
-        yield RolloutWorkers(cluster, part, settings.workers, progress.note, Needs(label=settings.worker_label))
+        yield RolloutWorkers(cluster, part, settings.workers, progress.note, settings.worker_label)
     finally:
         cluster.close()
 

@@ -18,7 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
@@ -50,21 +50,33 @@ from keepworth.learning.collect.groups import (
     run_member,
     run_whole_group,
 )
-from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler, Samples
+from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler
+from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run_folder import Checkpoint, RunFolder, read_json, reading, write_json
-from keepworth.learning.trainer import Collected
 from keepworth.rollouts.driver import Variation
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
+    from keepworth.learning.learner import Imitator, Learner
     from keepworth.models.http_engine import HttpModel
 
 T = TypeVar("T")
 PIPELINE_STATE = "pipeline.json"
 
 Mode = Literal["overlap", "turns", "serial"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one update trains on; episodes that came to nothing, with their errors; how the collecting went, and lines for people
+    about it."""
+
+    groups: list[Group]
+    failed: tuple[Episode, ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Episodes(Protocol):
@@ -282,7 +294,7 @@ class RolloutsFail(KeepworthError):
 
 
 class Pipeline:
-    """The `Collector` that samples. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
+    """Collects what updates train on. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
     thread calls, happens on the event loop, so that nothing here needs a lock.
 
     Args:
@@ -292,6 +304,7 @@ class Pipeline:
             2503.14476).
         regroup: Makes of a group that has ended another one, and may sample for it.
         group_rollout: Makes all episodes of a group at once, in the place of one rollout for each.
+        sources: What an update trains on besides, and what becomes of the groups that were sampled.
 
     Raises:
         AdmissionError: Settings that engines cannot honour, or that contradict each other.
@@ -301,7 +314,7 @@ class Pipeline:
     def __init__(
         self,
         run: RunFolder,
-        learner: Samples,
+        learner: Learner | Imitator,
         episodes: Episodes,
         settings: Asynchrony,
         engines: Sequence[HttpModel] = (),
@@ -310,12 +323,14 @@ class Pipeline:
         refill: int = 0,
         regroup: Regroup | None = None,
         group_rollout: GroupRollout | None = None,
+        sources: Sequence[Source] = (),
     ) -> None:
         objective = getattr(learner, "objective", None)
         if isinstance(objective, Objective):
             require_off_policy(objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
         self._learner, self._episodes = learner, episodes
+        self._sources = Sources(sources, learner.model)
         self._refill, self._regroup, self._group_rollout = refill, regroup, group_rollout
         self.sampler: Sampler
         if engines:
@@ -338,27 +353,37 @@ class Pipeline:
     # -- called by the trainer --------------------------------------------------------------------------------------
 
     def begin(self, checkpoint: Checkpoint | None) -> None:
+        """Called once, after the learner has its weights. checkpoint: what this training continues from."""
         if self.settings.mode == "overlap":
             self._loop.go_on_by_itself()
         self._loop.do(self._begin(checkpoint, self.sampler.outgoing()))
 
     def collect(self, step: int) -> Collected:
-        """The oldest groups that are ready, once there are enough. Raises RolloutsFail, and whatever broke the sampler."""
-        return self._loop.do(self._collect())
+        """What the step (from 0) trains on: the oldest groups that are ready, once there are enough, and what the sources add.
+
+        Raises RolloutsFail, and whatever broke the sampler."""
+        collected = self._loop.do(self._collect())
+        groups, metrics = self._sources.mix(collected.groups, step)
+        return replace(collected, groups=groups, metrics=collected.metrics | metrics)
 
     def publish(self) -> dict[str, float]:
+        """The learner has taken a step: what is sampled from here on is sampled from its weights. Returns metrics."""
+        measured = self._sources.keep()
         receipt = self._loop.do(self._publish(self.sampler.outgoing()))
         if receipt is None:
-            return {}
-        return {"seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
+            return measured
+        return {**measured, "seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
     def save(self, folder: Path) -> None:
+        """Add to a checkpoint what collecting continues from."""
         write_json(folder / PIPELINE_STATE, self._loop.do(self._state()))
 
     def evaluate(self, step: int) -> None:
+        """Measure the model after `step` updates and write the measurements to the run."""
         self._episodes.evaluate(step)
 
     def close(self) -> None:
+        """Called at the end, however the training ends."""
         self._loop.close()
 
     # -- the same, on the event loop --------------------------------------------------------------------------------
@@ -435,6 +460,7 @@ class Pipeline:
             "finished": [finished_to_json(finished) for finished in waiting],
             "open": sorted(self._open),
             "counts": self._counts,
+            "sources": self._sources.state(),
         }
 
     def _load(self, checkpoint: Checkpoint) -> None:
@@ -442,6 +468,7 @@ class Pipeline:
         state = read_json(checkpoint.path / PIPELINE_STATE, fix)
         self._updates, self._counts = int(state["updates"]), dict(state["counts"])
         self._group_order.load(state)
+        self._sources.load(state.get("sources", {}))
         for record in state["finished"]:
             finished = finished_from_json(record)
             self._waiting[finished.index] = finished

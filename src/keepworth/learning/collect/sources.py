@@ -10,18 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import Checkpoint, read_json, reading, write_json
-from keepworth.learning.trainer import Collected, Collector
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
-
-STATE = "sources.json"
 
 
 class Source:
@@ -40,8 +35,8 @@ class Source:
     def prepare(self, model: InProcessModel) -> None:
         """Called once, when the model is loaded. Raises KeepworthError where nothing can ever come from it."""
 
-    def review(self, groups: list[Group]) -> list[Group]:
-        """The sampled groups of an update as they are to be trained on: with further rewards, or without some of them."""
+    def review(self, groups: list[Group], step: int) -> list[Group]:
+        """The sampled groups of the update `step` as they are to be trained on: with further rewards, or without some of them."""
         return groups
 
     def take(self, step: int, count: int) -> list[Group]:
@@ -174,62 +169,47 @@ def labelled(group: Group, name: str) -> Group:
     return replace(group, episodes=tuple(replace(episode, origin=name) for episode in group.episodes))
 
 
-class Sourced:
-    """Another collector, whose updates train on groups of sources besides those that were sampled."""
+class Sources:
+    """The sources of a training, for its pipeline."""
 
-    def __init__(self, inner: Collector, sources: Sequence[Source], model: InProcessModel) -> None:
-        self._inner, self._sources = inner, tuple(sources)
+    def __init__(self, sources: Sequence[Source], model: InProcessModel) -> None:
+        self._sources = tuple(sources)
         self._sampled: list[Group] = []
         self._step = 0
         require_sources(self._sources)
         for source in self._sources:
             source.prepare(model)
 
-    def begin(self, checkpoint: Checkpoint | None) -> None:
-        if checkpoint is not None:
-            with reading(checkpoint.path / STATE, checkpoint):
-                state = read_json(
-                    checkpoint.path / STATE, f"Delete {checkpoint.path}: the run continues from the one before."
-                )
-                for source in self._sources:
-                    source.load(state[source.name])
-        self._inner.begin(checkpoint)
-
-    def collect(self, step: int) -> Collected:
-        collected = self._inner.collect(step)
-        groups = list(collected.groups)
+    def mix(self, groups: list[Group], step: int) -> tuple[list[Group], dict[str, float]]:
+        """The groups of the update `step` (from 0), made of those that were sampled, and metrics."""
         for source in self._sources:
-            groups = source.review(groups)
+            groups = source.review(groups, step)
         self._sampled, self._step = groups, step
-        sampled, metrics, groups = len(groups), dict(collected.metrics), list(groups)
         free = 1 - sum(source.share for source in self._sources)
+        mixed, metrics = list(groups), {}
         for source in self._sources:
-            wanted = sampled * source.share / free
+            wanted = len(groups) * source.share / free
             # Over many steps the counts add up to the share: what is left of one step's fraction is counted in the next.
-            count = int(wanted * (step + 1) + 1e-9) - int(wanted * step + 1e-9)
-            taken = source.take(step, count)
+            taken = source.take(step, int(wanted * (step + 1) + 1e-9) - int(wanted * step + 1e-9))
             if source.share:
                 metrics[f"sources/{source.name}_groups"] = float(len(taken))
-            groups += taken
-        return replace(collected, groups=groups, metrics=metrics)
+            mixed += taken
+        return mixed, metrics
 
-    def publish(self) -> dict[str, float]:
+    def keep(self) -> dict[str, float]:
+        """The update of `mix` has been made. Returns metrics."""
         measured: dict[str, float] = {}
         for source in self._sources:
             measured |= source.keep(self._sampled, self._step)
         self._sampled = []
-        return {**measured, **self._inner.publish()}
+        return measured
 
-    def save(self, folder: Path) -> None:
-        state: Mapping[str, Any] = {source.name: source.state() for source in self._sources}
-        write_json(folder / STATE, state)
-        self._inner.save(folder)
+    def state(self) -> dict[str, Any]:
+        return {source.name: source.state() for source in self._sources}
 
-    def evaluate(self, step: int) -> None:
-        self._inner.evaluate(step)
-
-    def close(self) -> None:
-        self._inner.close()
+    def load(self, state: Mapping[str, Any]) -> None:
+        for source in self._sources:
+            source.load(state[source.name])
 
 
 def require_sources(sources: Sequence[Source]) -> None:

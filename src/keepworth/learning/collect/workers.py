@@ -29,7 +29,7 @@ from keepworth.learning.collect.groups import (
     failed_episode,
     run_member,
 )
-from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Worker, WorkerDied, WorkerPart
+from keepworth.learning.placement import Cluster, Worker, WorkerDied, WorkerPart
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
@@ -271,14 +271,14 @@ class RolloutWorkers:
         part: WorkerPart,
         count: int,
         note: Callable[[str], None],
-        needs: Needs = ONE_CORE,
+        label: str = "",
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         self._note = note
         names = [f"rollout worker {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
-            workers = list(pool.map(lambda name: cluster.spawn(part, name, needs), names))
+            workers = list(pool.map(lambda name: cluster.spawn(part, name, label), names))
         self._workers = [_LiveWorker(worker, note) for worker in workers]
         self._back = asyncio.Condition()
 

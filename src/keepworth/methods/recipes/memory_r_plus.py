@@ -245,7 +245,7 @@ class RememberedEpisodes(Source):
     ) -> None:
         self.reward, self._encode, self._compared, self._weight = reward, encode, compared, weight
 
-    def review(self, groups: Sequence[Group]) -> list[Group]:
+    def review(self, groups: Sequence[Group], step: int = 0) -> list[Group]:
         """The groups with the term, scored before they are remembered. A success is an episode that earns more than
         `success_above` by its other terms."""
         return [self._scored(group) for group in groups]

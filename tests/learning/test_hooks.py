@@ -83,13 +83,6 @@ def test_a_prefix_is_read_with_the_answer_and_not_trained_on() -> None:
     assert episode.answer == "3+1=4"
 
 
-def test_another_temperature_leaves_log_probabilities_to_the_learner() -> None:
-    context = Context(Variation("cold", temperature=0.25))
-    (segment,) = played(None, context).segments
-    assert [params.temperature for params in context.asked] == [0.25]
-    assert (segment.temperature, segment.logprobs) == (1.0, ())
-
-
 def test_a_member_is_varied_by_its_position_and_never_where_it_is_measured() -> None:
     def vary(task: Task, member: int) -> Variation:
         return Variation(f"member {member}")

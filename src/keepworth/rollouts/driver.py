@@ -61,7 +61,6 @@ class Variation:
         name: Stands in the episode (`Episode.variation`).
         see: What the agent sees in the place of an observation: with a hint, with noise, in another order.
         prefix: Words that its first answer begins with: they are read, not drawn, so they carry no gradient.
-        temperature: Of its draws; None for the training's. The log-probabilities of others are taken anew by the learner.
         strip: What is trained on has no trace of `see` and `prefix`: the same draws behind the prompts that the agent would
             have written without them.
     """
@@ -69,7 +68,6 @@ class Variation:
     name: str
     see: Callable[[Observation], Observation] = lambda observation: observation
     prefix: str = ""
-    temperature: float | None = None
     strip: bool = False
 
 
@@ -544,10 +542,7 @@ class _Call:
                 f"{self.context_limit} that {self.model.name} reads"
             )
         begun = time.perf_counter()
-        own = None if varied is None else varied.temperature
-        params = SamplingParams(
-            max_tokens, temperature=self.temperature if own is None else own, stop_ids=frozenset(stop_ids)
-        )
+        params = SamplingParams(max_tokens, temperature=self.temperature, stop_ids=frozenset(stop_ids))
         sample = ended_at(await self._context.sample(prompt, params), stop, self.decode)
         self.seconds += time.perf_counter() - begun
         if varied is not None:
@@ -558,7 +553,7 @@ class _Call:
                 prompt_id=prompt_id,
                 context=prompt,
                 ids=sample.ids,
-                logprobs=sample.logprobs if own in (None, self.temperature) else (),
+                logprobs=sample.logprobs,
                 temperature=self.temperature,
                 finish=sample.finish,
                 spans=sample.spans,

@@ -16,9 +16,10 @@ from keepworth.episodes import (
     StopReason,
     Task,
 )
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
 from keepworth.learning.collect.curriculum import candidate_of, position_of
 from keepworth.learning.collect.groups import EpisodeContext
-from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
 from keepworth.learning.collect.curriculum import CANDIDATES, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
-from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
+from keepworth.learning.collect.pipeline import Episodes
 from keepworth.learning.collect.sources import Source
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation

@@ -36,6 +36,7 @@ from keepworth.models.partial_sample import PartialSample
 from keepworth.rollouts.driver import OutOfTime, Variation, made, within
 
 if TYPE_CHECKING:
+    from keepworth.learning.collect.asynchrony import Asynchrony
     from keepworth.models.inprocess import InProcessModel
 
 T = TypeVar("T")
@@ -61,25 +62,6 @@ class DraftSampler(Protocol):
     """Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
 
     async def sample(self, draft: PartialSample) -> Sample: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the episodes of a group are run under.
-
-    Attributes:
-        run_seed: Of the training.
-        groups: Of an update.
-        seconds: How long a call may take where it does not say itself.
-        episode_seconds: How long an episode may take.
-        retries: How often a failed episode is begun anew.
-    """
-
-    run_seed: int = 0
-    groups: int = 1
-    seconds: float = 60.0
-    episode_seconds: float = 600.0
-    retries: int = 0
 
 
 class Companions:
@@ -155,21 +137,23 @@ class EpisodeContext:
     """The `RolloutContext` of an episode that is trained on. `id` is the episode's; `seed` differs between episodes and
     between tries."""
 
-    def __init__(self, sampler: DraftSampler, group: OpenGroup, member: int, terms: Terms, tries: int = 0) -> None:
+    def __init__(
+        self, sampler: DraftSampler, group: OpenGroup, member: int, settings: Asynchrony, tries: int = 0
+    ) -> None:
         self.id = f"{group.index}/{member}"
         self.group, self.member, self.tries = group.index, member, tries
         self.variation = group.variations.get(member)
-        self.seed = int(np.random.SeedSequence((terms.run_seed, group.index, member, tries)).generate_state(1)[0])
-        self._sampler, self._terms, self._companions = sampler, terms, group.companions
+        self.seed = int(np.random.SeedSequence((settings.seed, group.index, member, tries)).generate_state(1)[0])
+        self._sampler, self._settings, self._companions = sampler, settings, group.companions
         self._calls = 0
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
         """One sample. Its draws depend on the training's seed, the group, the member, the try and the number of the call:
         never on who is sampled beside it, nor on `params.seed`."""
-        step, position = divmod(position_of(self.group), self._terms.groups)
+        step, position = divmod(position_of(self.group), self._settings.staleness.groups)
         again = (self.tries, self._calls) if self.tries or self._calls else ()
         self._calls += 1
-        params = replace(params, seed=draw_seed(self._terms.run_seed, step, self.group))
+        params = replace(params, seed=draw_seed(self._settings.seed, step, self.group))
         draft = PartialSample(tuple(prompt), params, (position, self.member, *again), group=self.group)
         return await self._sampler.sample(draft)
 
@@ -199,7 +183,7 @@ class EpisodeContext:
             CallTimedOut: After `seconds`.
             CallFailed: The function raises.
         """
-        limit = self._terms.seconds if seconds is None else seconds
+        limit = self._settings.call_seconds if seconds is None else seconds
         what = f"{name or getattr(function, '__name__', type(function).__name__)} of episode {self.id}"
         try:
             return await within(_call(function, *arguments), limit)
@@ -283,21 +267,21 @@ async def run_member(
     member: int,
     rollout: TrainedRollout,
     sampler: DraftSampler,
-    terms: Terms,
+    settings: Asynchrony,
     note_failed: Callable[[Episode], None],
 ) -> None:
     """Run one member of a group to its end, and again where it fails. note_failed: receives the tries that came to nothing."""
-    for tries in range(terms.retries + 1):
-        context = EpisodeContext(sampler, group, member, terms, tries)
-        episode = await run_rollout(rollout, group.task, context, terms.episode_seconds)
-        if not has_failed(episode) or episode.stop is StopReason.CONTEXT_OVERFLOW or tries == terms.retries:
+    for tries in range(settings.retries + 1):
+        context = EpisodeContext(sampler, group, member, settings, tries)
+        episode = await run_rollout(rollout, group.task, context, settings.episode_seconds)
+        if not has_failed(episode) or episode.stop is StopReason.CONTEXT_OVERFLOW or tries == settings.retries:
             break
         note_failed(episode)
     group.end(member, episode)
 
 
 async def run_whole_group(
-    group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, terms: Terms, model: InProcessModel
+    group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, settings: Asynchrony, model: InProcessModel
 ) -> None:
     """Run a rollout that makes all episodes of a group: those that it returns are the group's members."""
 
@@ -312,7 +296,7 @@ async def run_whole_group(
         return members[0]
 
     members: list[Episode] = []
-    first = await run_rollout(make, group.task, EpisodeContext(sampler, group, 0, terms), terms.episode_seconds)
+    first = await run_rollout(make, group.task, EpisodeContext(sampler, group, 0, settings), settings.episode_seconds)
     for member, episode in enumerate(members[1:] if members else [], start=1):
         group.done[member] = episode
     group.size = max(1, len(members))

@@ -30,7 +30,7 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.pipeline import Asynchrony
+    from keepworth.learning.collect.asynchrony import Asynchrony
     from keepworth.learning.learner import Imitator, Learner
     from keepworth.models.http_engine import HttpModel
 

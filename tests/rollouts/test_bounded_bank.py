@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import DecisionKind, Episode, Task
 from keepworth.episodes.episode import ParseStatus
-from keepworth.learning.collect.episode_credit import writers
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
 from keepworth.methods.recipes._bank.course import (
     PROMPT,
@@ -25,6 +24,7 @@ from keepworth.methods.recipes._bank.course import (
     write_stream,
 )
 from keepworth.methods.recipes._bank.fact_streams import FactStream
+from keepworth.methods.recipes.fine_mem import writers
 from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel

@@ -119,7 +119,7 @@ def count_memory(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
-    """One chat call with a new question, of a memory that learned: from the socket to the upstream and back, until it is noted."""
+    """One chat call with a new question, of a memory that learned: from the socket to the upstream, until it is noted."""
     from tests.serving.gate import Gate
     from tests.serving.scripted_upstream import Script, upstream
 

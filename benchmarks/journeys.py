@@ -14,6 +14,7 @@ import json
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -118,7 +119,7 @@ def count_memory(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
-    """One chat call with a new question, from the socket to the upstream and back, of a memory that learned."""
+    """One chat call with a new question, of a memory that learned: from the socket to the upstream, until it is noted."""
     from tests.serving.gate import Gate
     from tests.serving.scripted_upstream import Script, upstream
 
@@ -132,6 +133,8 @@ def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
         gate.noted(NOTES + 3)
         journey.open = True
         gate.ask({"role": "user", "content": "When does train 5 leave?"}, user="ana")
+        while gate.server.gateway._finishing:  # what is noted after the answer belongs to the call
+            time.sleep(0.005)
         journey.open = False
     threading.setprofile(None)
     return {"gateway call": journey.counts()}

@@ -38,7 +38,7 @@ from benchmarks.tables import markdown
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
-from keepworth.models.kept_vectors import KeptVectors
+from keepworth.models.vectors import KeptVectors
 
 FIRST = 10
 DEPTH = 50

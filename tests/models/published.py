@@ -31,14 +31,14 @@ def byte_alphabet() -> list[str]:
     return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def write_gguf(path: Path, *, architecture: str = "llama", splitter: str = "smollm", extra: str | None = None) -> Path:
+def write_gguf(path: Path) -> Path:
     """A random llama with Q4_1, Q8_0 and F32 tensors, its rotary pairs interleaved as llama.cpp wants them."""
     from gguf import GGMLQuantizationType as Type
     from gguf import GGUFWriter, TokenType, quantize
 
     random = np.random.default_rng(0)
     tokens = [*SPECIAL, *byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES)]
-    writer = GGUFWriter(str(path), architecture)
+    writer = GGUFWriter(str(path), "llama")
     writer.add_block_count(LAYERS)
     writer.add_context_length(128)
     writer.add_embedding_length(HIDDEN)
@@ -50,7 +50,7 @@ def write_gguf(path: Path, *, architecture: str = "llama", splitter: str = "smol
     writer.add_rope_dimension_count(HIDDEN // HEADS)
     writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(splitter)
+    writer.add_tokenizer_pre("smollm")
     writer.add_token_list(tokens)
     writer.add_token_types([TokenType.CONTROL] * len(SPECIAL) + [TokenType.NORMAL] * (len(tokens) - len(SPECIAL)))
     writer.add_token_merges(MERGES)
@@ -84,8 +84,6 @@ def write_gguf(path: Path, *, architecture: str = "llama", splitter: str = "smol
             add(f"blk.{layer}.{name}.weight", shape, Type.Q4_1)
         for name in ("attn_norm", "ffn_norm"):
             add(f"blk.{layer}.{name}.weight", (HIDDEN,), Type.F32)
-    if extra:
-        add(extra, (HIDDEN,), Type.F32)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

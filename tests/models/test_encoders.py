@@ -28,7 +28,7 @@ from keepworth.models.encoders import (
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import KNOWN, download, extract
 from keepworth.models.onnx_graph import published_graph
-from keepworth.models.recent_vectors import without_lone_surrogates
+from keepworth.models.vectors import without_lone_surrogates
 from tests.models.published import WORDS, write_bert
 
 AWKWARD = [

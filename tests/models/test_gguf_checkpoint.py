@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.models.errors import CorruptModel
 from keepworth.models.files import path_of
 from keepworth.models.gguf_checkpoint import write_checkpoint
 from tests.models.published import SPECIAL, write_gguf
@@ -68,33 +67,6 @@ def test_the_tokenizer_splits_every_digit_and_loses_no_byte(checkpoint: Path) ->
         tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
         == "<|im_start|>user\nhi<|im_end|>\n"
     )
-
-
-def test_digits_are_merged_where_the_pre_tokenizer_does_not_split_them(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer
-
-    write_checkpoint(write_gguf(tmp_path / "m.gguf", splitter="gpt-2"), tmp_path)
-    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("199").tokens == ["19", "9"]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"architecture": "gpt2"}, "architecture 'gpt2'"),
-        ({"splitter": "tekken"}, "'tekken'"),
-        ({"extra": "blk.0.strange.weight"}, "blk.0.strange.weight"),
-    ],
-)
-def test_what_cannot_be_converted_is_refused_by_name(options: dict[str, str], said: str, tmp_path: Path) -> None:
-    with pytest.raises(CorruptModel, match=said):
-        write_checkpoint(write_gguf(tmp_path / "m.gguf", **options), tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"GGUF", b"no model at all" * 100])
-def test_a_file_that_is_no_gguf_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "m.gguf").write_bytes(content)
-    with pytest.raises(CorruptModel, match=r"m\.gguf"):
-        write_checkpoint(tmp_path / "m.gguf", tmp_path)
 
 
 @pytest.mark.model

@@ -556,25 +556,6 @@ def test_the_description_names_every_route_and_every_reference_leads_somewhere(s
             assert operation["summary"].endswith(".")
 
 
-def test_many_at_once_are_all_answered(server: MemoryServer, tenant: str) -> None:
-    statuses: list[int] = []
-
-    def calls(number: int) -> None:
-        with as_(server, tenant) as client:
-            for turn in range(5):
-                statuses.append(client.post("/items", json={"content": f"{number} {turn}"}).status_code)
-                statuses.append(client.post("/search", json={"query": f"{turn}"}).status_code)
-
-    threads = [threading.Thread(target=calls, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert statuses == [200] * 80
-    with as_(server, tenant) as client:
-        assert len(client.get("/items").json()["items"]) == 40
-
-
 # -- anything at all --------------------------------------------------------------------------------------------------
 
 SCALARS = st.one_of(

@@ -131,7 +131,7 @@ def run(
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import LIVE, SETTINGS, NeverAnswered, Poison
     from keepworth.memory import by_name
-    from keepworth.models.kept_vectors import KeptVectors
+    from keepworth.models.vectors import KeptVectors
     from keepworth.recipes.systems import chosen, maker
 
     require("eval", "keepworth eval run")

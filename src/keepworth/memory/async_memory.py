@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
@@ -34,7 +34,11 @@ class AsyncMemory:
             raise
         await asyncio.to_thread(live.end, "completed")
 
-    async def __aenter__(self) -> AsyncMemory:
+    async def reopen(self, id: str) -> AsyncEpisode:
+        """As `Memory.reopen`."""
+        return AsyncEpisode(await asyncio.to_thread(self.memory.reopen, id))
+
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

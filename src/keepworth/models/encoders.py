@@ -19,7 +19,7 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of, sha256_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER, published_graph
-from keepworth.models.recent_vectors import RecentVectors, without_lone_surrogates
+from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
     import numpy as np

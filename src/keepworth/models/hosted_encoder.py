@@ -16,7 +16,7 @@ from keepworth.episodes.model import EncoderIdentity
 from keepworth.models.chat import API_KEY, BASE_URL
 from keepworth.models.errors import BadAnswer, EngineRefused, InvalidEncoder
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
-from keepworth.models.recent_vectors import RecentVectors, without_lone_surrogates
+from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
     import numpy as np

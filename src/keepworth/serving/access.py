@@ -154,7 +154,16 @@ class Tokens:
     def check(self, path: str, authorization: str) -> Access:
         """Whose request this is. Raises NotServed."""
         scheme, _, token = authorization.partition(" ")
-        access = self._known(_digest(token.strip())) if scheme.lower() == "bearer" else None
+        digest, access = _digest(token.strip()), None
+        if scheme.lower() == "bearer":
+            try:
+                with self._lock:
+                    access = self._passing.get(digest) or self._read().get(digest)
+            except KeepworthError as error:
+                _LOG.error("%s", error)
+                raise NotServed(
+                    "The tokens of this server cannot be read.", "Its log says why.", status=500, about="Authorization"
+                ) from error
         if access is None or (access.until and access.until <= timestamp(now())):
             # One answer for a missing, a wrong and an expired one: nobody learns that a token was once good.
             raise NotServed(
@@ -200,16 +209,6 @@ class Tokens:
                 raise (StorageFull if full else StorageFailed)(
                     f"{self.file} cannot be written ({error.strerror}): "
                     f"{'free some space' if full else 'look at its folder'}; the tokens are as they were"
-                ) from error
-
-    def _known(self, digest: str) -> Access | None:
-        with self._lock:
-            try:
-                return self._passing.get(digest) or self._read().get(digest)
-            except KeepworthError as error:
-                _LOG.error("%s", error)
-                raise NotServed(
-                    "The tokens of this server cannot be read.", "Its log says why.", status=500, about="Authorization"
                 ) from error
 
     def _read(self) -> dict[str, Access]:

@@ -267,15 +267,12 @@ class _Bodies:
             raise _too_long(self.limits.body)
         if self.bytes + more > self.limits.bodies:
             raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
-        if token is not None and self.taken[token] + more > self._share(token):
+        # A token may hold half of what the others leave, so that nobody can take everything; and one body always.
+        others = self.bytes - self.taken[token]
+        if token is not None and self.taken[token] + more > max(self.limits.body, (self.limits.bodies - others) // 2):
             raise NotServed("Too many bytes of this token are being answered at once.", "Try again.", status=503)
         self.bytes += more
         self.taken[token] += more
-
-    def _share(self, token: str) -> int:
-        """What a token may hold: half of what the others leave, so that nobody can take everything; and one body always."""
-        others = self.bytes - self.taken[token]
-        return max(self.limits.body, (self.limits.bodies - others) // 2)
 
 
 async def _answered(

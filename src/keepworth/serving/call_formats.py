@@ -63,7 +63,8 @@ class CallFormat:
 
     def pieces(self, body: Body) -> list[Any] | None:
         """None for a body that memory cannot be put into."""
-        return _objects(body.get(self.listed))
+        given = body.get(self.listed)
+        return given if isinstance(given, list) and given and all(isinstance(each, dict) for each in given) else None
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         """Where pieces begin a turn of the user, or may have in an earlier call; the last is the newest."""
@@ -78,8 +79,19 @@ class CallFormat:
         return ""
 
     def same(self, piece: Any) -> Any:
-        """What of a piece counts where it is compared with one of an earlier call."""
-        return _same(piece)
+        """What of a piece counts where it is compared with one of an earlier call. Callers move `cache_control` from message to
+        message, and make a text a list of parts to have a place for it."""
+        content = piece.get("content")
+        if isinstance(content, list):
+            content = [
+                {name: value for name, value in part.items() if name != "cache_control"}
+                if isinstance(part, dict)
+                else part
+                for part in content
+            ]
+            if len(content) == 1 and _is_text(content[0]):
+                content = content[0]["text"]
+        return {**piece, "content": content}
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
         """The body with blocks, each a message before the one at its place."""
@@ -111,7 +123,7 @@ class ChatFormat(CallFormat):
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         words, tools = list[str](), list[str]()
         for event in _events(copy, kind):
-            choice = _first(event.get("choices"))
+            choice: Body = next(iter(_listed(event.get("choices"))), {})
             message = _object(choice.get("delta") or choice.get("message"))
             words.append(_text(message.get("content")))
             tools += [_text(_object(each.get("function")).get("name")) for each in _listed(message.get("tool_calls"))]
@@ -139,7 +151,7 @@ class ResponsesFormat(CallFormat):
         return _text(body.get("previous_response_id")) or _text(named)
 
     def same(self, piece: Any) -> Any:
-        return {"type": "message", **_same(piece)} if "role" in piece else piece
+        return {"type": "message", **super().same(piece)} if "role" in piece else piece
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         words, tools = list[str](), list[str]()
@@ -282,19 +294,6 @@ def _texts(value: Any) -> list[str]:
     return [part["text"] for part in _listed(value if isinstance(value, list) else [value]) if _text(part.get("text"))]
 
 
-def _same(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Callers move `cache_control` from message to message, and make a text a list of parts to have a place for it."""
-    content = message.get("content")
-    if isinstance(content, list):
-        content = [
-            {name: value for name, value in part.items() if name != "cache_control"} if isinstance(part, dict) else part
-            for part in content
-        ]
-        if len(content) == 1 and _is_text(content[0]):
-            content = content[0]["text"]
-    return {**message, "content": content}
-
-
 def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and set(part) == {"type", "text"} and part["type"] in TEXTS
 
@@ -323,18 +322,8 @@ def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def _objects(value: Any) -> list[Any] | None:
-    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
-        return None
-    return value
-
-
 def _listed(value: Any) -> list[Any]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _first(value: Any) -> Mapping[str, Any]:
-    return next(iter(_listed(value)), {})
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -12,14 +12,12 @@ and is done once.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import math
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial, wraps
@@ -33,6 +31,7 @@ import httpx
 from keepworth.episodes.episode import Episode
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import errors
+from keepworth.memory.async_memory import AsyncMemory
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import (
     InvalidFilter,
@@ -77,7 +76,7 @@ class RemoteCall(Generic[Kind]):
     writes: bool = False
     key: str = field(default_factory=lambda: str(uuid.uuid4()))
 
-    def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+    def request(self, http: httpx.Client) -> httpx.Request:
         headers = {"Idempotency-Key": self.key} if self.writes else {}
         content = None
         if self.body is not None:
@@ -129,10 +128,6 @@ def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> Rem
     return RemoteCall(
         verb.method, path, lambda answer: read(answer[verb.key] if verb.key else answer), body, query, verb.writes
     )
-
-
-def _page(size: int, after: str, options: Mapping[str, Any]) -> RemoteCall[list[Item]]:
-    return _call(_VERBS[Memory.get_all], {"limit": size, "after": after, **options}, partial(wire.read, list[Item]))
 
 
 @check_keywords
@@ -210,7 +205,8 @@ class Client:
         items: list[Item] = []
         while True:
             size = min(limit - len(items), MOST)
-            page = self._send(_page(size, after, options))
+            fields = {"limit": size, "after": after, **options}
+            page = self._send(_call(_VERBS[Memory.get_all], fields, partial(wire.read, list[Item])))
             items += page
             if len(items) >= limit or len(page) < size:
                 return items
@@ -270,58 +266,11 @@ class RemoteEpisode:
         return self._client._send(call)
 
 
-_Awaited: Any = Client
-
-
-class AsyncClient(_Awaited):  # type: ignore[misc]  # the verbs give what is awaited
-    """Every verb of `Client`, awaitable. `async with client.episode(...) as episode` as in `AsyncMemory`."""
+class AsyncClient(AsyncMemory):
+    """Every verb of `Client`, awaitable, as in `AsyncMemory`; `async with client.episode(...) as episode` too."""
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
-        self._http = httpx.AsyncClient(**_settings(url, token, timeout))
-
-    async def _send(self, call: RemoteCall[Kind]) -> Kind:
-        for pause in call.pauses():
-            try:
-                response = await self._http.send(call.request(self._http))
-            except httpx.TransportError as error:
-                if pause is None:
-                    raise _unreachable(str(self._http.base_url), error) from error
-            else:
-                if pause is None or response.status_code not in AGAIN:
-                    return call.read(_answer(response))
-            await asyncio.sleep(pause)
-        raise AssertionError
-
-    @asynccontextmanager
-    async def episode(self, task: str = "", **options: Any) -> AsyncIterator[RemoteEpisode]:
-        """As `Memory.episode`; its verbs are awaited, too."""
-        episode: Any = await super().episode(task, **options)
-        try:
-            yield episode
-        except BaseException as error:
-            await episode.end(f"stopped by {type(error).__name__}")
-            raise
-        await episode.end("completed")
-
-    async def get_all(self, *, limit: int = 100, after: str = "", **options: Any) -> list[Item]:
-        """As `Memory.get_all`."""
-        items: list[Item] = []
-        while True:
-            size = min(limit - len(items), MOST)
-            page = await self._send(_page(size, after, options))
-            items += page
-            if len(items) >= limit or len(page) < size:
-                return items
-            after = page[-1].id
-
-    async def close(self) -> None:
-        await self._http.aclose()
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        self.memory = Client(url, token, timeout=timeout)  # type: ignore[assignment]
 
 
 def _settings(url: str, token: str, timeout: float) -> dict[str, Any]:

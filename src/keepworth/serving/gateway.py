@@ -18,9 +18,9 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -132,14 +132,6 @@ class MemoryBlock:
     def tokens(self) -> int:
         return tokens_of(self.text) if self.lines else 0
 
-    @property
-    def record(self) -> dict[str, Any]:
-        return {"episode": self.episode, "lines": dict(self.lines), "at": self.at}
-
-    @classmethod
-    def read(cls, record: Mapping[str, Any]) -> MemoryBlock:
-        return cls(record["episode"], record["lines"], record.get("at", ""))
-
 
 @dataclass(slots=True)
 class TurnMemory:
@@ -224,7 +216,8 @@ class Gateway:
         person = call.access.user_id or bounds["user_id"]
         if before := self._noting.get((call.access.tenant, person)):
             await asyncio.wait(before, timeout=SOON)
-        turn = await self._in_thread(self.prepared, format, call, body, bounds)
+        work = partial(self.prepared, format, call, body, bounds)
+        turn = await asyncio.get_running_loop().run_in_executor(self._lane, work)
         turn.tenant, turn.person = call.access.tenant, person
         return await self._forwarded(turn, request)
 
@@ -290,7 +283,7 @@ class Gateway:
             if not (at and seconds and later(at, seconds) >= clock):
                 del before[newest]  # the same words, in a new conversation
         live = recalled = None
-        room = MemoryRoom(_lines_of(before.values()), 0)
+        room = MemoryRoom({id: line for block in before.values() for id, line in block.lines.items()}, 0)
         if newest not in before and query.strip() and not goes_on:
             live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
             spent = sum(block.tokens for block in before.values())
@@ -338,7 +331,12 @@ class Gateway:
             memory.head = store.head()
             noted = notes.blocks(store, [*digests.values(), *answered.values()])
         records = {place: noted.get(answered.get(place, "")) or noted.get(digest) for place, digest in digests.items()}
-        return digests, {place: MemoryBlock.read(record) for place, record in records.items() if record}
+        blocks = {
+            place: MemoryBlock(record["episode"], record["lines"], record.get("at", ""))
+            for place, record in records.items()
+            if record
+        }
+        return digests, blocks
 
     def _note(
         self,
@@ -373,8 +371,9 @@ class Gateway:
             words = {"text": text, "scope": list(live.scope.parts()), "at": now()}
             words |= {"after": memory.after, "signals": memory.signals} if memory.after else {}
         store = memory.open.memory.store
-        block = memory.block.record
-        return notes.begin_turn(store, memory.digest, block, memory.episode, receipt, words, since=memory.head)
+        return notes.begin_turn(
+            store, memory.digest, asdict(memory.block), memory.episode, receipt, words, since=memory.head
+        )
 
     def _screened(self, memory: Memory, text: str) -> str:
         """As much of what was said as may lie on the disk; "" for what is refused."""
@@ -406,7 +405,9 @@ class Gateway:
         finally:
             asked.cancel()  # where the server closes meanwhile
             left.cancel()
-        headers = {**answer.headers, **_own_headers(turn)}
+        headers = {**answer.headers, **({"X-Keepworth-Memory": "failed"} if turn.failed else {})}
+        if turn.memory is not None and not turn.failed:
+            headers |= {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.memory.episode}
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
         copy = whole if len(whole) <= _LONGEST_READ else b""
@@ -522,13 +523,13 @@ class Gateway:
                 if memory.block is not None and (said := reply.words.strip()):
                     # Conversations that begin alike are told apart by what the model answered.
                     digest = _digest("answered", memory.digest, said)
-                    notes.keep_block(store, digest, memory.block.record, since=memory.head)
+                    notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
             live.end(outcome)
         return live, words
 
     def _went_on(self, memory: TurnMemory, live: LiveEpisode, words: Mapping[str, Any] | None) -> None:
         if memory.signals and memory.tools:
-            self._signalled(live, memory.tools, "tool")
+            live.came_next(memory.tools, role="tool")  # which rewards the turn whose tool answered
         if words is not None:
             self._write_words(memory.open, memory.episode, words)
 
@@ -542,18 +543,17 @@ class Gateway:
             done = worded(reply.text, "the answer")
             live.act(done if done.strip() else "(an answer without words)")
 
-    def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._lane, work, *given)
-
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """What the user said in the turn, once; nothing of what the model said."""
         memory, text = open.memory, str(words["text"])[:_LONGEST_NOTE]
         _, user, agent, _ = words["scope"]
         # A fact outlives the conversation it was said in.
         options = {"user_id": user, "agent_id": agent, "episode": episode}
-        before = _turn_before(open, words.get("after", ""))
+        before = None
+        with contextlib.suppress(UnknownEpisode):  # the turn before was erased meanwhile
+            before = open.episode(words["after"]) if words.get("after") else None
         if before is not None and words.get("signals"):
-            self._signalled(before, text, "user")
+            before.came_next(text, role="user")
         with notes.ending_turn(memory.store, episode) as done:
             with contextlib.suppress(RefusedText):  # it will be refused the next time, too
                 if memory.writer is not None:
@@ -563,10 +563,6 @@ class Gateway:
                 elif says_something(text):
                     memory.add_many([text], provenances=[Provenance("gateway", speaker="user")], **options)
             done()
-
-    def _signalled(self, live: LiveEpisode, text: str, role: str) -> None:
-        """What came next rewards the turn before, or the one whose tool answered."""
-        live.came_next(text, role=role)
 
     def resume(self, open: OpenMemory) -> None:
         """Write what a killed process left to be written."""
@@ -591,13 +587,6 @@ def _threads(memory: Memory) -> int:
     longer than all the rest."""
     embedder = memory.store.embedder
     return 1 if embedder is None or isinstance(embedder.encoder, HashingEncoder) else 2
-
-
-def _turn_before(open: OpenMemory, episode: str) -> LiveEpisode | None:
-    try:
-        return open.episode(episode) if episode else None
-    except UnknownEpisode:  # it was erased meanwhile
-        return None
 
 
 def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:
@@ -640,10 +629,6 @@ def _line(hit: Hit) -> str:
     return f"- {as_line(hit.text)}"
 
 
-def _lines_of(blocks: Iterable[MemoryBlock]) -> dict[str, str]:
-    return {id: line for block in blocks for id, line in block.lines.items()}
-
-
 def _digests(
     scope: Sequence[str], format: CallFormat, name: str, pieces: Sequence[Any], places: Sequence[int]
 ) -> dict[int, str]:
@@ -670,11 +655,3 @@ def _retried_within(headers: Mapping[str, str]) -> float:
 
 def _outcome(status: int) -> str:
     return "completed" if status < 400 else f"stopped by the upstream's {status}"
-
-
-def _own_headers(turn: GatewayTurn) -> dict[str, str]:
-    if turn.failed:
-        return {"X-Keepworth-Memory": "failed"}
-    if turn.memory is None:
-        return {}
-    return {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.memory.episode}

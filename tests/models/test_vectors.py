@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.models.kept_vectors import KeptVectors
+from keepworth.models.vectors import KeptVectors
 
 
 class Counted:
@@ -44,15 +43,3 @@ def test_a_text_is_encoded_once_whoever_asks(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, HashedWords(32).encode(TEXTS))
     np.testing.assert_array_equal(one.encode(TEXTS[::-1]), found[::-1])
     assert KeptVectors(again, tmp_path).encode([]).shape == (0, 32)
-
-
-@pytest.mark.parametrize(("suffix", "left"), [(".hashes", 40), (".vectors", 4 * 32 * 2 + 5), (".vectors", 0)])
-def test_what_was_cut_short_is_made_again_and_nothing_is_mixed_up(tmp_path: Path, suffix: str, left: int) -> None:
-    KeptVectors(Counted(), tmp_path).encode(TEXTS[:4])
-    (file,) = tmp_path.glob(f"*{suffix}")
-    file.write_bytes(file.read_bytes()[:left])
-    mended = KeptVectors(Counted(), tmp_path)
-    np.testing.assert_array_equal(mended.encode(TEXTS), HashedWords(32).encode(TEXTS))
-    after = Counted()
-    np.testing.assert_array_equal(KeptVectors(after, tmp_path).encode(TEXTS), HashedWords(32).encode(TEXTS))
-    assert after.met == []

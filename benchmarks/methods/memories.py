@@ -68,14 +68,16 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
         verdict = "held" if climbed == within and not claim else "held in part"
     others = [other for other in ("mlp", "gru") if other != name]
     comparisons = [gap(f"{other} over all rungs", success[name], success[other]) for other in others if len(places) > 2]
-    sentence = (
-        f"A cue of {' / '.join(map(str, rungs))} steps before is answered rightly in {' / '.join(said)}, by a network without "
-        f"memory in {np.mean(success['mlp']):.2f} on the mean (chance {ladder['chance']})"
-    )
+    sentence = f"Cue {' / '.join(map(str, rungs))} steps before: {' / '.join(said)}"
+    if name != "mlp":
+        sentence += f", mlp {np.mean(success['mlp']):.2f}"
+    sentence += f", chance {ladder['chance']}"
     if comparisons and name not in ("mlp", "gru"):
         low, high = comparisons[-1]["interval"]
         sentence += f"; against gru {comparisons[-1]['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
-    sentence += f"{beyond(rungs, within)}.{tables(name)}{' What the paper claims was not tried.' if claim else ''}"
+    outside = [str(xi) for xi in rungs if xi not in within]
+    sentence += f"; out of reach: {', '.join(outside)}." if outside else "."
+    sentence += tables(name) + (" The paper's claim was not tried." if claim else "")
     return {
         "model": "a network of one memory and two layers, trained by recurrent PPO",
         "n": len(places),
@@ -89,22 +91,17 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
     }
 
 
-def beyond(rungs: list[int], within: list[int]) -> str:
-    outside = [str(xi) for xi in rungs if xi not in within]
-    return f"; it cannot reach back {' or '.join(outside)} steps" if outside else ""
-
-
 def tables(name: str) -> str:
     """What two other runs say of it, with their number of seeds."""
     text = ""
     rows = {row["memory"]: row for row in json.loads((CONTROL / "table_1m.json").read_text(encoding="utf-8"))["rows"]}
     if name in rows and name not in ("mlp", "gru"):
         best, least, rival = (rows[memory]["best"] for memory in (name, "mlp", "gru"))
-        text += f" POPGym's RepeatPreviousEasy, 1M steps, one seed: {best:.2f} (mlp {least:.2f}, gru {rival:.2f})."
+        text += f" RepeatPreviousEasy, 1M steps, one seed: {best:.2f} (mlp {least:.2f}, gru {rival:.2f})."
     for row in json.loads((CONTROL / "probes.json").read_text(encoding="utf-8"))["rows"]:
         if row["memory"] == name:
             order, storage = (float(np.mean([run["accuracy"] for run in row[task]])) for task in ("order", "storage"))
-            text += f" By supervision in 10 s, three seeds: order {order:.2f}, storage {storage:.2f}."
+            text += f" By supervision (10 s): order {order:.2f}, storage {storage:.2f}."
     return text
 
 

@@ -60,8 +60,8 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
         verdict = "not held"
     else:
         verdict = "held in part" if claim or below else "held"
-    sentence = f"It learns {spoken(learned)} more than with permuted rewards"
-    sentence += "".join(f"; against {other['against'].replace(': ' + name, '')} {spoken(other)}" for other in others)
+    sentence = f"{spoken(learned)} over permuted rewards"
+    sentence += "".join(f"; {spoken(other)} against {other['against'].replace(': ' + name, '')}" for other in others)
     return {
         "model": "a model of a few thousand weights",
         "n": len(trained["area"]),
@@ -71,7 +71,7 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
         "comparisons": [learned, *others],
         "controls": ["permuted rewards", "the baseline of each setting", "learning rates tuned on other seeds"],
         "verdict": verdict,
-        "sentence": sentence + "." + (" What the paper claims of language models was not tried." if claim else ""),
+        "sentence": sentence + "." + (" The paper's claim was not tried." if claim else ""),
     }
 
 

@@ -38,7 +38,7 @@ from keepworth.tasks.verifiers import verify
 
 KEY, CHANCE, EVIDENCE, RANDOM, NEWEST, WORDS = "the key", "chance", "evidence alone", "random", "latest", "bm25"
 NEED, REACH = 0.5, 0.95
-ANOTHER = {"longmemeval-file": " The file that was read is that of the oracle edition; S and M are not here."}
+ANOTHER = {"longmemeval-file": " The file read is the oracle edition; S and M are not here."}
 """Where what was read is less than the benchmark is of: held in part at most."""
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         try:
             train, test = made("train", data=data), made("test", data=data)
         except MissingData:
-            write(name, command, ABSENT, "Its data is not here; what reads it is checked on a fixture alone.")
+            write(name, command, ABSENT, "Its data is not here; its reader is checked on a fixture.")
             continue
         try:
             write(name, command, **judge(made, train, test, options.questions))
@@ -75,20 +75,17 @@ def judge(made: Benchmark, train: Sequence[Task], test: Sequence[Task], question
     arms |= {name: arm(f"evidence shown: {name}", values) for name, values in shown.items()}
     rule = max((name for name in guesses if name != KEY), key=means.__getitem__)
     high = arms[rule]["interval"][1]
-    sentence = f"Without memory the best guess ({rule}) is worth {means[rule]:.2f}, chance {means[CHANCE]:.2f}"
-    sentence += f" and the key {means[KEY]:.3f}"
+    sentence = f"Without memory {means[rule]:.2f} ({rule}), chance {means[CHANCE]:.2f}, the key {means[KEY]:.3f}"
     comparisons = []
     if shown:
         plain = max((RANDOM, NEWEST), key=means.__getitem__)
         comparisons = [gap(f"{plain}: {WORDS}", shown[WORDS], shown[plain])]
         sentence += (
-            f"; of the evidence 512 words hold {means[EVIDENCE]:.2f} where it is known, {means[RANDOM]:.2f} at random, "
-            f"{means[NEWEST]:.2f} of the newest, {means[WORDS]:.2f} by BM25."
+            f"; evidence in 512 words: random {means[RANDOM]:.2f}, newest {means[NEWEST]:.2f}, BM25 {means[WORDS]:.2f}, "
+            f"known {means[EVIDENCE]:.2f}."
         )
     else:
-        sentence += (
-            ". No evidence is marked, so that what a memory of solved examples brings is a question for a model."
-        )
+        sentence += ". No evidence is marked: what solved examples bring is a question for a model."
     if means[KEY] < 0.99 or high >= REACH or (shown and arms[RANDOM]["interval"][1] >= REACH):
         verdict = "not held"
     elif not shown:

@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from benchmarks.speed.setting import machine
+from benchmarks.methods.write import write
 from keepworth.evaluation.study import Study
 from keepworth.registry import method
 
@@ -55,34 +55,16 @@ def main() -> None:
     assert isinstance(study, Study)
     model, controls, verdict, sentence = CONCLUSIONS[name]
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows else study()()
-    setting = machine(1)
-    evidence = {
-        "name": name,
-        "command": f"python -m benchmarks.methods.study {name}",
-        "revision": setting["revision"],
-        "machine": f"{setting['processor']}, {setting['cores']} cores",
-        "model": model,
-        "n": max(row["n"] for row in rows),
-        "seeds": max(row["clusters"] for row in rows),
-        "unit": study.unit,
-        "arms": [
-            {"name": row["arm"], "mean": round(row["mean"], 4), "n": row["n"],
-             "interval": [round(row["low"], 4), round(row["high"], 4)]}
-            for row in rows
-            if " minus " not in row["arm"]
-        ],
-        "comparisons": [
-            {"against": row["arm"], "mean": round(row["mean"], 4), "interval": [round(row["low"], 4), round(row["high"], 4)]}
-            for row in rows
-            if " minus " in row["arm"]
-        ],
-        "controls": controls,
-        "verdict": verdict,
-        "sentence": sentence,
-    }  # fmt: skip
-    target = Path(__file__).parent / f"{name}.json"
-    target.write_text(json.dumps(evidence, indent=1) + "\n", encoding="utf-8")
-    print(f"{target.name}: {verdict}")
+    arms, comparisons = [], []
+    for row in rows:
+        numbers = {"mean": round(row["mean"], 4), "interval": [round(row["low"], 4), round(row["high"], 4)]}
+        if " minus " in row["arm"]:
+            comparisons.append({"against": row["arm"], **numbers})
+        else:
+            arms.append({"name": row["arm"], **numbers, "n": row["n"]})
+    numbers = {"n": max(row["n"] for row in rows), "seeds": max(row["clusters"] for row in rows), "unit": study.unit}
+    fields = {"model": model, **numbers, "arms": arms, "comparisons": comparisons, "controls": controls}
+    write(name, f"python -m benchmarks.methods.study {name}", verdict, sentence, **fields)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Case:
 Choose = Callable[[Scene, list[Move]], str]
 """The action in a scene, from it and the moves of the episode so far."""
 OPTIMUM, CHANCE = "scripted optimum", "chance"
-CONSTANT = "always the action that is right most often"
+CONSTANT = "best constant action"
 """Of those that every decision offers, known in hindsight; the first that is offered where there is none."""
 MEMORIES = NEAREST, NEWEST, OLDEST = ("nearest cases", "newest cases", "oldest cases")
 SHOWN = 4
@@ -196,15 +196,10 @@ def judge(streams: list[Stream], seeds: list[dict[str, float]]) -> dict[str, Any
     else:
         verdict = "held in part"
     low, top = (f"{end:+.2f}" for end in above["interval"])
-    wording = (
-        " Its free words change only what a memory is told, which here knows what they meant."
-        if streams[0].wording
-        else ""
-    )
     sentence = (
-        f"Chance gets {mean[CHANCE]:.2f} of the tasks right, the best rule without memory ({rule}) {mean[rule]:.2f}, "
-        f"the {memory} {mean[memory]:.2f} ({above['mean']:+.2f} [{low}, {top}] against that rule), "
-        f"whoever knows {mean[OPTIMUM]:.2f}.{wording}"
+        f"Chance {mean[CHANCE]:.2f}, without memory {mean[rule]:.2f} ({rule}), {memory} {mean[memory]:.2f} "
+        f"({above['mean']:+.2f} [{low}, {top}]), optimum {mean[OPTIMUM]:.2f}."
+        f"{' What free words mean is told.' if streams[0].wording else ''}"
     )
     return {
         "model": "none: rules and plain memories that act themselves",

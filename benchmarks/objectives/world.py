@@ -264,3 +264,26 @@ class Timed:
     def measure(self, model: InProcessModel, seed: int) -> float:
         groups = replace(self, limited=False).rollout(model, 10_000_000 + seed, 32)
         return float(np.mean([e.reward for g in groups for e in g.episodes]))
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """A world whose rewards are dealt out anew among the episodes of an update, and among those of a walk: the control that shows
+    what is learned without them. It is measured with the true ones."""
+
+    world: Any
+
+    def rollout(self, model: InProcessModel, seed: int, size: int) -> list[Group]:
+        groups = self.world.rollout(model, seed, size)
+        dealt = iter(self._deal([e for group in groups for e in group.episodes], seed))
+        return [replace(group, episodes=tuple(next(dealt) for _ in group.episodes)) for group in groups]
+
+    def walk(self, model: InProcessModel, seed: int, *of_walk: Any) -> list[Episode]:
+        return self._deal(self.world.walk(model, seed, *of_walk), seed)
+
+    def measure(self, model: InProcessModel, seed: int) -> float:
+        return float(self.world.measure(model, seed))
+
+    def _deal(self, episodes: Sequence[Episode], seed: int) -> list[Episode]:
+        order = np.random.default_rng([29, seed]).permutation(len(episodes))
+        return [replace(e, rewards=episodes[place].rewards) for e, place in zip(episodes, order, strict=True)]

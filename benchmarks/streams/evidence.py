@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.methods.write import arm as arm_of
 from benchmarks.tables import filled, markdown
-from keepworth.evaluation.statistics import interval, paired_difference
+from keepworth.evaluation.statistics import paired_difference
 from keepworth.evaluation.stream import Results, load
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +202,7 @@ def write_evidence(name: str, result: dict[str, Any]) -> None:
     streams = list(result["success"])
     others = dict.fromkeys((*without, "none", "plain similarity", "nearest-mean+on", "default"))
     arms = [
-        summary(f"{compared} on {stream}, {result['tasks'][stream]} tasks", result["success"][stream][compared])
+        arm_of(f"{compared} on {stream}, {result['tasks'][stream]} tasks", result["success"][stream][compared])
         for stream in streams
         for compared in dict.fromkeys((arm, *without, *OTHERS))
     ]
@@ -253,12 +254,6 @@ def words_read(result: dict[str, Any], arm: str, other: str) -> str:
     return " and ".join(
         f"{mine:.0f} words for {theirs:.0f} on {name}" for name, mine, theirs in pairs if mine != theirs
     )
-
-
-def summary(name: str, values: Sequence[float]) -> dict[str, Any]:
-    spread = interval(values, within=(0.0, 1.0))
-    ends = [round(spread.low, 4), round(spread.high, 4)]
-    return {"name": name, "mean": round(float(np.mean(values)), 4), "interval": ends, "n": len(values)}
 
 
 def table(result: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ Worlds of other people's programs or data are skipped by name where these are no
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.methods.worlds import CHANCE, NEWEST, OLDEST, OPTIMUM, measure
 from keepworth.environments.scene import Stream, StreamTask
 from keepworth.environments.streams import missing, opened, worlds
 from tests.environments.game import Game, Met
@@ -53,3 +55,10 @@ def test_the_optimum_is_known_chance_is_below_and_a_seed_makes_one_world(open_wo
     first = [Game(task).reset() for task in stream.tasks]
     assert first == [Game(task).reset() for task in open_world(0).tasks]
     assert first != [Game(task).reset() for task in open_world(1).tasks]
+
+
+def test_the_measure_of_worlds_has_its_optimum_and_its_memories() -> None:
+    success = asyncio.run(measure(opened("t-maze", length=TASKS)))
+    assert success[OPTIMUM] == success[OLDEST] == 1.0  # the sign comes first
+    assert success[CHANCE] < 0.6
+    assert success[NEWEST] < 0.8, "posters come after it"

@@ -1,0 +1,109 @@
+"""Writes the evidence of memory modules from `benchmarks/control/ladder.json`, with what `table_1m.json` and `probes.json` say.
+
+python -m benchmarks.methods.memories
+
+The control is `mlp`, which remembers nothing, the simple rival `gru`. A cell is a horizon and a seed, and its success the share
+of 100 episodes; a rung counts where the memory can reach so far back. The verdict, by a rule from when 33 of 144 cells were done:
+
+    held          in every cell within reach success is at least 0.9, and above mlp's by more than 0.14 (the 95 % interval of a
+                  difference of two shares of 100 episodes that are a half);
+    held in part  so at some rung within reach and not at all; or at all, where the paper claims a gain, which is not tried here;
+    not held      at none. For `mlp`: where it is above chance by more than 0.14 anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods.write import arm, gap, write
+from benchmarks.tables import takes_nothing
+from keepworth.registry import methods
+
+CONTROL = Path(__file__).parents[1] / "control"
+SOLVED, APART = 0.9, 0.14
+
+
+def main() -> None:
+    takes_nothing(__doc__)
+    ladder = json.loads((CONTROL / "ladder.json").read_text(encoding="utf-8"))
+    modules = methods("memory_module")
+    for name in dict.fromkeys(cell["memory"] for cell in ladder["cells"]):
+        if name in modules:
+            write(
+                name,
+                f"{ladder['command']}; python -m benchmarks.methods.memories",
+                **judge(name, ladder, modules[name].claim),
+            )
+    write("recurrent_ppo", f"{ladder['command']}; python -m benchmarks.methods.memories", **judge("gru", ladder, ""))
+
+
+def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
+    """The fields of the evidence of one module."""
+    cells = {(cell["memory"], cell["xi"], cell["seed"]): cell for cell in ladder["cells"]}
+    reached = {
+        (xi, seed): cell["regime"] != "out of reach" for (memory, xi, seed), cell in cells.items() if memory == name
+    }
+    places = [place for place in reached if all((memory, *place) in cells for memory in ("mlp", "gru"))]
+    success = {memory: [cells[memory, *place]["success"] for place in places] for memory in (name, "mlp", "gru")}
+    rungs = sorted({xi for xi, _ in places})
+    arms, said = [], []
+    for xi in rungs:
+        at = [number for number, place in enumerate(places) if place[0] == xi]
+        arms += [arm(f"{memory} at xi={xi}", [values[number] for number in at]) for memory, values in success.items()]
+        said.append(f"{np.mean([success[name][number] for number in at]):.2f}")
+    good = [
+        mine >= SOLVED and mine - without > APART for mine, without in zip(success[name], success["mlp"], strict=True)
+    ]
+    within = [xi for xi in rungs if any(reached[place] for place in places if place[0] == xi)]
+    climbed = [xi for xi in within if all(ok for ok, place in zip(good, places, strict=True) if place[0] == xi)]
+    if name == "mlp":
+        verdict = "not held" if max(success["mlp"]) > ladder["chance"] + APART else "held"
+    elif not climbed:
+        verdict = "not held"
+    else:
+        verdict = "held" if climbed == within and not claim else "held in part"
+    others = [other for other in ("mlp", "gru") if other != name]
+    comparisons = [gap(f"{other} over all rungs", success[name], success[other]) for other in others if len(places) > 2]
+    sentence = f"Cue {' / '.join(map(str, rungs))} steps before: {' / '.join(said)}"
+    if name != "mlp":
+        sentence += f", mlp {np.mean(success['mlp']):.2f}"
+    sentence += f", chance {ladder['chance']}"
+    if comparisons and name not in ("mlp", "gru"):
+        low, high = comparisons[-1]["interval"]
+        sentence += f"; against gru {comparisons[-1]['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
+    outside = [str(xi) for xi in rungs if xi not in within]
+    sentence += f"; out of reach: {', '.join(outside)}." if outside else "."
+    sentence += tables(name) + (" The paper's claim was not tried." if claim else "")
+    return {
+        "model": "a network of one memory and two layers, trained by recurrent PPO",
+        "n": len(places),
+        "seeds": len({seed for _, seed in places}),
+        "unit": ladder["unit"],
+        "arms": list({row["name"]: row for row in arms}.values()),
+        "comparisons": comparisons,
+        "controls": ["mlp, which remembers nothing", "rungs beyond reach", "gru, the simple rival"],
+        "verdict": verdict,
+        "sentence": sentence,
+    }
+
+
+def tables(name: str) -> str:
+    """What two other runs say of it, with their number of seeds."""
+    text = ""
+    rows = {row["memory"]: row for row in json.loads((CONTROL / "table_1m.json").read_text(encoding="utf-8"))["rows"]}
+    if name in rows and name not in ("mlp", "gru"):
+        best, least, rival = (rows[memory]["best"] for memory in (name, "mlp", "gru"))
+        text += f" RepeatPreviousEasy, 1M steps, one seed: {best:.2f} (mlp {least:.2f}, gru {rival:.2f})."
+    for row in json.loads((CONTROL / "probes.json").read_text(encoding="utf-8"))["rows"]:
+        if row["memory"] == name:
+            order, storage = (float(np.mean([run["accuracy"] for run in row[task]])) for task in ("order", "storage"))
+            text += f" By supervision (10 s): order {order:.2f}, storage {storage:.2f}."
+    return text
+
+
+if __name__ == "__main__":
+    main()

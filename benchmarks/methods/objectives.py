@@ -1,0 +1,93 @@
+"""Writes the evidence of objectives that have none: `objectives.json` beside a control that is trained here, permuted rewards.
+
+python -m benchmarks.methods.objectives [NAME ...]
+
+The control has the same updates, episodes, seeds and learning rate, but the rewards of an update are dealt out anew among its
+episodes: what is left of a gain was not learned from rewards. The verdict, by a rule that was written before the control was run:
+
+    not held      it is not above its control by more than the paired interval; or the paper claims a gain, and the objective is
+                  above the baseline in no setting that it was tried in;
+    held          the paper claims no gain, and it is below the baseline in no setting;
+    held in part  all else. What a paper claims of language models is not tried here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.methods.write import FOLDER, arm, gap, write
+from benchmarks.objectives.run import HERE, SETTINGS, rate_of, train
+from benchmarks.objectives.world import Permuted
+from keepworth.registry import methods
+
+ELSEWHERE = ("stale", "timed", "utterances")
+"""Settings of the claims of others."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="those without evidence where none is named")
+    options = parser.parse_args()
+    measured = json.loads((HERE / "objectives.json").read_text(encoding="utf-8"))["settings"]
+    for name, declared in methods("objective").items():
+        if name in options.names or (not options.names and not (FOLDER / f"{name}.json").exists()):
+            command = f"python -m benchmarks.objectives.run; python -m benchmarks.methods.objectives {name}"
+            write(name, command, **judge(name, declared.claim, measured))
+
+
+def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the evidence of one objective."""
+    tried = [
+        (setting, row, next(each for each in result["arms"] if each["name"] == result["baseline"]))
+        for setting, result in measured.items()
+        for row in result["arms"]
+        if row["preset"] == name and setting not in ELSEWHERE
+    ]
+    first, trained, _ = tried[0]
+    control = permuted(first, trained["name"], len(trained["area"]))
+    learned = gap(f"permuted rewards: {trained['name']}, {first}", trained["area"], control)
+    others = [gap(f"{base['name']}: {row['name']}, {setting}", row["area"], base["area"])
+              for setting, row, base in tried if row["name"] != base["name"]]  # fmt: skip
+    arms = {f"{row['name']}, {setting}": arm(f"{row['name']}, {setting}", row["area"]) for setting, row, _ in tried}
+    arms |= {f"{row['name']}, {setting}": arm(f"{row['name']}, {setting}", row["area"]) for setting, _, row in tried}
+    above = any(other["interval"][0] > 0.0 for other in others)
+    below = any(other["interval"][1] < 0.0 for other in others)
+    if learned["interval"][0] <= 0.0 or (claim and not above):
+        verdict = "not held"
+    else:
+        verdict = "held in part" if claim or below else "held"
+    sentence = f"{spoken(learned)} over permuted rewards"
+    sentence += "".join(f"; {spoken(other)} against {other['against'].replace(': ' + name, '')}" for other in others)
+    return {
+        "model": "a model of a few thousand weights",
+        "n": len(trained["area"]),
+        "seeds": len(trained["area"]),
+        "unit": "share of the reward, mean over measurements while it learns; settings of benchmarks/objectives/world.py",
+        "arms": [*arms.values(), arm(f"{trained['name']}, {first}, permuted rewards", control)],
+        "comparisons": [learned, *others],
+        "controls": ["permuted rewards", "the baseline of each setting", "learning rates tuned on other seeds"],
+        "verdict": verdict,
+        "sentence": sentence + "." + (" The paper's claim was not tried." if claim else ""),
+    }
+
+
+def permuted(name: str, arm_name: str, seeds: int) -> list[float]:
+    """The area of an arm for each seed, with rewards dealt out anew."""
+    setting = SETTINGS[name]
+    chosen = next(one for one in setting.arms if one.name == arm_name)
+    setting = replace(setting, rate=rate_of(name, chosen))
+    chosen = replace(chosen, world=Permuted(setting.world))
+    return [float(train(setting, chosen, seed)["area"]) for seed in range(seeds)]
+
+
+def spoken(compared: Mapping[str, Any]) -> str:
+    low, high = compared["interval"]
+    return f"{compared['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keepworth.cli.eval_run import arms_of, reader_of
+from keepworth.cli.eval_run import reader_of
 from keepworth.cli.main import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import EvaluationFolder, Row
+from keepworth.evaluation.run import arms_of
 from keepworth.tasks.benchmark import LeakingSplit
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.json_lines import json_lines

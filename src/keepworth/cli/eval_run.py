@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,12 +12,9 @@ from keepworth.cli.output import Runs, say_json, stopping
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
     from keepworth.evaluation.judge import Judge
-    from keepworth.tasks.benchmark import Benchmark
 
 USUAL = ("none", "bm25", "dense", "keepworth")
 READER = "smollm2-135m-instruct"
-AT_ONCE = 4
-"""Answers of a model in this process that are kept together."""
 
 
 def listing(
@@ -118,199 +114,59 @@ def run(
 
     Every system is told the same, asked the same, and shows as much. The same command, given again, continues where it stopped.
     """
-    import json
-
     from rich.progress import Progress
 
-    from keepworth.episodes.errors import KeepworthError, UnknownName
+    from keepworth.episodes.errors import KeepworthError, require_known
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
-    from keepworth.evaluation.evaluation_page import write_page
-    from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
-    from keepworth.evaluation.reading import ChatReader, KeptAnswers
-    from keepworth.evaluation.summary import summed
-    from keepworth.evaluation.system import LIVE, SETTINGS, NeverAnswered, Poison
+    from keepworth.evaluation.reading import ChatReader
+    from keepworth.evaluation.run import arms_of, evaluate, open_questions
+    from keepworth.evaluation.system import SETTINGS
     from keepworth.memory import by_name
     from keepworth.models.kept_vectors import KeptVectors
     from keepworth.recipes.systems import Elsewhere, chosen, maker
 
     require("eval", "keepworth eval run")
     names = chosen(systems or list(USUAL))
-    wanted = settings.split(",")
-    for setting in wanted:
-        if setting not in SETTINGS:
-            raise UnknownName("setting", setting, SETTINGS)
-    found, tasks, identity = opened(benchmark, split, data, assign or [], limit)
+    wanted = [require_known("setting", setting, SETTINGS) for setting in settings.split(",")]
+    found, tasks, identity = open_questions(benchmark, split, data, assign or [], limit)
     folder = out or Path("runs/eval") / found.name
-    held: list[KeptVectors] = []
-
-    def encoder_once() -> KeptVectors:
-        if not held:
-            held.append(KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
-        return held[0]
-
-    makers = {
-        name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable, patience)) for name in ["none", *names]
-    }
-    own = any(name.startswith("endpoint:") for name in names)
-    answering = reader_of(reader, endpoint_model, key_variable, runs, own)
-    unpaid = [setting for setting in wanted if setting in LIVE]
-    if answering is None and unpaid:
-        raise KeepworthError(
-            "without a reader no answer earns anything.", f"Leave --setting {','.join(unpaid)} out, or name a reader."
-        )
-    scorer = judge_of(judge, reader, key_variable)
-    identity |= {
-        "tokens": tokens,
-        "words": words,
-        "most": MOST,
-        "poison": Poison().share,
-        "encoder": encoder,
-        "reader": answering.identity if answering is not None else "none",
-        "judge": judge or "none",
-    }
-    from keepworth.learning.run_folder import versions
-
-    arms = arms_of(names, wanted)
-    planned = planned_for(tasks, len(arms) - 1)
-    asked = answering
-    if answering is not None:
-        at_once = 1 if isinstance(answering, ChatReader) else AT_ONCE
-        answering = KeptAnswers(answering, folder.parent / "answers", at_once)
-    record = EvaluationFolder(folder, {**identity, "versions": versions()})
+    vectors = cache(lambda: KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
+    elsewhere = Elsewhere(endpoint_model, key_variable, patience)
+    answering = reader_of(
+        reader, endpoint_model, key_variable, runs, own=any(name.startswith("endpoint:") for name in names)
+    )
     console = terminal(stderr=as_json)  # standard output has the result and nothing else
-    console.print(planned, highlight=False)
-    jobs = [(name, Conditions(setting, seed, tokens, words)) for seed in range(seeds) for name, setting in arms]
-    left_out: dict[str, NeverAnswered] = {}
-    known = {job: record.done(*job) for job in jobs}
     with (
         Progress(console=console, disable=not console.is_terminal) as progress,
         stopping("The same command continues with what is missing."),
     ):
-        bar = progress.add_task("questions", total=len(jobs) * len(tasks))
-        for job in jobs:
-            name, plan = job
-            if name in left_out:
-                continue
-            progress.update(bar, advance=len(known[job]), description=f"{name} {plan.setting}")
-
-            def keep(row: Any) -> None:
-                record.keep(row)
-                progress.advance(bar)
-
-            try:
-                measure(
-                    name,
-                    makers[name],
-                    tasks,
-                    plan,
-                    answering,
-                    judge=scorer,
-                    done=known[job],
-                    keep=keep,
-                    note=record.note,
-                )
-            except NeverAnswered as reason:  # the others are measured all the same
-                left_out[name] = reason
-    shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
-    rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
-    summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        bar = progress.add_task("questions", total=None)
+        summary, left_out = evaluate(
+            tasks,
+            arms_of(names, wanted),
+            {name: maker(name, vectors, elsewhere) for name in ["none", *names]},
+            folder,
+            {**identity, "encoder": encoder, "judge": judge or "none"},
+            reader=answering,
+            judge=judge_of(judge, reader, key_variable),
+            seeds=seeds,
+            tokens=tokens,
+            words=words,
+            announce=lambda text: console.print(text, highlight=False),
+            progress=lambda arm, done, total: progress.update(bar, description=arm, completed=done, total=total),
+        )
     if as_json:
         say_json(summary, indent=1)
     else:
         show(console, summary)
-    if isinstance(asked, ChatReader) and asked.unnamed:
-        console.print(f"{asked.unnamed} answers named no option, and count as wrong.", highlight=False)
-    page = write_page(folder, summary, rows, tasks)
-    console.print(f"{page}, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
+    if isinstance(answering, ChatReader) and answering.unnamed:
+        console.print(f"{answering.unnamed} answers named no option, and count as wrong.", highlight=False)
+    console.print(f"{folder}/report.html, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
     if left_out:
         missed, why = next(iter(left_out.items()))
         others = f" ({', '.join(list(left_out)[1:])} neither)" if len(left_out) > 1 else ""
         raise KeepworthError(f"{missed} was not measured{others}: {why.message}", why.fix)
-
-
-def opened(
-    name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
-) -> tuple[Benchmark, list[Any], dict[str, Any]]:
-    """A benchmark, its questions, and what says which they were. Raises KeepworthError where an option says nothing about it."""
-    from keepworth.episodes.errors import KeepworthError
-    from keepworth.registry import methods
-    from keepworth.tasks.benchmark import Benchmark, digest, named, refuse_leaks, scoring, typed
-    from keepworth.tasks.data_files import VARIABLE
-    from keepworth.tasks.json_lines import json_lines
-    from keepworth.tasks.splits import SPLITS, draw_order
-
-    # The environment names a folder for whatever needs it; who names one for this alone means it.
-    place = os.environ.get(VARIABLE)
-    meant = data is not None and not (place and data == Path(place))
-    if name.endswith((".jsonl", ".jsonl.gz")):
-        for option in (["--data"] if meant else []) + (["--set"] if assign else []):
-            raise KeepworthError(f"{option} has no effect on {name}, a file of questions of your own.", "Leave it out.")
-        own = Path(name)
-        found = Benchmark(own.name.removesuffix(".gz").removesuffix(".jsonl"), json_lines)
-        tasks = found(split, data=own)
-        refuse_leaks({side: [t for t in found.load(side, data=own) if t.tags["split"] == side] for side in SPLITS})
-        dials: dict[str, Any] = {}
-    elif name in methods("world"):
-        raise KeepworthError(f"{name} is a stream of tasks.", f"keepworth eval stream --streams {name}")
-    else:
-        found = named(name)
-        if meant and found.shipped:
-            raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
-        dials = typed(found.settings(), assign, f"benchmark {found.name!r}")
-        tasks = found(split, data=None if found.shipped else data, **dials)
-    whole = len(tasks)
-    if limit and limit < whole:
-        kept = set(sorted((task.key for task in tasks), key=lambda key: draw_order("limit", key))[:limit])
-        tasks = [task for task in tasks if task.key in kept]
-    identity = {
-        "benchmark": found.name,
-        "split": split,
-        "dials": {**found.dials, **dials},
-        "questions": len(tasks),
-        "of": whole,
-        "data": digest(tasks),
-        "scoring": scoring(tasks),
-    }
-    return found, tasks, identity
-
-
-def many(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def planned_for(tasks: Sequence[Any], comparisons: int) -> str:
-    """What so many questions can tell, said before they are asked."""
-    from keepworth.evaluation.power import fewest, over_questions, plan
-    from keepworth.tasks.benchmark import cluster_of
-
-    clusters = len({cluster_of(task) for task in tasks})
-    needed = fewest(comparisons)
-    if clusters < needed:
-        among = f" of {comparisons} comparisons" if comparisons > 1 else ""
-        return (
-            f"{many(len(tasks), 'question')} in {many(clusters, 'cluster')}, too few for a verdict{among}: {needed} clusters are "
-            "needed. What follows says how it went, not what holds."
-        )
-    return plan(
-        over_questions(len(tasks), clusters),
-        clusters,
-        comparisons=max(1, comparisons),
-        source="declared: one in 4 questions is answered by one alone",
-        unit="clusters",
-    ).text
-
-
-def arms_of(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, str]]:
-    """Systems with their settings: no memory is the same under all and is asked once, and the oracle is the same for all."""
-    alone = [("none", "frozen")] if "none" in names and "frozen" not in settings else []
-    for setting in dict.fromkeys(settings):
-        if setting == "oracle":
-            alone.append(("none", setting))
-        else:
-            alone += [(name, setting) for name in names if name != "none" or setting == "frozen"]
-    return alone
 
 
 def reader_of(
@@ -405,6 +261,7 @@ def compare(
 
     from keepworth.cli.output import say
     from keepworth.evaluation.comparison import compared_arms
+    from keepworth.evaluation.run import many
     from keepworth.evaluation.statistics import ALPHA
 
     for comparison in compared_arms(one, other, [name for name in allow.split(",") if name]):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keepworth.cli.evaluate import app
+from keepworth.cli.eval_stream import app
 from keepworth.cli.main import app as program
 from keepworth.environments.streams import worlds
 from keepworth.episodes.errors import KeepworthError, UnknownName

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from keepworth.cli.command import argument, option
+from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import Runs, say_json, stopping
 
 if TYPE_CHECKING:
@@ -17,6 +17,16 @@ USUAL = ("none", "bm25", "dense", "keepworth")
 READER = "smollm2-135m-instruct"
 
 
+app = App(help="Measure models and runs on held-out questions, and memories on streams.")
+
+
+@app.command(
+    "list",
+    examples="""
+    keepworth eval list
+    keepworth eval list --details
+    """,
+)
 def listing(
     details: Annotated[bool, option("--details", "Also what each benchmark can be set to.")] = False,
     as_json: Annotated[bool, option("--json", "Print it as JSON.")] = False,
@@ -68,18 +78,18 @@ def listing(
     say_terms([("", ", ".join(methods("world")))])
 
 
+@app.command(
+    examples="""
+    keepworth eval run longmemeval none bm25 keepworth --setting frozen,oracle
+    keepworth eval run mine.jsonl none keepworth --reader http://localhost:8000 --model my-model
+    """
+)
 def run(
     benchmark: Annotated[str, argument("", "A name from `keepworth eval list`, or a .jsonl file of your own.")],
-    systems: Annotated[
-        list[str] | None, argument("", f"What is measured; {', '.join(USUAL)} if none is named.")
-    ] = None,
-    settings: Annotated[
-        str, option("--setting", "One or several, separated by commas: see `keepworth eval list`.")
-    ] = "frozen",
+    systems: Annotated[list[str] | None, argument("", f"Measured; {', '.join(USUAL)} if none is named.")] = None,
+    settings: Annotated[str, option("--setting", "One or several, with commas: see `keepworth eval list`.")] = "frozen",
     split: Annotated[str, option("--split", "train, dev or test.")] = "test",
-    data: Annotated[
-        Path | None, option("--data", "Where data lies that is not shipped.", envvar="KEEPWORTH_DATA")
-    ] = None,
+    data: Annotated[Path | None, option("--data", "Where data lies.", envvar="KEEPWORTH_DATA")] = None,
     assign: Annotated[list[str] | None, option("--set NAME=VALUE", "A setting of the benchmark.")] = None,
     reader: Annotated[
         str,
@@ -90,23 +100,15 @@ def run(
         ),
     ] = READER,
     endpoint_model: Annotated[str, option("--model", "The model's name at that URL.")] = "",
-    key_variable: Annotated[
-        str, option("--key-variable", "The environment variable that holds the endpoint's key.")
-    ] = "",
-    judge: Annotated[
-        str, option("--judge", "A model at the reader's endpoint that scores answers too, beside the words.")
-    ] = "",
+    key_variable: Annotated[str, option("--key-variable", "The variable that holds the endpoint's key.")] = "",
+    judge: Annotated[str, option("--judge", "A model at the reader's endpoint that scores answers, too.")] = "",
     tokens: Annotated[int, option("--tokens", "How much is shown at most, for every system.", min=1)] = 512,
     words: Annotated[int, option("--words", "Words of one entry of the memory, at most.", min=1)] = 60,
     encoder: Annotated[str, option("--encoder", "For every system that needs one.")] = "minilm",
     limit: Annotated[int, option("--limit -n", "Only so many questions, drawn evenly; 0 for all.", min=0)] = 0,
     seeds: Annotated[int, option("--seeds", "How often, with other draws.", min=1)] = 1,
-    patience: Annotated[
-        float, option("--patience", "Seconds that a program, command:WORDS, has for a call.", min=0.1)
-    ] = 60.0,
-    out: Annotated[
-        Path | None, option("--out", "A folder: rows, summary, page. runs/eval/BENCHMARK if not given.")
-    ] = None,
+    patience: Annotated[float, option("--patience", "Seconds of command:WORDS for a call.", min=0.1)] = 60.0,
+    out: Annotated[Path | None, option("--out", "A folder; runs/eval/BENCHMARK if not given.")] = None,
     as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
@@ -248,12 +250,11 @@ def show(console: Any, summary: dict[str, Any]) -> None:
             console.print(f"{arm}: the judge gave no score for {count} answers: {reason}", highlight=False)
 
 
+@app.command(examples="keepworth eval compare runs/eval/longmemeval:keepworth runs/eval/longmemeval:bm25")
 def compare(
     one: Annotated[str, argument("", "FOLDER:ARM, such as runs/eval/locomo:bm25; without an arm, all of them.")],
     other: Annotated[str, argument("", "What it is compared with.")],
-    allow: Annotated[
-        str, option("--allow", "What is meant to differ, such as reader, encoder or tokens; separated by commas.")
-    ] = "",
+    allow: Annotated[str, option("--allow", "What is meant to differ, such as reader, with commas.")] = "",
     as_json: Annotated[bool, option("--json", "Print a line of JSON per pair.")] = False,
 ) -> None:
     """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from keepworth.cli.command import option
+from keepworth.cli.eval_run import app as app
 from keepworth.cli.output import say, say_json, say_terms, say_text, stopping
 
 
+@app.command(
+    examples="""
+    keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,mixture --seeds 3
+    keepworth eval stream --streams list
+    """
+)
 def stream(
-    streams: Annotated[
-        str,
-        option("--streams", "Names, separated by commas; 'all', 'attacks', or 'list' to see them."),
-    ] = "all",
-    arms: Annotated[
-        str,
-        option("--arms", "Methods and controls; the usual ones if not given, or 'list' to see them and their changes."),
-    ] = "",
+    streams: Annotated[str, option("--streams", "Names with commas; all, attacks, or list to see them.")] = "all",
+    arms: Annotated[str, option("--arms", "Names with commas; list to see them and their changes.")] = "",
     orders: Annotated[str, option("--orders", "random, easy-to-hard, hard-to-easy, or several.")] = "random",
     seeds: Annotated[int, option("--seeds", "Rule sets; statistics need at least 3.", min=1)] = 3,
     split: Annotated[str, option("--split", "dev rules are for tuning, held-out for the final run.")] = "dev",
@@ -31,16 +32,10 @@ def stream(
         ),
     ] = "usual",
     workers: Annotated[int, option("--workers", "Streams that run at the same time, a process each.", min=1)] = 1,
-    tuned: Annotated[
-        Path | None, option("--tuned", "Settings per kind of stream and method, as the tuner writes them.")
-    ] = None,
-    data: Annotated[
-        Path | None, option("--data", "The folder of a published set, or one that holds such folders.")
-    ] = None,
+    tuned: Annotated[Path | None, option("--tuned", "Settings by kind of stream and method.")] = None,
+    data: Annotated[Path | None, option("--data", "The folder of a published set, or of several.")] = None,
     out: Annotated[Path, option("--out", "A folder: rows, summary and page.")] = Path("runs/streams"),
-    method: Annotated[
-        str, option("--method", "The arm that claims are made of.", show_default="the last arm that learns")
-    ] = "",
+    method: Annotated[str, option("--method", "The arm that claims are made of; the last that learns.")] = "",
     as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
 ) -> None:
     """Compare memories that learn from reward, on streams of tasks.

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def show(
     names: Annotated[
-        list[str] | None,
-        argument("RUN", "Names of runs or their folders, or one of an evaluation; the latest run if none is given."),
+        list[str] | None, argument("RUN", "Runs, or one evaluation; the latest run if none is given.")
     ] = None,
     episodes: Annotated[bool, option("--episodes", "Page through the episodes instead.")] = False,
     step: Annotated[int | None, option("--step", "Episodes of this step only.")] = None,
@@ -159,7 +158,9 @@ def _fitting(
     if worst:
         found.sort(key=lambda each: each.episode.reward)
     if not found[:limit]:
-        raise KeepworthError(f"No episode of {folder} fits.", f"Stored: {_stored(folder)}.")
+        raise KeepworthError(
+            f"No episode of {folder} fits.", "Leave options out: what is shown says its step, arm and role."
+        )
     return found[:limit]
 
 
@@ -256,20 +257,6 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
     owner = f"{panel.role}: " if panel.role else ""
     console.print(Text.assemble("\n", (f"{owner}{panel.title}", "bold"), (f"  {panel.unit}", "dim")))
     console.print(table)
-
-
-def _stored(folder: Path) -> str:
-    """Arm by arm, the steps of which episodes are stored: a long run has hundreds of files."""
-    from keepworth.learning.run_folder import episode_files
-
-    steps: dict[str, list[int]] = {}
-    for at, arm, _ in episode_files(folder):
-        steps.setdefault(arm, []).append(at)
-    parts = [
-        f"{arm} ({len(found)} steps from {found[0]} to {found[-1]})" if len(found) > 1 else f"{arm} (step {found[0]})"
-        for arm, found in steps.items()
-    ]
-    return ", ".join(parts) or "none"
 
 
 def _no_pager() -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,17 +42,8 @@ def show(
     from keepworth.episodes.text import terminal
 
     console = terminal()
-    filters = {
-        "--step": step,
-        "--role": role,
-        "--arm": arm,
-        "--worst": worst or None,
-        "--limit": limit,
-        "--export": export,
-    }
-    given = [option for option, value in filters.items() if value is not None]
-    if given and not episodes:
-        raise KeepworthError(f"{given[0]} is about episodes.", "Add --episodes.")
+    # What says which episodes are meant asks for episodes.
+    episodes = episodes or worst or any(value is not None for value in (step, role, arm, limit, export))
     if names and len(names) > 1:
         if episodes:
             raise KeepworthError("--episodes pages through those of one run.", "Name one.")
@@ -71,7 +63,7 @@ def show(
             for each in found:
                 say_json({"step": each.step, "arm": each.arm, **episode_to_json(each.episode)})
             return
-        with console.pager(styles=True) if console.is_terminal else _no_pager():
+        with console.pager(styles=True) if console.is_terminal else nullcontext():
             for each in found:
                 named = (f"step {each.step}", each.arm, each.episode.role, each.episode.task, each.episode.stop.value)
                 console.print(episode_panel(each.episode, named))
@@ -257,9 +249,3 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
     owner = f"{panel.role}: " if panel.role else ""
     console.print(Text.assemble("\n", (f"{owner}{panel.title}", "bold"), (f"  {panel.unit}", "dim")))
     console.print(table)
-
-
-def _no_pager() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()

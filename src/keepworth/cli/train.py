@@ -51,8 +51,9 @@ def demo(
 
     config = {"recipe": "memory_r1", **memory_r1_demo.demo_config(quick).model_dump(mode="json")}
     path = runs / run_name(name or ("demo-quick" if quick else "demo"))
-    again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
-    _carry_out(path, config, fresh, track, again, lambda run, progress: memory_r1_demo.demo(quick, run, progress))
+    _carry_out(
+        path, config, fresh, track, _last_command(), lambda run, progress: memory_r1_demo.demo(quick, run, progress)
+    )
 
 
 def train(
@@ -245,10 +246,6 @@ def _carry_out(
         ]
         lines += [(name, f"{program()} {command}") for name, command in uses_of(run)]
         console.print("\n" + "\n".join(f"{name + ':':<10} {line}" for name, line in lines), soft_wrap=True)
-
-
-def _named(name: str, runs: Path) -> str:
-    return (f" --name {name}" if name else "") + (f" --runs {runs}" if runs != Path("runs") else "")
 
 
 def _last_command() -> str:

@@ -16,7 +16,7 @@ from keepworth.evaluation.judge import Judge
 from keepworth.evaluation.power import fewest, over_questions, plan
 from keepworth.evaluation.reading import ChatReader, KeptAnswers
 from keepworth.evaluation.summary import summed
-from keepworth.evaluation.system import LIVE, Maker, NeverAnswered, Poison
+from keepworth.evaluation.system import LIVE, Maker, NeverAnswered
 from keepworth.learning.run_folder import versions
 from keepworth.registry import methods
 from keepworth.tasks.benchmark import Benchmark, cluster_of, digest, named, refuse_leaks, scoring, typed
@@ -71,7 +71,6 @@ def evaluate(
         "tokens": tokens,
         "words": words,
         "most": MOST,
-        "poison": Poison().share,
         "reader": reader.identity if reader is not None else "none",
     }
     planned = describe_plan(tasks, len(arms) - 1)

@@ -184,7 +184,7 @@ def test_a_file_that_is_no_file_of_lines_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongFormat, match="is no file"):
         json_lines("test", data=tmp_path / "nothing.jsonl")
     (tmp_path / "list.jsonl").write_text("[{}]")
-    with pytest.raises(WrongFormat, match="no object"):
+    with pytest.raises(WrongFormat, match="record 1: 'writes' is missing"):
         json_lines("test", data=tmp_path / "list.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n\n")
     with pytest.raises(WrongFormat, match="holds no line"):

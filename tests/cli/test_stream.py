@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keepworth.cli import eval_stream as command
-from keepworth.cli.eval_stream import method_for, run_job
-from keepworth.cli.evaluate import app
+from keepworth.cli.eval_stream import app
 from keepworth.cli.main import app as program
 from keepworth.environments.streams import worlds
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.evaluation import arms as command
+from keepworth.evaluation.arms import method_for, run_job
 from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.policy.slots import Presented

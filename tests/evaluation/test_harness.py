@@ -187,7 +187,7 @@ class Remembers(Finds):
         self.note.append(reward)
 
 
-@pytest.mark.parametrize("setting", ["frozen", "live", "shuffled", "masked"])
+@pytest.mark.parametrize("setting", ["frozen", "live", "shuffled"])
 def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
     kept = Remembers()
     tasks = tasks_of(8, alike=True)
@@ -200,8 +200,6 @@ def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
         assert kept.note == []
     elif setting == "live":
         assert kept.note == earned
-    elif setting == "masked":
-        assert kept.note == [0.5] * 8
     else:
         # The reward of an earlier question, and before the first what says nothing.
         assert kept.note[0] == 0.5
@@ -215,15 +213,8 @@ def test_another_memory_holds_no_evidence_and_one_haystack_has_no_other() -> Non
         ran(Finds, tasks_of(3, alike=True), Conditions(tokens=8, setting="another"))
 
 
-def test_poison_is_among_what_is_written_and_the_oracle_shows_the_evidence_alone() -> None:
+def test_the_oracle_shows_the_evidence_alone() -> None:
     reader = Copies()
-    rows = ran(FullContext, tasks_of(2, alike=True), Conditions(setting="poisoned"), reader)
-    assert all(row.items == 6 for row in rows)  # all questions have one answer: nothing wrong can be said
-    tasks = tasks_of(2)
-    shared = [Task(t.key, t.source, t.input, t.answers, t.verifier, sessions=tasks[0].sessions) for t in tasks]
-    rows = ran(FullContext, shared, Conditions(setting="poisoned"), reader)
-    assert all(row.items == 7 for row in rows)
-    assert any("What is Word0? value1." in text for _, texts in reader.asked for text in texts)
     rows = ran(NoMemory, tasks_of(2), Conditions(setting="oracle"), reader)
     assert all(row.items == 1 and row.scores["score"] == 1.0 for row in rows)
 

@@ -7,8 +7,8 @@ import pytest
 
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
-from keepworth.cli.eval_stream import run_job
 from keepworth.environments.streams import opened
+from keepworth.evaluation.arms import run_job
 from keepworth.evaluation.stream import Results, StreamRow, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
 from keepworth.evaluation.stream_page import curve_panels

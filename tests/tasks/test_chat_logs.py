@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from keepworth.tasks.chat_logs import read_conversations, rewarded_tasks
-from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.chat_logs import rewarded_tasks
+from keepworth.tasks.data_files import WrongFormat, rows_of
 from keepworth.tasks.own import OwnTasks
 from keepworth.tasks.splits import SPLITS
 
@@ -147,15 +147,15 @@ def test_a_file_of_lines_and_a_list_are_read_alike(tmp_path: Path) -> None:
     lines, listed = tmp_path / "chats.jsonl", tmp_path / "chats.json"
     lines.write_text("".join(json.dumps(row) + "\n" for row in OTHERS))
     listed.write_text(json.dumps(OTHERS))
-    assert [row for _, row in read_conversations(lines)] == [row for _, row in read_conversations(listed)] == OTHERS
+    assert [row for _, row in rows_of(lines)] == [row for _, row in rows_of(listed)] == OTHERS
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "is empty"), (None, "is no file"), ("{", "line 1: this is no JSON")]
+    ("text", "message"), [("", "holds no line"), (None, "is no file"), ("{", "line 1: this is no JSON")]
 )
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     file = tmp_path / "chats.jsonl"
     if text is not None:
         file.write_text(text)
     with pytest.raises(WrongFormat, match=message):
-        list(read_conversations(file))
+        list(rows_of(file))

@@ -27,12 +27,9 @@ def train(
     steps: Annotated[int, option("--steps N", "Steps of all worlds together.")] = 400_000,
     seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.")] = 0,
     envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 16,
-    folder: Annotated[
-        Path | None,
-        option("--folder FOLDER", "Where the run stands; it goes on where one is.", show_default="runs/control/..."),
-    ] = None,
+    folder: Annotated[Path | None, option("--folder FOLDER", "Where the run stands, and goes on.")] = None,
     assign: Annotated[
-        list[str] | None, option("--set NAME=VALUE", "A setting of the trainer or of the memory: rollout=64, ...")
+        list[str] | None, option("--set NAME=VALUE", "A setting of trainer or memory: rollout=64, ...")
     ] = None,
     threads: Annotated[int, option("--threads N", "Of PyTorch.")] = 1,
     as_json: Annotated[bool, option("--json", "Print a line of JSON per update.")] = False,

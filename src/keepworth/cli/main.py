@@ -13,7 +13,7 @@ from keepworth.cli import output
 from keepworth.cli.command import App, option
 from keepworth.cli.control import app as control_app
 from keepworth.cli.doctor import doctor
-from keepworth.cli.evaluate import app as evaluate_app
+from keepworth.cli.eval_stream import app as evaluate_app
 from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
 from keepworth.cli.methods import app as methods_app

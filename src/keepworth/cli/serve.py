@@ -26,9 +26,7 @@ LOCAL = "127.0.0.1"
 
 
 def serve(
-    what: Annotated[
-        str, argument("[MODEL|RUN]", "What answers in a gateway: a model, or a run for what it trained.")
-    ] = "",
+    what: Annotated[str, argument("[MODEL|RUN]", "What answers in a gateway, a model or a run.")] = "",
     role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
     port: Annotated[int, option("--port", "Where to listen; 0 takes any that is free.", min=0, max=65535)] = 8000,
     runs: Runs = Path("runs"),
@@ -46,12 +44,8 @@ def serve(
     mcp: Annotated[bool, option("--mcp", "Tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[bool, option("--stdio", "Those tools alone, over standard input and output.")] = False,
     user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
-    memory_tokens: Annotated[
-        int, option("--memory-tokens", "Of memory in one prompt of a gateway, at most.", min=0)
-    ] = 1500,
-    memory_items: Annotated[
-        int, option("--memory-items", "Recalled for one turn of a gateway, at most.", min=1, max=100)
-    ] = 8,
+    memory_tokens: Annotated[int, option("--memory-tokens", "Of memory in one prompt, at most.", min=0)] = 1500,
+    memory_items: Annotated[int, option("--memory-items", "Recalled for one turn, at most.", min=1, max=100)] = 8,
     secrets: Annotated[
         str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
     ] = "quarantine",

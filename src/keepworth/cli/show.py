@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
 def show(
     names: Annotated[
-        list[str] | None,
-        argument("RUN", "Names of runs or their folders, or one of an evaluation; the latest run if none is given."),
+        list[str] | None, argument("RUN", "Runs, or one evaluation; the latest run if none is given.")
     ] = None,
     episodes: Annotated[bool, option("--episodes", "Page through the episodes instead.")] = False,
     step: Annotated[int | None, option("--step", "Episodes of this step only.")] = None,
@@ -42,17 +42,8 @@ def show(
     from keepworth.episodes.text import terminal
 
     console = terminal()
-    filters = {
-        "--step": step,
-        "--role": role,
-        "--arm": arm,
-        "--worst": worst or None,
-        "--limit": limit,
-        "--export": export,
-    }
-    given = [option for option, value in filters.items() if value is not None]
-    if given and not episodes:
-        raise KeepworthError(f"{given[0]} is about episodes.", "Add --episodes.")
+    # What says which episodes are meant asks for episodes.
+    episodes = episodes or worst or any(value is not None for value in (step, role, arm, limit, export))
     if names and len(names) > 1:
         if episodes:
             raise KeepworthError("--episodes pages through those of one run.", "Name one.")
@@ -72,7 +63,7 @@ def show(
             for each in found:
                 say_json({"step": each.step, "arm": each.arm, **episode_to_json(each.episode)})
             return
-        with console.pager(styles=True) if console.is_terminal else _no_pager():
+        with console.pager(styles=True) if console.is_terminal else nullcontext():
             for each in found:
                 named = (f"step {each.step}", each.arm, each.episode.role, each.episode.task, each.episode.stop.value)
                 console.print(episode_panel(each.episode, named))
@@ -159,7 +150,9 @@ def _fitting(
     if worst:
         found.sort(key=lambda each: each.episode.reward)
     if not found[:limit]:
-        raise KeepworthError(f"No episode of {folder} fits.", f"Stored: {_stored(folder)}.")
+        raise KeepworthError(
+            f"No episode of {folder} fits.", "Leave options out: what is shown says its step, arm and role."
+        )
     return found[:limit]
 
 
@@ -256,23 +249,3 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
     owner = f"{panel.role}: " if panel.role else ""
     console.print(Text.assemble("\n", (f"{owner}{panel.title}", "bold"), (f"  {panel.unit}", "dim")))
     console.print(table)
-
-
-def _stored(folder: Path) -> str:
-    """Arm by arm, the steps of which episodes are stored: a long run has hundreds of files."""
-    from keepworth.learning.run_folder import episode_files
-
-    steps: dict[str, list[int]] = {}
-    for at, arm, _ in episode_files(folder):
-        steps.setdefault(arm, []).append(at)
-    parts = [
-        f"{arm} ({len(found)} steps from {found[0]} to {found[-1]})" if len(found) > 1 else f"{arm} (step {found[0]})"
-        for arm, found in steps.items()
-    ]
-    return ", ".join(parts) or "none"
-
-
-def _no_pager() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()

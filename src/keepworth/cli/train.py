@@ -37,9 +37,7 @@ Fresh = Annotated[bool, option("--fresh", "Start over: delete what the run folde
 
 
 def demo(
-    quick: Annotated[
-        bool, option("--quick", "Fewer steps and questions: every part at work, without time to learn.")
-    ] = False,
+    quick: Annotated[bool, option("--quick", "Every part at work, without time to learn.")] = False,
     name: Annotated[str, option("--name", "Name of the run folder; demo, or demo-quick, if not given.")] = "",
     fresh: Fresh = False,
     track: Track = "",
@@ -55,7 +53,6 @@ def demo(
     settings = DEMO_QUICK if quick else DEMO
     config = recipe.Config(**settings)
     path = runs / run_name(name or ("demo-quick" if quick else "demo"))
-    again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
 
     def work(run: RunFolder, progress: Progress) -> None:
         if run.latest_checkpoint(verify=False) is None:
@@ -66,7 +63,7 @@ def demo(
             )
         recipe.train(config, run, progress)
 
-    _carry_out(path, record_of(recipe, config, "memory_r1"), fresh, track, again, work)
+    _carry_out(path, record_of(recipe, config, "memory_r1"), fresh, track, _last_command(), work)
 
 
 DEMO: Mapping[str, Any] = {"curve": "test", "evaluate_every": 5, "checkpoint_every": 5}
@@ -83,15 +80,10 @@ DEMO_MINUTES = {False: (7.3, 6.3), True: (1.5, 1.0)}
 
 
 def train(
-    recipe: Annotated[
-        str, argument("", "A recipe's name (`keepworth methods --kind recipe`) or a file of Python; none with --tasks.")
-    ] = "",
+    recipe: Annotated[str, argument("", "A recipe's name or a file of Python; none with --tasks.")] = "",
     tasks: Annotated[str | None, option("--tasks FILE", "Your own tasks: JSON lines with prompt and answer.")] = None,
     source: Annotated[
-        Path | None,
-        option(
-            "--source SOURCE", "Conversations, or a memory's file, whose rewarded answers are imitated.", parser=file_of
-        ),
+        Path | None, option("--source SOURCE", "Conversations, or a memory, to imitate.", parser=file_of)
     ] = None,
     reward: Annotated[
         list[str] | None,
@@ -100,11 +92,9 @@ def train(
             "With --tasks: a function of (answer, row), one of TRL's form, or a verifier's name; may be repeated.",
         ),
     ] = None,
-    environment: Annotated[
-        str | None, option("--environment FILE.py:NAME", "With --tasks: makes what is played for a task.")
-    ] = None,
+    environment: Annotated[str | None, option("--environment FILE.py:NAME", "With --tasks: what is played.")] = None,
     memory: Annotated[
-        Path | None, option("--memory MEMORY", "With --tasks: a memory's file, whose items are shown.", parser=file_of)
+        Path | None, option("--memory MEMORY", "With --tasks: whose items are shown.", parser=file_of)
     ] = None,
     config: Annotated[Path | None, option("--config", "A TOML file with settings.")] = None,
     assign: Annotated[list[str] | None, option("--set KEY=VALUE", "One setting; may be repeated.")] = None,
@@ -117,12 +107,8 @@ def train(
     name: Annotated[str, option("--name", "Name of the run folder; the recipe's name if not given.")] = "",
     fresh: Fresh = False,
     track: Track = "",
-    print_config: Annotated[
-        bool, option("--print-config", "Print the resolved configuration as TOML and exit.")
-    ] = False,
-    every: Annotated[
-        bool, option("--all", "With a recipe and --help: every setting, not those alone that matter.")
-    ] = False,
+    print_config: Annotated[bool, option("--print-config", "Print the configuration as TOML and exit.")] = False,
+    every: Annotated[bool, option("--all", "With a recipe and --help: every setting.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Train with a recipe, or on your own tasks. Given again, the same command continues from the last checkpoint.
@@ -283,10 +269,6 @@ def _carry_out(
         ]
         lines += [(name, f"{program()} {command}") for name, command in uses_of(run)]
         console.print("\n" + "\n".join(f"{name + ':':<10} {line}" for name, line in lines), soft_wrap=True)
-
-
-def _named(name: str, runs: Path) -> str:
-    return (f" --name {name}" if name else "") + (f" --runs {runs}" if runs != Path("runs") else "")
 
 
 def _last_command() -> str:

@@ -26,7 +26,6 @@ from keepworth.evaluation.system import (
     Guarded,
     Maker,
     NeverAnswered,
-    Poison,
     Rewards,
     SystemFailed,
     evidence_of,
@@ -68,7 +67,6 @@ class Conditions:
     seed: int = 0
     tokens: int = 512
     words: int = 60
-    poison: Poison = field(default_factory=Poison)
 
 
 @dataclass(slots=True)
@@ -168,7 +166,7 @@ class _Run:
 
     def _group(self, open_: Sequence[Task], about: Sequence[Task], done: Mapping[str, float | None]) -> None:
         plan, began = self.plan, time.perf_counter()
-        entries = written(about, plan.setting, plan.poison, plan.words)
+        entries = written(about, plan.words)
         trouble = ""
         try:
             self.system.begin(plan.seed)

@@ -207,47 +207,16 @@ SETTINGS: Mapping[str, str] = {
     "frozen": "it is written once and told no reward",
     "live": "it is told after each question what the answer earned",
     "shuffled": "live, with the reward of another question: what is left of a gain was not learned from rewards",
-    "masked": "live, with the same reward for every answer: it is used, and can learn nothing",
-    "poisoned": "frozen, among entries that say something wrong",
     "oracle": "shown is what holds the answer, and nothing else: what there is to gain",
     "another": "frozen, with the memory of another question: what is gained by any text at all",
 }
-LIVE = frozenset({"live", "shuffled", "masked"})
-MASKED = 0.5
+LIVE = frozenset({"live", "shuffled"})
+NEUTRAL = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Poison:
-    """share: of the haystack, how many entries more that say something wrong about the questions to come."""
-
-    share: float = 0.1
-    seed: int = 0
-
-    def among(self, entries: Sequence[MemoryEntry], tasks: Sequence[Task]) -> list[MemoryEntry]:
-        """Entries with the question's words and the answer of another, as if somebody had said so, at random times."""
-        draws = random.Random(f"{self.seed}/{tasks[0].key}")
-        answers = [answer for task in tasks for answer in task.answers[:1]]
-        if len(set(answers)) < 2 or not entries:
-            return list(entries)
-        found = list(entries)
-        for number in range(max(1, round(self.share * len(entries)))):
-            task = tasks[number % len(tasks)]
-            wrong = draws.choice([answer for answer in answers if answer not in task.answers] or answers)
-            at = draws.randrange(len(found))
-            beside = found[at]
-            text = f"{task.input} {wrong}."
-            found.insert(at, replace(beside, text=text, turn=POISONED + number, window=0, evidence=False))
-        return found
-
-
-POISONED = 10_000
-"""Turns from this number on were planted: what stands beside the evidence is none of it."""
-
-
-def written(tasks: Sequence[Task], setting: str, poison: Poison, words: int) -> list[MemoryEntry]:
+def written(tasks: Sequence[Task], words: int) -> list[MemoryEntry]:
     """What a system is told before tasks over one haystack are asked. The hidden marks are taken off."""
-    entries = [replace(entry, evidence=False) for entry in haystack(tasks[0], words)]
-    return poison.among(entries, tasks) if setting == "poisoned" else entries
+    return [replace(entry, evidence=False) for entry in haystack(tasks[0], words)]
 
 
 def evidence_of(task: Task, words: int) -> list[MemoryEntry]:
@@ -275,13 +244,11 @@ class Rewards:
 
     def passed_on(self, earned: float) -> float | None:
         """None where it is told nothing. Shuffled: an earlier question's, so that nothing it is told is about what it did; before
-        the first, MASKED."""
+        the first, NEUTRAL."""
         if self.setting not in LIVE:
             return None
-        if self.setting == "masked":
-            return MASKED
         if self.setting == "live":
             return earned
-        drawn = random.Random(f"{self.seed}/{len(self.past)}").choice(self.past) if self.past else MASKED
+        drawn = random.Random(f"{self.seed}/{len(self.past)}").choice(self.past) if self.past else NEUTRAL
         self.past.append(earned)
         return drawn

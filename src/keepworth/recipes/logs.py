@@ -9,7 +9,8 @@ from typing import Any
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
-from keepworth.tasks.chat_logs import read_conversations, rewarded_tasks
+from keepworth.tasks.chat_logs import rewarded_tasks
+from keepworth.tasks.data_files import rows_of
 from keepworth.tasks.own import OwnTasks
 
 SETTINGS: Mapping[str, Any] = {"method": "supervised"}
@@ -31,7 +32,7 @@ def tasks_of(source: Any) -> OwnTasks:
             if file.read(len(_SQLITE)) == _SQLITE:
                 with Memory(path, read_only=True, log="off") as memory:
                     return tasks_of(memory)
-    return rewarded_tasks(read_conversations(path), path.name.split(".")[0])
+    return rewarded_tasks(rows_of(path), path.name.split(".")[0])
 
 
 def _remembered(memory: Memory) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -18,13 +18,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from keepworth.episodes.errors import nearest
-from keepworth.tasks.data_files import WrongFormat, records, text_of
-from keepworth.tasks.json_lines import UNSAYABLE, lines_of
+from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.json_lines import UNSAYABLE
 from keepworth.tasks.own import OwnTasks, own_tasks
 
 MESSAGES = ("messages", "conversations", "conversation", "turns")
@@ -46,19 +45,6 @@ WORDS: Mapping[str, float] = {
 OFTEN, SHARE = 10, 0.05
 """A question in more sessions than OFTEN, and in more than this share of them, is a greeting: answers to it are left out, since
 it would tie everything to one side."""
-
-
-def read_conversations(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The (place, row) pairs of a file of JSON lines or of a JSON list. Raises WrongFormat."""
-    if not path.is_file():
-        raise WrongFormat(f"{path} is no file.", "Give the path of a file of conversations, one JSON object a line.")
-    text = text_of(path)
-    if not text.strip():
-        raise WrongFormat(f"{path} is empty.", 'Write {"messages": [...]} a line.')
-    if text.lstrip().startswith("["):
-        yield from ((f"{path}, record {n}", row) for n, row in enumerate(records(path, "conversations"), start=1))
-    else:
-        yield from ((f"{path}, line {number}", row) for number, row in lines_of(path))
 
 
 def rewarded_tasks(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> OwnTasks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -68,20 +69,19 @@ def located(
 
 
 def records(path: Path, name: str, fields: Iterable[str] = ()) -> Sequence[Mapping[str, Any]]:
-    """The objects of a file: JSON lines, a JSON list, or a JSON object of objects, whose names are then in the field `id`.
+    """The objects of a file, see `rows_of`.
 
-    name: of the data set, for people. fields: what every record must have. Raises WrongFormat, which names the file, the record
+    name: of the data set, for people. fields: what every record must have. Raises WrongFormat, which names the file, the line
     and the field."""
-    stat = path.stat()
-    found = _records(path, stat.st_mtime_ns)
-    for number, record in enumerate(found, start=1):
+    rows = rows_of(path)
+    for place, record in rows:
         for field in fields:
             if field not in record:
                 raise WrongFormat(
-                    f"{path}, record {number}: there is no {field!r}, so this is no file of {name}.",
+                    f"{place}: there is no {field!r}, so this is no file of {name}.",
                     f"A record of {name} has {', '.join(fields)}.",
                 )
-    return found
+    return [record for _, record in rows]
 
 
 def text_of(path: Path) -> str:
@@ -93,20 +93,38 @@ def text_of(path: Path) -> str:
         raise WrongFormat(f"{path} is no text in UTF-8: {error}.", "Save it as UTF-8, or get it again.") from error
 
 
+def rows_of(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
+    """The objects of a file, each with where it stands: JSON lines, a JSON list, or an object of objects, whose names are then in
+    the field `id`. Raises WrongFormat, which names the line."""
+    if not path.is_file():
+        raise WrongFormat(f"{path} is no file.", "Give the path of a file with one JSON object a line.")
+    return _rows(path, path.stat().st_mtime_ns)
+
+
 @lru_cache(maxsize=16)
-def _records(path: Path, changed: int) -> tuple[Mapping[str, Any], ...]:
+def _rows(path: Path, changed: int) -> tuple[tuple[str, dict[str, Any]], ...]:
     text = text_of(path)
-    lines = [line for line in text.split("\n") if line.strip()]
+    if path.name.removesuffix(".gz").endswith(".json") or text.lstrip().startswith("["):
+        whole = _parsed(text, str(path))
+        if isinstance(whole, dict):
+            members = [{"id": key, **value} for key, value in whole.items() if isinstance(value, Mapping)]
+            whole = members if members and len(members) == len(whole) else [whole]
+        if not isinstance(whole, list):
+            raise WrongFormat(f"{path} holds no list of objects.", "Write one JSON object a line.")
+        rows = [(f"{path}, record {number}", row) for number, row in enumerate(whole, start=1)]
+    else:  # not splitlines: texts hold other separators
+        lines = [(f"{path}, line {n}", line) for n, line in enumerate(re.split("\r\n?|\n", text), start=1)]
+        rows = [(place, _parsed(line, place)) for place, line in lines if line.strip()]
+    for place, row in rows:
+        if not isinstance(row, dict):
+            raise WrongFormat(f"{place}: this is no object.", "Write {...} a line.")
+    if not rows:
+        raise WrongFormat(f"{path} holds no line.", "Write one JSON object a line.")
+    return tuple(rows)
+
+
+def _parsed(text: str, place: str) -> Any:
     try:
-        is_one = path.name.removesuffix(".gz").endswith(".json") or text.lstrip().startswith("[")
-        whole = json.loads(text) if is_one else None
-        found = [json.loads(line) for line in lines] if whole is None else whole
-    except ValueError as error:
-        raise WrongFormat(f"{path} is no JSON: {error}.", "Get it again, or name another file.") from error
-    if isinstance(found, dict):
-        parts = found.items()
-        found = [{"id": key, **value} for key, value in parts if isinstance(value, Mapping)]
-        found = found if found and len(found) == len(parts) else [whole]
-    if not found or not all(isinstance(record, Mapping) for record in found):
-        raise WrongFormat(f"{path} holds no list of objects.", "Name a file of questions.")
-    return tuple(found)
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WrongFormat(f"{place}: this is no JSON: {error}.", "Write one JSON object a line.") from error

@@ -28,9 +28,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -39,7 +38,7 @@ from typing import Any
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import nearest
 from keepworth.tasks.benchmark import LeakingSplit
-from keepworth.tasks.data_files import WrongFormat, text_of
+from keepworth.tasks.data_files import WrongFormat, rows_of
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
 
@@ -57,25 +56,25 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
     id stands on two sides."""
     if data is None:
         raise WrongFormat("no file of questions was named.", "Give the path of a .jsonl file.")
-    lines = list(lines_of(data))
-    sides, numbers = dict[str, str](), dict[str, int]()
-    clusters, asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, int]]()
+    lines = rows_of(data)
+    sides, numbers = dict[str, str](), dict[str, str]()
+    clusters, asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, str]]()
     named = any("split" in line for _, line in lines)
     found: list[Task] = []
-    for number, line in lines:
-        where = f"{data}, line {number}"
+    for where, line in lines:
+        number = where.rpartition(", ")[2]
         _known(line, LINE, where)
         side = str(_of(line, "split", str, where, "test"))
         if side not in SPLITS:
             raise WrongFormat(f"{where}: split is {side!r}.", f"Write one of {', '.join(SPLITS)}.")
-        id = str(_of(line, "id", (str, int), where, str(number)))
+        id = str(_of(line, "id", (str, int), where, number.rpartition(" ")[2]))
         if sides.setdefault(id, side) != side:
             raise LeakingSplit(
                 f"{where}: the id {id!r} is in {sides[id]!r} and in {side!r}.", "Give each line its own id."
             )
         if numbers.setdefault(id, number) != number:
             raise WrongFormat(
-                f"{where}: the id {id!r:.60} is that of line {numbers[id]}.", "Give each line an id of its own."
+                f"{where}: the id {id!r:.60} is that of {numbers[id]}.", "Give each line an id of its own."
             )
         own = _tasks(line, id, side, data.stem, where)
         # Copies say nothing twice: what has the same writes is one draw, under whatever ids.
@@ -87,7 +86,7 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
             before = asked.setdefault((*alike, "", _folded(task.input)), (cluster, number))
             if before[0] != cluster:
                 raise WrongFormat(
-                    f"{where}: line {before[1]} asks {task.input!r:.60} of the same writes, in the cluster {before[0]!r:.60}.",
+                    f"{where}: {before[1]} asks {task.input!r:.60} of the same writes, in the cluster {before[0]!r:.60}.",
                     "Give both one cluster, or take one out.",
                 )
         if side == split or not named:
@@ -199,35 +198,6 @@ def marked(session: Session, evidence: Collection[int] = ()) -> Session:
     )
     changed = any(new is not old for new, old in zip(turns, session.turns, strict=True))
     return replace(session, turns=turns) if changed else session
-
-
-def lines_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines, with the numbers of their lines. Raises WrongFormat, which names the line."""
-    if not path.is_file():
-        raise WrongFormat(f"{path} is no file.", "Give the path of a .jsonl file.")
-    met = False
-    for number, raw in enumerate(
-        re.split("\r\n?|\n", text_of(path)), start=1
-    ):  # not splitlines: texts hold other separators
-        if not raw.strip():
-            continue
-        try:
-            line = json.loads(raw)
-        except ValueError as error:
-            fix = "Write one JSON object a line."
-            if number == 1 and raw.lstrip().startswith("["):
-                fix = "It begins a list: write one JSON object a line instead."
-            raise WrongFormat(f"{path}, line {number}: this is no JSON: {error}.", fix) from error
-        except RecursionError:
-            raise WrongFormat(
-                f"{path}, line {number}: this is nested too deeply.", "Write one JSON object a line."
-            ) from None
-        if not isinstance(line, dict):
-            raise WrongFormat(f"{path}, line {number}: this is no object.", "Write {...} a line.")
-        met = True
-        yield number, line
-    if not met:
-        raise WrongFormat(f"{path} holds no line.", "Write at least one line with a question.")
 
 
 def _known(record: Mapping[str, Any], names: Sequence[str], where: str) -> None:

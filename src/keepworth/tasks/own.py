@@ -27,8 +27,8 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, nearest
-from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.json_lines import json_lines, lines_of, sessions_of
+from keepworth.tasks.data_files import WrongFormat, rows_of
+from keepworth.tasks.json_lines import json_lines, sessions_of
 from keepworth.tasks.splits import SPLITS, draw_order, side, tied
 
 PROMPTS = ("prompt", "question", "input", "problem", "instruction", "text")
@@ -77,8 +77,8 @@ def own_tasks(
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         name = name or path.name.split(".")[0]
-        lines = [(f"{path}, line {number}", line) for number, line in lines_of(path)]
-        if lines and "questions" in lines[0][1]:
+        lines = rows_of(path)
+        if "questions" in lines[0][1]:
             return _whole_file(path, name)
         rows: list[tuple[str, Mapping[str, Any] | Task]] = list(lines)
     else:

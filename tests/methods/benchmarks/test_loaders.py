@@ -37,7 +37,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     fixtures.lines(tmp_path / "hotpotqa" / "train.jsonl.gz", [{"preference": "x", "mcq": {}}])
     for part in ("dev", "test"):
         fixtures.lines(tmp_path / "hotpotqa" / f"{part}.jsonl.gz", [fixtures.multihop(part)])
-    with pytest.raises(WrongFormat, match=r"record 1: there is no 'id'.*no file of HotpotQA"):
+    with pytest.raises(WrongFormat, match=r"line 1: there is no 'id'.*no file of HotpotQA"):
         hotpotqa("train", data=tmp_path)
     with pytest.raises(WrongFormat, match=r"is one file; HotpotQA has several.*Name the folder"):
         hotpotqa("train", data=tmp_path / "hotpotqa" / "dev.jsonl.gz")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import asdict
 from itertools import count
@@ -29,6 +29,7 @@ from keepworth.cli.memory.group import (
     again,
     app,
     command,
+    every_page,
     item_line,
     opened,
 )
@@ -102,18 +103,11 @@ def export_(
                 _write(target, (f"{line}\n" for line, _ in zip(lines, counted, strict=False)), is_json=True)
             yield Line({**record, "lines": next(counted)})
             return
-        items = list(_items(memory, bounds))
+        items = list(every_page(lambda after: memory.get_all(limit=1000, after=after, **bounds)))
         _write(target, [write_lines(items)])
         yield Line({**record, "items": len(items)})
         if str(target) != "-":
             yield NoteLine(f"{len(items)} {'item' if len(items) == 1 else 'items'}.")
-
-
-def _items(memory: Memory, bounds: dict[str, Any]) -> Iterator[Item]:
-    after = ""
-    while page := memory.get_all(limit=1000, after=after, **bounds):
-        yield from page
-        after = page[-1].id
 
 
 def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None:
@@ -289,9 +283,7 @@ def check(memory: Memory, quick: Annotated[bool, option("--quick", "Do not repla
 def compact(
     memory: Memory,
     file: MemoryPlace,
-    keep_decisions: Annotated[
-        int | None, option("N", "Drop the candidate lists of all but the newest N decisions; asks.", min=0)
-    ] = None,
+    keep_decisions: Annotated[int | None, option("N", "Drop the candidates of older decisions; asks.", min=0)] = None,
     yes: Yes = False,
 ) -> Lines:
     """Give back space. Never changes what the memory says."""
@@ -342,12 +334,9 @@ def quarantine(
     if release:
         yield item_line(memory.release(release))
         return
-    after = ""
     if not memory.quarantined(limit=1):
         yield NoteLine("Nothing is held back.")
-    while page := memory.quarantined(after=after):
-        yield from map(item_line, page)
-        after = page[-1].id
+    yield from map(item_line, every_page(lambda after: memory.quarantined(after=after)))
 
 
 @command(FILE, examples="keepworth memory audit --last 20 --json", opens=None)
@@ -384,9 +373,7 @@ def add_token(
     tenant: Annotated[str, option("--tenant", "Whose memory: each tenant has a file, or a schema, of its own.")] = "",
     user: User = "",
     agent: Agent = "",
-    role: Annotated[
-        list[str] | None, option("--role", "read, write, reward or admin; may be given several times.")
-    ] = None,
+    role: Annotated[list[str] | None, option("--role", "read, write, reward or admin; may be repeated.")] = None,
     name: Annotated[str, option("--name", "What it is called in lists.")] = "",
     days: Annotated[float | None, option("--days", "Until it ends; never if not given.")] = None,
     shared: Annotated[

@@ -267,6 +267,14 @@ def read_lines() -> list[str]:
     return texts
 
 
+def every_page(page_after: Callable[[str], list[Item]]) -> Iterator[Item]:
+    """Items page by page, each asked for after the last id of the one before."""
+    after = ""
+    while page := page_after(after):
+        yield from page
+        after = page[-1].id
+
+
 # -- what is printed --------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from keepworth.cli.memory.group import (
     Yes,
     again,
     command,
+    every_page,
     item_line,
     mark,
     nothing_found,
@@ -240,7 +241,7 @@ def forget(
     ids: Annotated[list[str] | None, argument("[ID...]", "Items to forget.")] = None,
     purge: Annotated[bool, option("--purge", "Erase for good: journal, indexes and vectors too.")] = False,
     older_than: Annotated[
-        float | None, option("--older-than DAYS", "In the place of ids: all that was written so long ago.")
+        float | None, option("--older-than DAYS", "In place of ids: what was written so long ago.")
     ] = None,
     yes: Yes = False,
 ) -> Lines:
@@ -274,11 +275,8 @@ def _older(memory: Memory, days: float, *, everything: bool) -> list[str]:
     from datetime import datetime, timedelta
 
     until = (datetime.now(UTC).replace(tzinfo=None) - timedelta(days=days)).isoformat()
-    chosen, after = [], ""
-    while page := memory.get_all(limit=1000, after=after, all_states=everything):
-        chosen += [item.id for item in page if item.written_at <= until]
-        after = page[-1].id
-    return chosen
+    pages = every_page(lambda after: memory.get_all(limit=1000, after=after, all_states=everything))
+    return [item.id for item in pages if item.written_at <= until]
 
 
 @command(WRITE, examples="keepworth memory erase --user ana", opens=None)

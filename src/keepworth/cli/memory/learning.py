@@ -104,9 +104,7 @@ def act(memory: Memory, episode: EpisodeId, action: Annotated[str, argument("", 
 def end(
     memory: Memory,
     episode: EpisodeId,
-    outcome: Annotated[
-        str, option("--outcome TEXT", "How it ended, where not as usual.", show_default=False)
-    ] = "completed",
+    outcome: Annotated[str, option("--outcome TEXT", "How it ended.")] = "completed",
 ) -> Lines:
     """Note that an episode is over. Rewards may still come."""
     memory.reopen(episode).end(outcome or "completed")
@@ -166,9 +164,7 @@ def reward(
     memory: Memory,
     target: Annotated[str, argument("EPISODE|DECISION", "The id of an episode, or of one search in it.")],
     value: Annotated[float, argument("", "How good it was, as a number.")],
-    by: Annotated[
-        str | None, option("--by NAME", "Whose judgement it is; whom the episode is for if not given.")
-    ] = None,
+    by: Annotated[str | None, option("--by NAME", "Whose judgement it is; of whom it is for if not given.")] = None,
     source: Annotated[str, option("--source", "What it came through.")] = "command line",
 ) -> Lines:
     """Reward an episode, at once or days later: the policy learns what was worth showing."""

@@ -1,0 +1,251 @@
+"""Arms of streams by name: which there are, what one is made of, and the comparison of several as a whole.
+
+summary = compare_streams(["near-miss"], ["none", "memrl"], Path("runs/streams"), seeds=3)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.agents.simulated import LinearAgent, ScoringAgent, TabularAgent
+from keepworth.environments.made_up import ORDERS, SPLITS
+from keepworth.environments.streams import KIND_NAMES, missing, opened, world
+from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.evaluation.stream import Job, Results, StreamRow, row, run_matrix, table
+from keepworth.evaluation.stream_claims import CONTROLS, claims, compared_method, planned
+from keepworth.evaluation.stream_page import write_stream_page
+from keepworth.memory.by_name import policies_of_cases, seeded
+from keepworth.memory.policy.default import NAME
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.registry import method as method_of
+from keepworth.registry import methods as methods_of
+from keepworth.rollouts.stream import LEARNING, run_stream
+
+if TYPE_CHECKING:
+    from keepworth.memory.policy.slots import Policy
+
+STREAMS = "near-miss,noisy-reward,drift,benign,similarity-mid,similarity-low,t-maze,repeat-previous,key-door,events,tool-graph"
+ATTACKS = "partners,injection,partners-late,delayed-trigger,benign,tampered-1,tampered-5,tampered-10"
+ARMS = (
+    "none,attempts,random,irrelevant,exprecent,exprag,remem,memento-np,memento-p,memento-kernel,rememberer,reme,memrl,amem,"
+    "amemguard,kernel-mean,kernel-mean-items,nearest-mean,linucb,linear-thompson,mixture,mixture+shuffled,mixture+masked,"
+    "mixture-without-kernel,mixture-without-ridge,mixture-without-words,mixture-without-fading,oracle"
+)
+CHANGES = {
+    "+shuffled": "that method, told the rewards of other tasks",
+    "+masked": "that method, choosing without the values that it learns",
+    "+published": "that method with the settings of its paper",
+    "+on": "that method with settings under which its mechanism decides something; others are those that it has anyway",
+    "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
+}
+AGENTS = ("usual", "linear", "tabular")
+MODEL = "model:"
+ATTACK_ARMS = "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,mixture"
+
+
+def compare_streams(
+    streams: Sequence[str],
+    arms: Sequence[str],
+    out: Path,
+    *,
+    orders: Sequence[str] = ("random",),
+    seeds: int = 3,
+    split: str = "dev",
+    length: int = 0,
+    agent: str = "usual",
+    workers: int = 1,
+    tuned: Path | None = None,
+    data: Path | None = None,
+    method: str = "",
+    announce: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Run every arm on every stream, in every order, with every seed, and say what holds.
+
+    Args:
+        out: A folder for rows, summary and page. The same comparison, given again, continues.
+        length: Tasks of a stream; 0 for its own number.
+        agent: One of `AGENTS`, or `model:NAME`.
+        tuned: A file of settings by kind of stream and method.
+        method: The arm that claims are made of; "" for the last that learns.
+        announce: Is told what so many seeds can say, before anything runs.
+        progress: Is told how many streams are done, and of how many.
+
+    Returns:
+        What `summary.json` holds.
+
+    Raises:
+        KeepworthError: A name is not known, something is missing, or the folder holds another comparison.
+    """
+    for name in streams:
+        if (lacks := missing(name, data)) is not None:
+            raise lacks
+    for arm in arms:
+        _check_arm(arm)
+    for order in orders:
+        require_known("order", order, ORDERS)
+    if agent.startswith(MODEL):
+        _scoring(agent.removeprefix(MODEL))
+    elif agent not in AGENTS:
+        raise UnknownName("agent", agent, (*AGENTS, f"{MODEL}NAME"))
+    require_known("split", split, SPLITS)
+    if method and method not in arms:
+        raise UnknownName("arm", method, arms, "--arms")
+    method, settings = compared_method(arms, method), tuned_settings(tuned, arms)
+    aim = planned(streams, arms, seeds, method=method)
+    if aim is not None:
+        announce(aim.text)
+    plan = {
+        "streams": list(streams),
+        "arms": list(arms),
+        "orders": list(orders),
+        "split": split,
+        "length": length,
+        "agent": agent,
+        "settings": settings,
+        "method": method,
+        "power": None if aim is None else asdict(aim),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    note = out / "plan.json"
+    if note.exists():
+        before = json.loads(note.read_text())
+        fixed = ("arms", "split", "length", "agent", "settings")
+        if changed := [key for key in fixed if before.get(key) != plan[key]]:
+            raise KeepworthError(
+                f"{out} holds a matrix with other {', '.join(changed)}.", "Give another folder as --out, or remove it."
+            )
+    note.write_text(json.dumps(plan, indent=1) + "\n")
+    jobs: list[Job] = [(name, order, seed) for seed in range(seeds) for name in streams for order in orders]
+    run_one = partial(run_job, arms=tuple(arms), split=split, length=length, settings=settings, data=data, agent=agent)
+    results = Results(run_matrix(jobs, run_one, out / "rows.jsonl", workers=workers, progress=progress))
+    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method)}
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_stream_page(out, summary, results)
+    return summary
+
+
+def _check_arm(arm: str) -> None:
+    """Raises KeepworthError where there is no such arm."""
+    base, plus, change = arm.partition("+")
+    learning = describe_methods()
+    if base not in (*learning, *CONTROLS):
+        raise UnknownName("arm", arm, (*learning, *CONTROLS))
+    if plus and (base in CONTROLS or plus + change not in CHANGES):
+        raise KeepworthError(
+            f"there is no arm {arm!r}: it is a method with one of {', '.join(CHANGES)}.",
+            "Controls such as `none` take no change.",
+        )
+    if change == "on" and not settings_on(base):
+        raise KeepworthError(
+            f"there is no arm {arm!r}: {base} has no settings that turn its mechanism on.",
+            f"Use {base}: its usual settings are those.",
+        )
+
+
+@cache
+def describe_methods() -> dict[str, str]:
+    """The policies that keep cases, the default one, and each without its parts; with what they are."""
+    about: dict[str, str] = {}
+    for name in (*policies_of_cases(), NAME):
+        declared = method_of("policy", name)
+        about[name] = f"{declared.about} ({declared.paper})" if declared.paper else declared.about
+        about |= {f"{name}-without-{part}": f"{name} without {part}" for part in declared.parts}
+    return about
+
+
+Settings = dict[str, dict[str, dict[str, Any]]]
+"""By kind of stream and by method."""
+
+
+def tuned_settings(tuned: Path | None, arms: Sequence[str]) -> Settings:
+    """Refused before anything runs where the file or one of its settings cannot be used."""
+    if tuned is None:
+        return {}
+    wanted = 'Write {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
+    try:
+        settings = {
+            kind: {name: dict(found["settings"]) for name, found in methods.items()}
+            for kind, methods in json.loads(tuned.read_text()).items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KeepworthError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error
+    if unknown := [kind for kind in settings if kind not in KIND_NAMES]:
+        raise KeepworthError(f"{tuned} has settings for {unknown[0]!r}, which is not a kind of stream.", wanted)
+    for arm in arms:
+        base = arm.partition("+")[0]
+        for kind, chosen in settings.items():
+            if base in CONTROLS:
+                continue
+            try:
+                method_for(base, chosen, 0)
+            except TypeError as error:
+                raise KeepworthError(
+                    f"{tuned} has a setting for {kind} that {base!r} does not take: {error}.", wanted
+                ) from error
+    return settings
+
+
+def run_job(
+    job: Job,
+    *,
+    arms: tuple[str, ...],
+    split: str,
+    length: int,
+    settings: Settings,
+    data: Path | None,
+    agent: str = "usual",
+) -> list[StreamRow]:
+    """All arms on one stream, in this process."""
+    name, order, seed = job
+    stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
+    vectors: dict[str, Any] = {}
+    tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
+    model = _scoring(agent.removeprefix(MODEL)) if agent.startswith(MODEL) else None
+    policy = model or (TabularAgent() if tabular else LinearAgent())
+    found = []
+    for arm in arms:
+        base, _, changed = arm.partition("+")
+        control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
+        chosen = settings.get(world(name).kind, {}) if changed != "published" else {}
+        if changed == "on":
+            chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
+        system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
+        # What it would have done with other memory is one more pass of a model for every task.
+        regret = model is None
+        run = run_stream(
+            stream, system, policy, HashedWords(), seed=seed, control=control, cache=vectors, measure_regret=regret
+        )
+        found.append(row(name, order, seed, arm, run))
+    return found
+
+
+@cache
+def _scoring(name: str) -> ScoringAgent:
+    """Raises what `path_of` raises."""
+    from keepworth.episodes.extras import require
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+
+    require("llm", "a model as the agent")
+    return ScoringAgent(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
+
+
+def settings_on(name: str) -> dict[str, Any]:
+    """Settings under which the mechanism of a method, or of a method without one of its parts, decides something."""
+    declared = methods_of("policy").get(name)
+    return {} if declared is None else dict(declared.on)
+
+
+def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
+    """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
+    whole, _, part = name.partition("-without-")
+    given = settings.get(whole, {})
+    if part:
+        given = {**given, "without": part}
+    return seeded(whole, seed, **given)

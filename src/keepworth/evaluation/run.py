@@ -1,0 +1,189 @@
+"""A whole evaluation: what is asked, which arms there are, and all of it measured into a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.evaluation_page import write_page
+from keepworth.evaluation.harness import MOST, BenchmarkReader, Conditions, EvaluationFolder, Row, measure
+from keepworth.evaluation.judge import Judge
+from keepworth.evaluation.power import fewest, over_questions, plan
+from keepworth.evaluation.reading import ChatReader, KeptAnswers
+from keepworth.evaluation.summary import summed
+from keepworth.evaluation.system import LIVE, Maker, NeverAnswered
+from keepworth.learning.run_folder import versions
+from keepworth.registry import methods
+from keepworth.tasks.benchmark import Benchmark, cluster_of, digest, named, refuse_leaks, scoring, typed
+from keepworth.tasks.data_files import VARIABLE
+from keepworth.tasks.json_lines import json_lines
+from keepworth.tasks.splits import SPLITS, draw_order
+
+AT_ONCE = 4
+"""Answers of a model in this process that are kept together."""
+
+
+def evaluate(
+    tasks: Sequence[Task],
+    arms: Sequence[tuple[str, str]],
+    makers: Mapping[str, Maker],
+    folder: Path,
+    identity: Mapping[str, Any],
+    *,
+    reader: BenchmarkReader | None = None,
+    judge: Judge | None = None,
+    seeds: int = 1,
+    tokens: int = 512,
+    words: int = 60,
+    announce: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str, int, int], None] = lambda arm, done, total: None,
+) -> tuple[dict[str, Any], dict[str, NeverAnswered]]:
+    """Ask every arm every question, once for each seed; keep rows, summary and page in the folder.
+
+    Given again, it goes on with what is missing.
+
+    Args:
+        arms: (system, setting) pairs, see `arms_of`.
+        makers: By system, what makes one.
+        identity: What the evaluation is of, see `open_questions`, with all that must be alike for it to go on.
+        reader: Who answers; None to look only at what is found.
+        announce: Is told what so many questions can say, before any is asked.
+        progress: Is told the arm, how many questions are done, and of how many.
+
+    Returns:
+        What `summary.json` holds, and the systems that never answered, with why: they are left out.
+
+    Raises:
+        KeepworthError: A setting needs a reader, or the folder holds another evaluation.
+    """
+    if reader is None and (unpaid := [setting for _, setting in arms if setting in LIVE]):
+        raise KeepworthError(
+            "without a reader no answer earns anything.",
+            f"Leave --setting {','.join(dict.fromkeys(unpaid))} out, or name a reader.",
+        )
+    identity = {
+        **identity,
+        "tokens": tokens,
+        "words": words,
+        "most": MOST,
+        "reader": reader.identity if reader is not None else "none",
+    }
+    planned = describe_plan(tasks, len(arms) - 1)
+    if reader is not None:
+        reader = KeptAnswers(reader, folder.parent / "answers", 1 if isinstance(reader, ChatReader) else AT_ONCE)
+    record = EvaluationFolder(folder, {**identity, "versions": versions()})
+    announce(planned)
+    jobs = [(name, Conditions(setting, seed, tokens, words)) for seed in range(seeds) for name, setting in arms]
+    answered = {job: record.done(*job) for job in jobs}
+    left_out: dict[str, NeverAnswered] = {}
+    done, total = sum(map(len, answered.values())), len(jobs) * len(tasks)
+    for name, conditions in jobs:
+        if name in left_out:
+            continue
+        arm = f"{name} {conditions.setting}"
+        progress(arm, done, total)
+
+        def keep(row: Row, arm: str = arm) -> None:
+            nonlocal done
+            record.keep(row)
+            done += 1
+            progress(arm, done, total)
+
+        try:
+            measure(
+                name,
+                makers[name],
+                tasks,
+                conditions,
+                reader,
+                judge=judge,
+                done=answered[name, conditions],
+                keep=keep,
+                note=record.note,
+            )
+        except NeverAnswered as reason:  # the others are measured all the same
+            left_out[name] = reason
+    asked = {(name, conditions.setting, conditions.seed) for name, conditions in jobs}
+    rows = [row for row in record.read() if (row.system, row.setting, row.seed) in asked]
+    summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_page(folder, summary, rows, tasks)
+    return summary, left_out
+
+
+def open_questions(
+    name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
+) -> tuple[Benchmark, list[Task], dict[str, Any]]:
+    """A benchmark, its questions, and what says which they were. Raises KeepworthError where an option says nothing about it."""
+    # The environment names a folder for whatever needs it; who names one for this alone means it.
+    place = os.environ.get(VARIABLE)
+    meant = data is not None and not (place and data == Path(place))
+    if name.endswith((".jsonl", ".jsonl.gz")):
+        for option in (["--data"] if meant else []) + (["--set"] if assign else []):
+            raise KeepworthError(f"{option} has no effect on {name}, a file of questions of your own.", "Leave it out.")
+        own = Path(name)
+        found = Benchmark(own.name.removesuffix(".gz").removesuffix(".jsonl"), json_lines)
+        tasks = found(split, data=own)
+        refuse_leaks({side: [t for t in found.load(side, data=own) if t.tags["split"] == side] for side in SPLITS})
+        dials: dict[str, Any] = {}
+    elif name in methods("world"):
+        raise KeepworthError(f"{name} is a stream of tasks.", f"keepworth eval stream --streams {name}")
+    else:
+        found = named(name)
+        if meant and found.shipped:
+            raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
+        dials = typed(found.settings(), assign, f"benchmark {found.name!r}")
+        tasks = found(split, data=None if found.shipped else data, **dials)
+    whole = len(tasks)
+    if limit and limit < whole:
+        kept = set(sorted((task.key for task in tasks), key=lambda key: draw_order("limit", key))[:limit])
+        tasks = [task for task in tasks if task.key in kept]
+    identity = {
+        "benchmark": found.name,
+        "split": split,
+        "dials": {**found.dials, **dials},
+        "questions": len(tasks),
+        "of": whole,
+        "data": digest(tasks),
+        "scoring": scoring(tasks),
+    }
+    return found, tasks, identity
+
+
+def many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def describe_plan(tasks: Sequence[Task], comparisons: int) -> str:
+    """What so many questions can tell, said before they are asked."""
+    clusters = len({cluster_of(task) for task in tasks})
+    needed = fewest(comparisons)
+    if clusters < needed:
+        among = f" of {comparisons} comparisons" if comparisons > 1 else ""
+        return (
+            f"{many(len(tasks), 'question')} in {many(clusters, 'cluster')}, too few for a verdict{among}: {needed} clusters are "
+            "needed. What follows says how it went, not what holds."
+        )
+    return plan(
+        over_questions(len(tasks), clusters),
+        clusters,
+        comparisons=max(1, comparisons),
+        source="declared: one in 4 questions is answered by one alone",
+        unit="clusters",
+    ).text
+
+
+def arms_of(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, str]]:
+    """Systems with their settings: no memory is the same under all and is asked once, and the oracle is the same for all."""
+    alone = [("none", "frozen")] if "none" in names and "frozen" not in settings else []
+    for setting in dict.fromkeys(settings):
+        if setting == "oracle":
+            alone.append(("none", setting))
+        else:
+            alone += [(name, setting) for name in names if name != "none" or setting == "frozen"]
+    return alone

@@ -142,10 +142,7 @@ def test_an_answer_that_was_cut_or_ended_by_another_token_is_closed_as_the_templ
     assert chat.stop_ids == {end, eos}
 
 
-def test_what_rewrites_history_is_known_before_the_first_step() -> None:
-    assert chat_format(CHATML).rewrites == ""
-    assert chat_format(FORGETS_THOUGHTS).rewrites == "thinking"
-    assert chat_format(FORGETS_ALL).rewrites == "everything"
+def test_a_template_that_forgets_what_was_said_is_refused() -> None:
     with pytest.raises(TemplateMismatch, match="leaves out what an assistant said"):
         chat_format(FORGETS_ALL).following([{"role": "user", "content": "b"}], None)
 
@@ -209,16 +206,6 @@ def test_a_system_message_of_the_conversation_stands_behind_the_agents_own() -> 
     own = Observation("a?", messages=({"role": "system", "content": "Mine."}, {"role": "user", "content": "a?"}))
     played(Chat("Ours.", max_tokens=8), model, own)
     assert text_of(model.prompts[0]).startswith("<|im_start|>system\nOurs.\n\nMine.<|im_end|>\n<|im_start|>user")
-
-
-def test_a_system_prompt_that_wanders_to_the_last_turn_is_a_rewriting() -> None:
-    wanders = (
-        "{% for m in messages if m['role'] != 'system' %}[{{ m['role'] }}]"
-        "{% if loop.last and messages[0]['role'] == 'system' %}{{ messages[0]['content'] }} {% endif %}"
-        "{{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
-    )
-    assert chat_format(wanders).rewrites == "system prompt"
-    assert chat_format(CHATML).rewrites == ""
 
 
 def test_a_call_that_was_only_thought_of_is_none() -> None:

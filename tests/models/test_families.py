@@ -14,10 +14,8 @@ from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
 from benchmarks.models.families import SAMPLES, adapted, compared, drawn_alike, plain_network, plain_scores, quiet
 from keepworth.episodes import SamplingParams
 from keepworth.models.adapter import attach_lora
-from keepworth.models.drawing import DraftBatch
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.partial_sample import PartialSample
 
 BY_CONFIG = {family.config: family for family in FAMILIES}
 FAST = ("Gemma3Text", "Olmo3")  # the most different ones
@@ -95,37 +93,6 @@ def test_ragged_prompts_and_branches_are_each_a_text_of_its_own(pair: tuple[InPr
                 wanted = plain_scores(plain, prompt, branch) if branch else torch.zeros(0)
                 assert torch.tensor(values, dtype=torch.float64).sub(wanted).abs().sum() < 1e-5 * (1 + len(branch))
         for prompt, samples in zip(prompts, model.sample(prompts, SamplingParams(9, n=2, seed=1)), strict=True):
-            for sample in samples:
-                wanted = plain_scores(plain, prompt, sample.ids)
-                assert torch.tensor(sample.logprobs, dtype=torch.float64).sub(wanted).abs().max() < 1e-4
-
-
-def test_drafts_are_the_same_draws(pair: tuple[InProcessModel, Any]) -> None:
-    model, _ = pair
-    prompts = [tuple(range(40, 40 + length)) for length in (9, 2, 41)]
-    batch = DraftBatch(model, order=lambda draft: draft.stream, slots=2)
-    made = [
-        PartialSample(prompt, SamplingParams(14, seed=3), (i, j)) for i, prompt in enumerate(prompts) for j in range(2)
-    ]
-    for each in made:
-        batch.add(each)
-    while batch.busy:
-        batch.step()
-    expected = [s for own in model.sample(prompts, SamplingParams(14, n=2, seed=3)) for s in own]
-    for draft, sample in zip(made, expected, strict=True):
-        assert tuple(draft.ids) == sample.ids
-        assert draft.logprobs == pytest.approx(sample.logprobs, abs=1e-5)
-
-
-def test_prompts_with_a_common_head_and_rows_that_end_early(pair: tuple[InProcessModel, Any]) -> None:
-    model, plain = pair
-    head = tuple(range(60, 110))
-    prompts = [(*head, 7), (*head, 9, 11, 200, 14), (*head, 9)]
-    params = SamplingParams(20, n=4, seed=5, stop_ids=frozenset(range(200)))
-    sampled = model.sample(prompts, params)
-    assert len({len(sample.ids) for own in sampled for sample in own}) > 1
-    with torch.inference_mode():
-        for prompt, samples in zip(prompts, sampled, strict=True):
             for sample in samples:
                 wanted = plain_scores(plain, prompt, sample.ids)
                 assert torch.tensor(sample.logprobs, dtype=torch.float64).sub(wanted).abs().max() < 1e-4

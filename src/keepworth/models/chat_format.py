@@ -50,17 +50,15 @@ class TokenizerChat:
         self._tokenizer, self.name, self._ends = tokenizer, name, tuple(ends)
         self._between: dict[str, Tokens] = {}
 
-    def rendered(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, goes_on: bool = True
-    ) -> str:
-        """The conversation as text; goes_on: up to where the assistant speaks. Raises TemplateMismatch."""
+    def rendered(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The conversation as text, up to where the assistant speaks. Raises TemplateMismatch."""
         from jinja2 import TemplateError
 
         try:
             return str(
                 self._tokenizer.apply_chat_template(
                     [dict(message) for message in messages],
-                    add_generation_prompt=goes_on,
+                    add_generation_prompt=True,
                     tokenize=False,
                     **({"tools": [dict(tool) for tool in tools]} if tools else {}),
                 )
@@ -85,25 +83,6 @@ class TokenizerChat:
     @cached_property
     def takes_system(self) -> bool:
         return _ASKED in self._tried([{"role": "system", "content": _ASKED}, _user("a")])
-
-    @cached_property
-    def rewrites(self) -> str:
-        """What the template changes in what was said before: "thinking" or "everything" of the assistant's turns, "system prompt"
-        where that wanders on to a later turn, or "" for nothing."""
-        plain, thought = _SAID, f"<think>\nT\n</think>\n\n{_SAID}"
-        for said, what in ((plain, "everything"), (thought, "thinking")):
-            before = [_user("a"), {"role": "assistant", "content": said}]
-            text = self.rendered([*before, _user("b")])
-            if what == "everything" and _SAID not in text:
-                return what
-            if what == "thinking" and thought not in text:
-                return what
-        if self.takes_system:
-            turns = [_user("a"), {"role": "assistant", "content": _SAID}, _user("b")]
-            opening, _, _ = self.rendered([{"role": "system", "content": _ASKED}, *turns]).partition(_SAID)
-            if _ASKED not in opening:
-                return "system prompt"
-        return ""
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:

@@ -6,17 +6,20 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.needs import needs_llm
 
 import torch
 
-from keepworth.episodes.model import Sample, SamplingParams, Tokens
+from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.models import attention
 from keepworth.models.attention import decoder_of, tree, window_of
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.text_side import context_limit
+
+if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
 
 WORKS = (
     "Take a decoder of the SmolLM2, Qwen 2 or 3, Llama, Mistral, Gemma 3, Phi or OLMo kind (docs/models.md lists the others), "
@@ -31,33 +34,6 @@ _LEAST = 16  # tokens of a context that is of any use
 # gives 3e-6 in float32 and 0.055 in bfloat16.
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4}
 _TOLERANCE_LOW = 0.25
-# What a network may answer to a way of computing it that it was not made for.
-_UNFIT = (
-    RuntimeError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    IndexError,
-    KeyError,
-    NotImplementedError,
-    StopIteration,
-    UnsupportedModel,
-)
-
-
-class Scores(Protocol):
-    """What of the in-process model is compared."""
-
-    network: Any
-
-    def encode(self, text: str) -> Tokens: ...
-    def hidden_states(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
-    ) -> Any: ...
-    def head(self, hidden: torch.Tensor) -> torch.Tensor: ...
-    def sample_at(
-        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
-    ) -> list[list[Sample]]: ...
 
 
 def require_supported_config(config: Any, folder: Path | str) -> None:
@@ -85,7 +61,7 @@ def require_supported_network(network: Any, folder: Path | str) -> None:
 
 
 @torch.inference_mode()
-def require_tree(model: Scores, folder: Path | str) -> None:
+def require_tree(model: InProcessModel, folder: Path | str) -> None:
     """Compare the tree of branches with the network's own plain forward pass, on short branches of two prompts of different
     lengths, scored and sampled. Draws nothing and leaves the network as it was.
 
@@ -104,7 +80,7 @@ def require_tree(model: Scores, folder: Path | str) -> None:
     try:
         with _attention(network, "eager"):
             plain = _Plain(network, prompts, branches)
-    except _UNFIT as error:
+    except Exception as error:  # whatever a network raises that is computed in a way that it was not made for
         raise UnsupportedModel(f"{folder} ({family}) cannot be computed on a text ({error}).", WORKS) from error
     if plain.looks_ahead:
         raise UnsupportedModel(f"{folder} ({family}) looks ahead: what follows a token changes its logits.", WORKS)
@@ -152,13 +128,13 @@ class _Plain:
         return f"logits differ by {gap:.2g} from the network's own, which spread by {self.spread:.2g}"
 
 
-def _scored(model: Scores, plain: _Plain, **attention: Any) -> torch.Tensor:
+def _scored(model: InProcessModel, plain: _Plain, **attention: Any) -> torch.Tensor:
     batch = tree(plain.prompts, [plain.branches for _ in plain.prompts], multiple=1)
     hidden = model.hidden_states(batch.ids, batch.positions, batch.mask, None, **attention)
     return model.head(hidden.flatten(0, 1)[batch.predictor])
 
 
-def _sampled_gap(model: Scores, plain: _Plain, prompts: Sequence[Tokens]) -> str:
+def _sampled_gap(model: InProcessModel, plain: _Plain, prompts: Sequence[Tokens]) -> str:
     """The same comparison for what is drawn behind prompts, token by token."""
     drawn = model.sample_at(prompts, SamplingParams(_BRANCH, n=2, temperature=0), None)
     with _attention(model.network, "eager"):
@@ -172,7 +148,7 @@ def _sampled_gap(model: Scores, plain: _Plain, prompts: Sequence[Tokens]) -> str
     return f"where it goes on token by token, {max(gaps)}" if any(gaps) else ""
 
 
-def _no_tree(model: Scores, plain: _Plain) -> str:
+def _no_tree(model: InProcessModel, plain: _Plain) -> str:
     """Why the network cannot be computed as a tree; "" where it can."""
     config = model.network.config
     layers = _other_layers(config)
@@ -181,7 +157,7 @@ def _no_tree(model: Scores, plain: _Plain) -> str:
         gap = plain.gap(_scored(model, plain, asked=asked)) or _sampled_gap(model, plain, plain.prompts[:1])
     except UnsupportedModel as error:
         return str(error.args[0])
-    except _UNFIT as error:
+    except Exception as error:
         return layers or f"a tree of branches is not computed ({error})"
     if gap:
         return layers or f"as a tree of branches its {gap}"
@@ -214,7 +190,11 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it takes a second, and would break into the run's own display
-    _require_files(folder)
+    if not (folder / "config.json").is_file():
+        raise IncompleteModel(
+            f"{folder} has no config.json: it is no language model's folder.",
+            "Name the folder that holds config.json, the weights and the tokenizer.",
+        )
     try:
         config = AutoConfig.from_pretrained(folder)
     except Exception as error:  # the library raises its validators' own types besides OSError and ValueError
@@ -263,15 +243,6 @@ def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     if not loaded[0]._can_set_attn_implementation():
         raise no_tree_error(folder, config.model_type, _other_layers(config) or own)
     return loaded
-
-
-def _require_files(folder: Path) -> None:
-    configuration = folder / "config.json"
-    if not configuration.is_file():
-        raise IncompleteModel(
-            f"{folder} has no config.json: it is no language model's folder.",
-            "Name the folder that holds config.json, the weights and the tokenizer.",
-        )
 
 
 def refuse_code_of_its_own(folder: Path) -> None:

@@ -10,7 +10,6 @@ the order of sums. Whether that is so for a network is measured when it is loade
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from torch.nn.functional import embedding, linear, rms_norm, silu
 from keepworth.models.attention import decoder_of, tree_attention, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
 
-_LOG = logging.getLogger("keepworth.models")
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 _NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"})
 _ROWS = 16
@@ -40,7 +38,6 @@ class PackedWeights:
     def __init__(self) -> None:
         self._copies: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor, bool]] = {}
         self._used: set[tuple[int, ...]] = set()
-        self._warned = False
 
     def clear(self) -> None:
         """Give the memory back; what is wanted again is made again."""
@@ -55,12 +52,6 @@ class PackedWeights:
         if kept is None or kept[1] != state:
             whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
             copied = _packed(whole)
-            if copied is None and not self._warned:
-                self._warned = True
-                _LOG.warning(
-                    "Sampling does without a faster layout of the weights: this build of PyTorch, or this processor, has no "
-                    "product with it."
-                )
             kept = self._copies[name] = weights, state, whole if copied is None else copied, copied is not None
         return kept[2], kept[3]
 

@@ -91,39 +91,36 @@ class JsonClient:
         self._client.close()
 
     def get(self, path: str) -> Any:
-        return self._call("GET", path, None, {}, idempotent=True)
+        return self._call("GET", path, None, idempotent=True)
 
-    def post(
-        self, path: str, body: Mapping[str, Any], *, idempotent: bool = False, query: Mapping[str, str] | None = None
-    ) -> Any:
+    def post(self, path: str, body: Mapping[str, Any], *, idempotent: bool = False) -> Any:
         """Return the answer's JSON, None where the body is empty or a plain sentence.
 
         Args:
             path: Behind the server's URL.
             body: Sent as JSON.
             idempotent: Whether made twice the call does what it does once: it is then repeated after passing failures.
-            query: Parameters of the URL.
 
         Raises:
             EngineError: EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
         """
-        return self._call("POST", path, body, query or {}, idempotent=idempotent)
+        return self._call("POST", path, body, idempotent=idempotent)
 
     def try_call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> HttpResult:
         """Make a call that changes nothing there, whose answer may be an error."""
-        response = self._send(method, path, body, {})
+        response = self._send(method, path, body)
         try:
             answer = response.json()
         except ValueError:
             answer = None
         return HttpResult(response.status_code, answer, self._hide_key(_detail(response)))
 
-    def _call(self, method: str, path: str, body: Any, query: Mapping[str, str], *, idempotent: bool) -> Any:
+    def _call(self, method: str, path: str, body: Any, *, idempotent: bool) -> Any:
         attempts = self.retries.attempts if idempotent else 1
         for attempt in count(1):
             after = ""
             try:
-                response = self._send(method, path, body, query)
+                response = self._send(method, path, body)
             except (EngineUnreachable, EngineTimeout, EngineDied):
                 if attempt == attempts:
                     raise
@@ -135,9 +132,9 @@ class JsonClient:
             time.sleep(min(float(after) if after.isdigit() else seconds, _LONGEST_WAIT))
         raise AssertionError("the last attempt returns or raises")
 
-    def _send(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> httpx.Response:
+    def _send(self, method: str, path: str, body: Any) -> httpx.Response:
         try:
-            return self._client.request(method, path, json=body, params=dict(query) or None)
+            return self._client.request(method, path, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise EngineUnreachable(
                 f"Nothing answers at {self.url} ({error or type(error).__name__}).",

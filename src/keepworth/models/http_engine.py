@@ -38,14 +38,7 @@ from keepworth.models.text_side import HasText, TextSide
 _ADAPTER = "adapter-of-a-probe"
 # That a route exists says little: vLLM registers its adapter routes and its weight transfer by switches of their own and refuses
 # when they are called. So a capability is what a call proved that changes nothing there.
-_PROBES: dict[str, tuple[str, str, dict[str, Any] | None, str]] = {
-    "adapters": (
-        "POST",
-        "/v1/load_lora_adapter",
-        {"lora_name": _ADAPTER, "lora_path": f"/nonexistent/{_ADAPTER}"},
-        "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
-    ),
-}
+_CAPABILITIES = ("adapters",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +157,16 @@ class HttpModel(Publishing, HasText):
         for name in capabilities:
             if name in self._proven:
                 continue
-            if name not in _PROBES:
-                raise UnknownName("engine capability", name, _PROBES)
-            method, path, body, fix = _PROBES[name]
-            said = self._client.try_call(method, path, body)
+            if name not in _CAPABILITIES:
+                raise UnknownName("engine capability", name, _CAPABILITIES)
+            missing = {"lora_name": _ADAPTER, "lora_path": f"/nonexistent/{_ADAPTER}"}
+            said = self._client.try_call("POST", "/v1/load_lora_adapter", missing)
             # Loading what is not there fails as not found where adapters are on, and otherwise where they are not.
-            if not said.ok and (name != "adapters" or said.status not in (400, 404) or _ADAPTER not in said.detail):
-                raise MissingCapability(f"The engine at {self.url} cannot do {name!r}. It says: {said.detail}", fix)
+            if not said.ok and (said.status not in (400, 404) or _ADAPTER not in said.detail):
+                raise MissingCapability(
+                    f"The engine at {self.url} cannot do {name!r}. It says: {said.detail}",
+                    "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
+                )
             self._proven.add(name)
 
     # -- sampling and scoring ---------------------------------------------------------------------------------------

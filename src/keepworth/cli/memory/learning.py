@@ -18,8 +18,6 @@ from keepworth.cli.memory.group import (
     Line,
     Lines,
     NoteLine,
-    PolicyName,
-    TextLine,
     TopK,
     again,
     app,
@@ -243,7 +241,7 @@ def ledger(
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
     wide = width() >= 100
     if statement.accounts:
-        yield TextLine(f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
+        yield Line(None, f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
     for account in statement.accounts:
         text = texts[account.item]
         yield Line({**_plain(account), "text": text}, _account_lines(account, text, wide))
@@ -311,7 +309,9 @@ def _worth_notes(statement: Balance) -> list[str]:
 
 
 @command(LEARN, examples="keepworth memory promote memrl", encoder=True, policy=POLICY)
-def promote(memory: Memory, file: MemoryPlace, policy: PolicyName) -> Lines:
+def promote(
+    memory: Memory, file: MemoryPlace, policy: Annotated[str, argument("", "Such as effect or memrl.")]
+) -> Lines:
     """Let another policy choose from now on, with what it learns from the whole log. `demote` takes it back."""
     before = memory.policy
     memory.promote(policy)

@@ -92,21 +92,6 @@ def test_who_learns_from_rewards_is_at_chance_where_they_say_nothing(setting: st
         assert abs(share - 0.5) < 0.45
 
 
-def test_a_planted_entry_beside_the_evidence_is_no_evidence() -> None:
-    tasks = tasks_of(2)
-    both = [Task(t.key, t.source, t.input, t.answers, t.verifier, sessions=tasks[0].sessions) for t in tasks]
-
-    class Planted(Listing):
-        def ask(self, question: AskedQuestion) -> Answered:
-            return self._shown([id for id, entry in self.entries.items() if "What is" in entry.text])
-
-    for seed in range(12):
-        from keepworth.evaluation.system import Poison
-
-        rows = ran(Planted, both, Conditions(setting="poisoned", poison=Poison(seed=seed)))
-        assert all(row.items == 1 and row.recall["turn@50"] == 0.0 for row in rows)
-
-
 class AnswersItself(Listing):
     def ask(self, question: AskedQuestion) -> Answered:
         return Answered((), "something", 3)

@@ -18,12 +18,9 @@ from keepworth.cli.command import App, argument, option
 from keepworth.cli.memory.group import (
     FILE,
     Agent,
-    FileAlone,
     Line,
     Lines,
     NoteLine,
-    Target,
-    TextLine,
     User,
     Yes,
     again,
@@ -45,8 +42,8 @@ if TYPE_CHECKING:
     from keepworth.serving.access import Tokens
 
 
-@command(FILE, examples="keepworth memory backup copy.mem", file=FileAlone, opens=None)
-def backup(file: MemoryPlace, target: Target) -> Lines:
+@command(FILE, examples="keepworth memory backup copy.mem", opens=None)
+def backup(file: MemoryPlace, target: Annotated[Path, argument("", "A new file.", parser=file_of)]) -> Lines:
     """Copy a memory, also while it is in use."""
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.maintenance import backup as back_up
@@ -352,7 +349,7 @@ def audit(
     _tokens(file)  # raises where there is no such memory
     noted = deque(entries(audit_of(file.beside)), last)
     if not noted:
-        yield TextLine("Nothing is noted: `keepworth serve --memory` notes who changes what.")
+        yield Line(None, "Nothing is noted: `keepworth serve --memory` notes who changes what.")
     for entry in noted:
         who = " ".join(str(entry[name]) for name in ("tenant", "user", "agent") if entry.get(name))
         what = [str(entry.get(name, "")) for name in ("at", "token")] + [who, str(entry["what"])]
@@ -407,7 +404,9 @@ def list_tokens(file: MemoryPlace) -> Lines:
     """List tokens by their names, without the tokens."""
     listed = _tokens(file).all()
     if not listed:
-        yield TextLine("There are no tokens but the one that a server prints: `keepworth memory token add` makes one.")
+        yield Line(
+            None, "There are no tokens but the one that a server prints: `keepworth memory token add` makes one."
+        )
     for each in listed:
         shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in each.shared.items())
         bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.text import one_line
-from keepworth.memory.place import MemoryPlace, file_of, place_of
+from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import EncoderIdentity
@@ -31,12 +31,15 @@ POLICY = "default"
 # -- arguments and options --------------------------------------------------------------------------------------------
 
 
-def _file(help: str) -> Any:
-    return option("--file -f FILE", help, parser=place_of, envvar="KEEPWORTH_MEMORY")
-
-
-File = Annotated[MemoryPlace, _file("The memory file, or an address: postgresql://user@host/database.")]
-FileAlone = Annotated[MemoryPlace, _file("The memory file.")]
+File = Annotated[
+    MemoryPlace,
+    option(
+        "--file -f FILE",
+        "The memory file, or an address: postgresql://user@host/database.",
+        parser=place_of,
+        envvar="KEEPWORTH_MEMORY",
+    ),
+]
 User = Annotated[str, option("--user -u NAME", "Whose memory.")]
 Agent = Annotated[str, option("--agent NAME", "Which agent's memory.")]
 Session = Annotated[str, option("--session NAME", "Which session's memory.")]
@@ -57,7 +60,6 @@ Id = Annotated[str, argument("ID", "An item's id, such as m17.")]
 TopK = Annotated[int, option("--top-k -k N", "How many.", min=1)]
 Limit = Annotated[int, option("--limit -n N", "At most this many.", min=1)]
 Source = Annotated[str, option("", "Where it came from; one can roll back by it.")]
-Target = Annotated[Path, argument("", "A new file.", parser=file_of)]
 Snapshot = Annotated[str, argument("SNAPSHOT", "A state by name, such as s12: see `snapshot`.")]
 
 _BOUNDS = {"user": User, "agent": Agent, "session": Session}
@@ -68,7 +70,7 @@ _BOUNDS = {"user": User, "agent": Agent, "session": Session}
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One result: its record with --json, else its text, which may be something of rich. None where it has none."""
+    """One result: its record with --json, else its text, which may be something of rich. None where there is none of the two."""
 
     record: Any
     text: Any = None
@@ -78,11 +80,7 @@ class NoteLine(str):
     """What standard error says beside the results: what is missing, and what to do next."""
 
 
-class TextLine(str):
-    """A line for people alone."""
-
-
-Lines = Iterator[Line | NoteLine | TextLine]
+Lines = Iterator[Line | NoteLine]
 
 
 def command(
@@ -90,7 +88,6 @@ def command(
     name: str | None = None,
     *,
     examples: str,
-    file: Any = File,
     opens: str | None = "none",
     encoder: bool = False,
     bounds: bool = False,
@@ -105,7 +102,6 @@ def command(
 
     Args:
         place: A heading of the group's help, or a group in it.
-        file: The option that names the memory.
         opens: The encoder with which the memory is opened; None where the function opens it.
         encoder: Whether an option names the encoder.
         bounds: Whether options name a user, an agent and a session.
@@ -138,7 +134,7 @@ def command(
             for option in signature.values()
             if option.name not in ("memory", "file", "as_json", "encoder", "bounds")
         ]
-        parameters.append(parameter("file", file, DEFAULT))
+        parameters.append(parameter("file", File, DEFAULT))
         parameters += [parameter(bound, kind, "") for bound, kind in _BOUNDS.items() if bounds]
         parameters += [parameter("encoder", Encoder, "default")] if encoder else []
         parameters.append(parameter("as_json", Json, False))
@@ -156,9 +152,6 @@ def print_lines(lines: Lines, as_json: bool) -> None:
     for line in lines:
         if isinstance(line, NoteLine):
             say(line, error=True)
-        elif isinstance(line, TextLine):
-            if not as_json:
-                say(line)
         elif as_json:
             if line.record is not None:
                 say_json(line.record)

@@ -16,7 +16,6 @@ from keepworth.cli.memory.group import (
     Line,
     Lines,
     NoteLine,
-    TextLine,
     TopK,
     again,
     app,
@@ -240,7 +239,7 @@ def ledger(
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
     wide = width() >= 100
     if statement.accounts:
-        yield TextLine(f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
+        yield Line(None, f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
     for account in statement.accounts:
         text = texts[account.item]
         yield Line({**_plain(account), "text": text}, _account_lines(account, text, wide))

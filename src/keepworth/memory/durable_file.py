@@ -86,6 +86,21 @@ def replacing(target: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
         raise
 
 
+@contextlib.contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """An empty file to make a database in, which gets the name `target` when the block ends, unless something has it; nothing of
+    it is left otherwise. Raises FileExistsError, OSError."""
+    part = part_of(target)
+    try:
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+        yield part
+        publish(part, target)
+    finally:
+        for suffix in SUFFIXES:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{part}{suffix}")
+
+
 def publish(part: Path, target: Path) -> None:
     """Give a finished, closed file its name, unless something has that name. Raises FileExistsError, OSError."""
     with open(part, "rb") as file:

@@ -15,7 +15,16 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.memory.errors import Forked, MemoryProblem, ReadOnly, ScopeFull, StorageFailed, StorageFull
+from keepworth.memory.errors import (
+    EncoderMismatch,
+    Forked,
+    InvalidText,
+    MemoryProblem,
+    ReadOnly,
+    ScopeFull,
+    StorageFailed,
+    StorageFull,
+)
 from keepworth.memory.store import forking
 
 if TYPE_CHECKING:
@@ -188,6 +197,18 @@ class Backend(ABC):
     @abstractmethod
     def copy(self, target: Path) -> None:
         """Write what it holds to the new, empty file `target`, as a memory with a name of its own."""
+
+    def made_anew(self) -> EncoderMismatch:
+        """What is raised where vectors are gone that were there."""
+        return EncoderMismatch(
+            f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with that one"
+        )
+
+    def invalid(self, error: UnicodeEncodeError) -> InvalidText:
+        """What is raised where a text is no Unicode."""
+        return InvalidText(
+            f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
+        )
 
     # Reading.
 

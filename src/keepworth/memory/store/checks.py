@@ -163,7 +163,7 @@ def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, 
     """Carries out the journal once more in an empty memory, and compares what that leaves."""
     erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
     listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "true", ())
-    cancelled = undo.active_ranges(undo.rollbacks_in(connection))
+    cancelled = undo.cancelled(connection)
     replayed = undo.replay(entry for entry in listed if not undo.within(entry.seq, cancelled))[0].items
     known = sorted(set(items) | (set(replayed) - erased), key=lambda id: int(id[1:]))
     differing = [id for id in known if items.get(id) != replayed.get(id)]

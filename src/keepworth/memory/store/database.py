@@ -22,12 +22,10 @@ from urllib.parse import quote
 
 import apsw
 
-from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
+from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import (
     Busy,
-    EncoderMismatch,
     Forked,
-    InvalidText,
     NewerFile,
     NotAMemoryFile,
     OlderFile,
@@ -200,10 +198,8 @@ class Database(Backend):
     def _make(self) -> None:
         """A new, empty memory, which appears at its path whole or not at all; or somebody else's, made at the same moment."""
         target = Path(os.path.realpath(self.path))
-        part = part_of(target)
         try:
-            with self.translated():
-                os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+            with self.translated(), appearing(target) as part:
                 connection = FileConnection(str(part))
                 try:
                     connection.pragma("page_size", schema.PAGE)
@@ -212,7 +208,6 @@ class Database(Backend):
                     connection.pragma("journal_mode", "wal")
                 finally:
                     connection.close()
-                publish(part, target)
         except FileExistsError:
             pass
         except OSError as error:
@@ -221,10 +216,6 @@ class Database(Backend):
             raise NotAMemoryFile(
                 f"{self.path} cannot be opened ({error.strerror}): check the path and its folder"
             ) from error
-        finally:
-            for suffix in SUFFIXES:
-                with contextlib.suppress(OSError):
-                    os.unlink(f"{part}{suffix}")
 
     def _connect(self, read_only: bool) -> FileConnection:
         if read_only:
@@ -341,9 +332,7 @@ class Database(Backend):
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
         except UnicodeEncodeError as error:
-            raise InvalidText(
-                f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
-            ) from error
+            raise self.invalid(error) from error
         except apsw.SQLError as error:
             if "fts5" in str(error):
                 self._damage = self._damage or str(error)
@@ -354,9 +343,7 @@ class Database(Backend):
                 raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
             if "no such table: vectors_" not in str(error):
                 raise
-            raise EncoderMismatch(
-                f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with that one"
-            ) from error
+            raise self.made_anew() from error
         except apsw.IOError as error:
             raise StorageFailed(
                 f"the disk refused {self.path} ({error}): look at its file system, quota and limits; nothing was written"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.memory.errors import EncoderMismatch, MemoryProblem
+from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
 from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.index import DenseIndex
@@ -197,10 +197,7 @@ class Derived:
             dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self._store.set_id,))
             made, at, seq, name = corpus.state[3], self._dense_at, corpus.seq, corpus.name
             if made is None or dimension is None:
-                raise EncoderMismatch(
-                    f"the vectors of {self.database.path} were made anew with another encoder meanwhile: open the memory again, "
-                    "with that one"
-                )
+                raise self.database.made_anew()
             known = self._dense is not None and self._dense_set == (self._store.set_id, made)
             if self._dense is not None and known and at.has_passed(seq, name):
                 # What it has more is not to be read from here, so that nothing is shown which this connection does not see.

@@ -13,7 +13,6 @@ import logging
 import math
 import threading
 import weakref
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -356,29 +355,9 @@ class News:
     items: int = -1
 
 
-class Cancelled:
-    """Which entries of the journal were rolled back."""
-
-    def __init__(self, ranges: undo.Ranges) -> None:
-        merged: list[list[int]] = []
-        for low, high in sorted(ranges):
-            if merged and low <= merged[-1][1] + 1:
-                merged[-1][1] = max(merged[-1][1], high)
-            else:
-                merged.append([low, high])
-        self._lows, self._highs = [each[0] for each in merged], [each[1] for each in merged]
-
-    def __contains__(self, seq: int) -> bool:
-        place = bisect_right(self._lows, seq) - 1
-        return place >= 0 and seq <= self._highs[place]
-
-
-NOTHING = Cancelled(())
+cancelled = undo.cancelled
+NOTHING: undo.Ranges = ()
 """Of entries that are newer than the last rollback."""
-
-
-def cancelled(connection: AnyConnection) -> Cancelled:
-    return Cancelled(undo.active_ranges(undo.rollbacks_in(connection)))
 
 
 def news_since(connection: AnyConnection, since: int) -> tuple[int, bool]:
@@ -395,7 +374,7 @@ def turned_back(connection: AnyConnection, since: int) -> bool:
 
 
 def news(
-    connection: AnyConnection, scope: Scope, gone: Cancelled, since: int = 0, newest: int | None = None
+    connection: AnyConnection, scope: Scope, gone: undo.Ranges, since: int = 0, newest: int | None = None
 ) -> list[News]:
     """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
     homes: dict[int, Scope] | None = None  # read where there are rewards: a file may hold very many
@@ -409,7 +388,7 @@ def news(
         if newest is not None and len(listed) >= newest:
             break
         homes = _inside(connection, scope) if homes is None else homes
-        if seq in gone or home not in homes:
+        if undo.within(seq, gone) or home not in homes:
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
@@ -424,7 +403,7 @@ def record(
     connection: AnyConnection,
     scope_of: ScopeLookup,
     id: str,
-    gone: Cancelled | None = None,
+    gone: undo.Ranges | None = None,
     *,
     until: int | None = None,
     items: int = -1,
@@ -437,7 +416,7 @@ def record(
 
 
 def with_choices(
-    connection: AnyConnection, scope_of: ScopeLookup, listed: Sequence[News], gone: Cancelled
+    connection: AnyConnection, scope_of: ScopeLookup, listed: Sequence[News], gone: undo.Ranges
 ) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
     """Rewards, each with a function that says what it is about: the task, for whom it is, and the choices. Many are read with
     one query; what cannot be read is an error of the function, and of that reward alone."""
@@ -472,7 +451,7 @@ class _OnFile:
         alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
-    def about(self, each: News, scope_of: ScopeLookup, gone: Cancelled) -> tuple[str, str, list[Choice]]:
+    def about(self, each: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
         """The task, for whom it is, and the choices that a reward is about."""
         items = -1 if each.decision else each.items
         found = self.record(each.episode, scope_of, gone, until=each.seq, items=items) if each.episode else None
@@ -486,7 +465,7 @@ class _OnFile:
         return task, person, choices
 
     def record(
-        self, id: str, scope_of: ScopeLookup, gone: Cancelled, *, until: int | None = None, items: int = -1
+        self, id: str, scope_of: ScopeLookup, gone: undo.Ranges, *, until: int | None = None, items: int = -1
     ) -> Record | None:
         """See `record`."""
         if id not in self._episodes:
@@ -500,7 +479,7 @@ class _OnFile:
         steps: dict[str, float] = {}
         rewards: list[tuple[float, str]] = []
         for seq, kind, payload in self._entries.get(id, ()):
-            if (until is not None and seq >= until) or seq in gone:
+            if (until is not None and seq >= until) or undo.within(seq, gone):
                 continue
             body: dict[str, Any] = {"value": math.nan} if payload is None else from_json(payload)
             if kind == REWARD:
@@ -542,7 +521,7 @@ def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list
     waiting: dict[str, None] = {}
     over = set[str]()
     for seq, kind, home, episode, payload in select(connection, query):
-        if seq in gone or home not in homes:
+        if undo.within(seq, gone) or home not in homes:
             continue
         body = {} if payload is None else json.loads(payload)
         if kind == REWARD and not body.get("decision"):
@@ -559,7 +538,9 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
     gone = cancelled(connection)
     said = "payload IS NOT NULL ORDER BY seq"
     notes = f"SELECT seq, payload FROM events WHERE episode = ? AND episode <> '' AND kind = ? AND {said}"
-    bodies = [json.loads(body) for seq, body in select(connection, notes, (episode, PARAMETERS)) if seq not in gone]
+    bodies = [
+        json.loads(body) for seq, body in select(connection, notes, (episode, PARAMETERS)) if not undo.within(seq, gone)
+    ]
     acts = [body for body in bodies if body.get("name") == NAME and body.get("what") == "act"]
     over = {id for body in acts for id in body.get("decisions", ())}
     return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
@@ -570,7 +551,7 @@ def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, 
     query = "SELECT seq, source, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
     found = select(connection, query, (episode,))
     gone = cancelled(connection) if found else NOTHING
-    read = [(seq, source, from_json(payload or "{}")) for seq, source, payload in found if seq not in gone]
+    read = [(seq, source, from_json(payload or "{}")) for seq, source, payload in found if not undo.within(seq, gone)]
     return [(seq, source, body.get("value", 0.0)) for seq, source, body in read if not body.get("decision")]
 
 
@@ -692,7 +673,7 @@ def summaries(
         connection, f"SELECT seq, episode, payload FROM events {of} AND kind = '{REWARD}' ORDER BY seq", (ids,)
     ):
         body = from_json(payload or "{}")
-        if seq not in gone and "value" in body and not body.get("decision"):
+        if not undo.within(seq, gone) and "value" in body and not body.get("decision"):
             rewards[episode] = float(body["value"])
     return [
         EpisodeSummary(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.model import Encoder
-from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
+from keepworth.memory.durable_file import appearing
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from keepworth.memory.search.chunks import LONG, WIDE, spans
 from keepworth.memory.search.index import Embedder
@@ -120,12 +120,9 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
         raise MemoryProblem(f"{path} exists: a backup never overwrites; give another path")
     if not path.parent.is_dir():
         raise MemoryProblem(f"{path.parent} is no folder: make it, or give another path for the backup")
-    part = part_of(path)
     try:
-        with store.database.translated():
-            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+        with store.database.translated(), appearing(path) as part:
             store.database.copy(part)
-            publish(part, path)
     except FileExistsError as error:
         raise MemoryProblem(f"{path} exists by now: a backup never overwrites; give another path") from error
     except OSError as error:
@@ -134,9 +131,6 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
         ) from error
     except (StorageFull, StorageFailed) as error:
         raise type(error)(f"the backup {path} could not be written: free some space there ({error})") from error
-    finally:
-        for suffix in SUFFIXES:
-            Path(f"{part}{suffix}").unlink(missing_ok=True)
     return path
 
 

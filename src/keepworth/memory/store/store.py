@@ -572,7 +572,7 @@ class Store:
         """(version, body) of the newest `name` in `scope` that counts at a snapshot (None: now), or None."""
         position = self.head() if snapshot is None else self.position_of(snapshot)
         with self.database.reading() as connection:
-            cancelled = undo.active_ranges(undo.rollbacks_in(connection, position))
+            cancelled = undo.cancelled(connection, position)
             found = select(
                 connection,
                 "SELECT seq, scope, payload, body FROM events "

@@ -7,8 +7,10 @@ items that the entries concern, and whatever those depend on, are replayed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import Purged, UnknownEpisode
@@ -47,17 +49,30 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
     return tuple((low, high) for low, high in runs)
 
 
-def within(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    return any(low <= number <= high for low, high in ranges)
+def within(number: int, ranges: Ranges) -> bool:
+    """Whether the number lies in one of the ranges, which are in order."""
+    place = bisect_right(ranges, number, key=itemgetter(0)) - 1
+    return place >= 0 and number <= ranges[place][1]
 
 
 def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
-    """What is cancelled, given every rollback as (seq, ranges): the newest count first, and may cancel older ones."""
-    active: list[tuple[int, int]] = []
+    """What is cancelled, in order, given every rollback as (seq, ranges): the newest count first, and may cancel older ones."""
+    active: Ranges = ()
     for seq, ranges in sorted(rollbacks, reverse=True):
         if not within(seq, active):
-            active.extend(ranges)
-    return tuple(active)
+            merged: list[tuple[int, int]] = []
+            for low, high in sorted([*active, *ranges]):
+                if merged and low <= merged[-1][1] + 1:
+                    merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+                else:
+                    merged.append((low, high))
+            active = tuple(merged)
+    return active
+
+
+def cancelled(connection: AnyConnection, until: int | None = None) -> Ranges:
+    """Which entries of the journal do not count, as of entry `until` (None: now)."""
+    return active_ranges(rollbacks_in(connection, until))
 
 
 def rollbacks_in(connection: AnyConnection, until: int | None = None) -> list[tuple[int, Ranges]]:
@@ -151,19 +166,21 @@ def rollback(
 
     def work(transaction: Transaction) -> Rollback:
         connection = transaction.connection
+        value: int | str
         if again is not None:
-            found = _entries_with(connection, "kind = 'ROLLBACK' AND seq = ?", (again,))
+            where, value = "kind = 'ROLLBACK' AND seq = ?", again
         elif target:
             row = first(connection, "SELECT scope FROM episodes WHERE id = ?", (target,))
             if row is None or not scope.contains(transaction.scope_of(row[0])):
                 raise UnknownEpisode(_unknown(store, "episode or rollback", target))
-            found = _entries_with(connection, "episode = ? AND episode <> ''", (target,))
+            where, value = "episode = ? AND episode <> ''", target
         elif entry:
-            found = _entries_with(connection, "seq = ?", (entry,))
+            where, value = "seq = ?", entry
         elif source:
-            found = _entries_with(connection, "source = ? AND kind <> 'ROLLBACK'", (source,))
+            where, value = "source = ? AND kind <> 'ROLLBACK'", source
         else:
-            found = _entries_with(connection, "seq > ?", (position,))
+            where, value = "seq > ?", position
+        found = select(connection, f"SELECT seq, scope FROM events WHERE {where}", (value,))
         inside = [seq for seq, home in found if scope.contains(transaction.scope_of(home))]
         if not inside and (again is not None or entry):
             raise UnknownEpisode(_unknown(store, "entry" if entry else "rollback", str(entry) if entry else target))
@@ -177,10 +194,6 @@ def rollback(
 def _unknown(store: Store, what: str, id: str) -> str:
     path = store.database.path
     return f"no {what} {id!r:.80} in this scope of {path}: take what `.id` or `rollback` gave; nothing was undone"
-
-
-def _entries_with(connection: AnyConnection, where: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
-    return [(seq, home) for seq, home in select(connection, f"SELECT seq, scope FROM events WHERE {where}", values)]
 
 
 def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str, scope: Scope) -> Rollback:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.memory.errors import (
     Busy,
-    EncoderMismatch,
     InvalidText,
     MemoryProblem,
     NewerFile,
@@ -409,15 +408,10 @@ class PostgresDatabase(Backend):
         except Unreadable as error:
             raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
         except UnicodeEncodeError as error:
-            raise InvalidText(
-                f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
-            ) from error
+            raise self.invalid(error) from error
         except errors.UndefinedTable as error:
             if "vectors_" in str(error):
-                raise EncoderMismatch(
-                    f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with "
-                    "that one"
-                ) from error
+                raise self.made_anew() from error
             raise NotAMemoryFile(
                 f"the tables of {self.path} were taken away while it was open ({_first_line(error)}): restore a backup"
             ) from error

@@ -23,8 +23,8 @@ CALLED = {  # where the words of a command line are not the name in Python
     "policy": "promote", "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over
-    "answer", "apply", "bank", "close", "commit", "drafted", "flush", "propose", "read_only", "scope",
-    "together", "within",
+    "answer", "apply", "bank", "close", "commit", "drafted", "flush", "propose", "read_only", "together",
+    "within",
 }  # fmt: skip
 
 

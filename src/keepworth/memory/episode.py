@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from keepworth.episodes.episode import Operation
+from keepworth.episodes.episode import Decision, Operation
 from keepworth.episodes.text import as_text
 from keepworth.memory.errors import (
     ClosedEpisode,
@@ -154,6 +154,11 @@ class LiveEpisode:
     def record(self) -> Episode:
         """As `Memory.episode_record`."""
         return self._memory.episode_record(self.id)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What was searched and chosen, as it is on file."""
+        return self.record().decisions
 
     def __enter__(self) -> LiveEpisode:
         return self

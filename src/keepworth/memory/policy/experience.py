@@ -20,7 +20,6 @@ from keepworth.episodes.episode import Operation
 from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
-from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.rewards import EpisodeClock
 from keepworth.memory.policy.slots import Finished, Policy, Presented, Query, Use, written
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Floats = npt.NDArray[np.float64]
 
-WORDS, CACHED = 512, 50_000
-"""Size of word sets; texts that keep their vectors."""
+CACHED = 50_000
+"""Texts that keep their vectors."""
 
 
 class Experience:
@@ -54,8 +53,8 @@ class Experience:
     ) -> None:
         self.policy = policy
         self.encoder = encoder
-        self._cache: dict[str, tuple[Vectors, Vectors]] = {}
-        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension)
+        self._cache: dict[str, Vectors] = {}
+        self.pool = Pool(self._embedded, encoder.identity.dimension)
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
         self.time = 0
@@ -66,10 +65,10 @@ class Experience:
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
         self.alone: dict[str, tuple[float, str]] = {}
 
-    def _embedded(self, text: str) -> tuple[Vectors, Vectors]:
+    def _embedded(self, text: str) -> Vectors:
         found = self._cache.get(text)
         if found is None:
-            found = (self.encoder.encode([text])[0], word_set(text, WORDS))
+            found = self.encoder.encode([text])[0]
             if len(self._cache) >= CACHED:
                 self._cache.clear()
             self._cache[text] = found
@@ -92,14 +91,9 @@ class Experience:
         where it is not now."""
         text = self.policy.keyer(goal, observation)
         self.pool.actions.offer(actions)
-        if vector is None:
-            vector, words = self._embedded(text)
-        else:
-            words = word_set(text, WORDS)
         return Query(
             text,
-            vector,
-            words,
+            self._embedded(text) if vector is None else vector,
             self.clock.now if time is None else time,
             self.time if episode is None else episode,
             goal,
@@ -248,7 +242,7 @@ class Experience:
         """An item that is on file; its row."""
         row = self.pool.restore(item, vector)
         if len(self._cache) < CACHED:
-            self._cache[item.key] = (self.pool.vectors[row].copy(), word_set(item.key, WORDS).astype(np.float32))
+            self._cache[item.key] = self.pool.vectors[row].copy()
         return row
 
     def learn(self, use: Use) -> None:

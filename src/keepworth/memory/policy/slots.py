@@ -39,14 +39,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A situation as memory sees it. words: the 0/1 word set; time: by the memory's clock; episode: its number; step: within it.
+    """A situation as memory sees it. time: by the memory's clock; episode: its number; step: within it.
 
     learning: whether what comes of the choice will be learned from; False where the memory is frozen. by: for whom memory is
     asked, "" where nobody said."""
 
     text: str
     vector: Vectors
-    words: Vectors
     time: int
     episode: int
     goal: str = ""

@@ -21,7 +21,6 @@ errors in scopes vary more than independent errors would (a design effect; Kish,
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections import Counter
@@ -34,7 +33,7 @@ import numpy as np
 
 from keepworth.episodes.episode import Decision, DecisionKind, Operation, OperationKind
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.memory.item import Item, folded
+from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Writer, need, written
 from keepworth.memory.store import log
@@ -65,27 +64,17 @@ DRAWS = 400
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal(Operation):
-    """The DELETE of what matters least. key: its importance, with noise where there is some; chance: that it goes, given the keys
-    of the others; version: of the weights, 0 for those that it began with; temperature, most: of the keeper."""
+    """The DELETE of what matters least. key: its importance; version: of the weights, 0 for those that it began with; most: of
+    the keeper."""
 
     key: float = 0.0
-    chance: float = 1.0
     version: int = 0
-    temperature: float = 0.0
     most: int = 0
 
     def decision(self, id: str, gone: str, head: int) -> tuple[Decision, str]:
         """As it is logged, with its details. gone: the item as the memory knows it; head: the newest entry of the journal."""
-        details = {
-            "odds": {gone: 1.0 - self.chance},
-            "key": self.key,
-            "temperature": self.temperature,
-            "most": self.most,
-            "head": head,
-        }
-        chosen = Decision(
-            id, DecisionKind.WRITE, "", ((gone, self.key),), (gone,), max(self.chance, 1e-300), f"keeper:{self.version}"
-        )
+        details = {"key": self.key, "most": self.most, "head": head}
+        chosen = Decision(id, DecisionKind.WRITE, "", ((gone, self.key),), (gone,), 1.0, f"keeper:{self.version}")
         return chosen, json.dumps(details, separators=(",", ":"))
 
 
@@ -131,27 +120,20 @@ class Keeper:
     Args:
         facts: the writer that finds facts.
         most: places in each scope that is written in.
-        temperature: of Gumbel noise on the importance. 0, the default, lets chance have no part; noise costs, and shows what
-            facts of little importance are worth.
         begin: the weights of `importance.MARKS` to begin with.
         source: as which its items are stored.
-        seed: of the noise, which a text has for good: what was refused once is refused when it is said again.
 
     An item never goes while its metadata say {"pinned": True}; it takes its place in the budget."""
 
     facts: Writer
     most: int
-    temperature: float = 0.0
     begin: tuple[float, ...] = PRIOR
     source: str = "writer"
-    seed: int = 0
 
     def __post_init__(self) -> None:
         need("a keeper", count={"most": self.most})
         if not callable(self.facts):
             raise InvalidAdvice(f"Keeper({self.facts!r:.40}) has nothing that finds facts.", "Give it Facts(extract).")
-        if not (isinstance(self.temperature, (int, float)) and 0.0 <= self.temperature < math.inf):
-            raise InvalidPolicy(f"the temperature of a keeper is {self.temperature!r:.40}.", "Give a number from 0 on.")
         if len(self.begin) != len(MARKS):
             raise InvalidPolicy(
                 f"a keeper cannot begin with {self.begin!r:.60}.", f"Give a number for each of {MARKS}."
@@ -188,16 +170,8 @@ class Keeper:
         free = [item for item in own.values() if not item.metadata.get(PINNED)]
         if len(own) <= self.most or not free:
             return None
-        keyed = sorted((scores[item.id] + self.noise(item.text), int(item.id[1:]), item.id) for item in free)
-        key, _, gone = keyed[0]
-        chance = 1.0
-        if self.temperature and len(free) > 1:
-            chance = 1.0 - above(keyed[1][0], scores[gone], self.temperature)
-        return Withdrawal(OperationKind.DELETE, (gone,), "", key, chance, version, float(self.temperature), self.most)
-
-    def noise(self, text: str) -> float:
-        """What chance adds to the importance of a text."""
-        return self.temperature * luck(text, self.seed) if self.temperature else 0.0
+        key, _, gone = min((scores[item.id], int(item.id[1:]), item.id) for item in free)
+        return Withdrawal(OperationKind.DELETE, (gone,), "", key, version, self.most)
 
     def _scores(self, items: Sequence[Item], weights: Weights) -> list[float]:
         scores = marks([item.text for item in items]) @ np.array(weights.values)
@@ -252,17 +226,6 @@ def _keep(memory: Memory, values: Sequence[float], before: int) -> None:
     """values: none for those that a keeper begins with."""
     body = {"marks": dict(zip(MARKS, values, strict=False)), "before": before}
     memory.store.put_parameters(memory.scope, NAME, json.dumps(body).encode())
-
-
-def luck(text: str, seed: int) -> float:
-    """A Gumbel draw that a text has for good."""
-    digest = hashlib.blake2b(f"{seed}\0{folded(text)}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return -math.log(-math.log((int.from_bytes(digest, "big") + 0.5) / 2.0**64))
-
-
-def above(bar: float, score: float, temperature: float) -> float:
-    """The probability that score + temperature * Gumbel noise lies above `bar`."""
-    return -math.expm1(-math.exp(min(700.0, (score - bar) / temperature)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +360,7 @@ def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Flo
     inflated = max(1.0, float((np.bincount(groups, errors) ** 2).sum() / max(float(errors @ errors), 1e-12)))
     data = z.T @ z / noise
     inverse = np.linalg.inv(precision + data)
-    rng = np.random.default_rng(keeper.seed)
+    rng = np.random.default_rng(0)
     drawn = rng.multivariate_normal(weights, inverse @ (precision + inflated * data) @ inverse, DRAWS)
     slopes = rng.normal(slope, math.sqrt(inflated / (told + SLOPE_PRECISION)), DRAWS).clip(0.0)
     more, one_of_both = _moved(seen, x, drawn, weights, old, keeper)
@@ -434,7 +397,6 @@ def _chance(seen: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]
 def _moved(seen: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, keeper: Keeper) -> tuple[Floats, Floats]:
     """[draws] twice: how much more often `new` keeps what is asked for than `old`, if a draw of weights is right, over what had
     come to each scope by its last reward; and how often just one of both keeps it."""
-    noise = np.array([keeper.noise(item.text) for item in seen.items])
     pinned = np.array([bool(item.metadata.get(PINNED)) for item in seen.items])
     more, one_of_both = np.zeros((2, len(drawn)))
     last = dict(zip(seen.inside, seen.entry, strict=True))
@@ -449,7 +411,7 @@ def _moved(seen: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, k
         for scope in inside:
             mine = there[seen.scope[there] == scope]
             for sign, weights in ((1.0, new), (-1.0, old)):
-                order = np.lexsort((x[mine] @ weights + noise[mine], pinned[mine]))
+                order = np.lexsort((x[mine] @ weights, pinned[mine]))
                 change[mine[order[::-1][: keeper.most]]] += sign
         more += share * (change[there] @ odds)
         one_of_both += share * (np.abs(change[there]) @ odds)

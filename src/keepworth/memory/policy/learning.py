@@ -324,9 +324,7 @@ class Learning:
                 items = [id for id, item in there.items() if item is not None and item.current]
             accounts = record.accounts(items)
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
-            with self.store.database.reading() as connection:
-                unknown = log.without_odds(connection, self.scope)
-            return Balance(tuple(accounts), record.units, unknown, record.span)
+            return Balance(tuple(accounts), record.units, record.span)
 
     def _from_log(self) -> RewardRecord:
         """The evidence in a log that another policy made."""

@@ -203,10 +203,6 @@ class Valuer(Protocol):
 
     def learn(self, use: Use, pool: Pool) -> None: ...
 
-    def reset(self) -> None:
-        """Forget everything: rollback replays the uses that stay."""
-        ...
-
 
 class Slates(Protocol):
     """A distribution over slates, such as `propensity.Mixture`."""

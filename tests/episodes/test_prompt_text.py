@@ -78,7 +78,7 @@ PIECES = st.sampled_from(
 )
 TEXTS = st.lists(PIECES | st.text(max_size=5), max_size=8).map("".join)
 TOKENS = re.compile(r"<\|[^<>]*\|?>|<[^<>]*\|>|</?[\w.]+>|\[/?[A-Z_]{2,}\]|<｜[^<>]*｜>")
-QUERY = Query("q", None, None, 0, 0)  # type: ignore[arg-type]
+QUERY = Query("q", None, 0, 0)  # type: ignore[arg-type]
 
 
 def item(text: str, good: bool = True, **data: object) -> Item:

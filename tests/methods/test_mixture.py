@@ -70,7 +70,6 @@ def test_what_predicts_well_is_believed() -> None:
 
 def test_rewards_count_as_they_are() -> None:
     experience, _ = of()
-    experience.scale.see([0.0, 1.0])
     for _ in range(6):
         met(experience, "alpha beta", "left", 0.4)
         met(experience, "alpha beta", "right", 0.0)

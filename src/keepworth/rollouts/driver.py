@@ -788,7 +788,7 @@ class Feedback:
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """What memory was asked and chose."""
-        return self.memory.record().decisions
+        return self.memory.decisions
 
     def before(self, observation: Observation) -> None:
         """Before the agent acts on `observation`."""

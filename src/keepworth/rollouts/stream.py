@@ -403,9 +403,6 @@ class Masked:
     def learn(self, use: Use, pool: Pool) -> None:
         self.learning.learn(use, pool)
 
-    def reset(self) -> None:
-        self.learning.reset()
-
 
 class _Shared:
     """An encoder that keeps its vectors in `known`."""

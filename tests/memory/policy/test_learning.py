@@ -258,21 +258,6 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path
     assert [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE] == first
 
 
-@pytest.mark.parametrize("policy", ["mixture", "memrl"])
-def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_path: Path, policy: str) -> None:
-    path = tmp_path / "j.mem"
-    memory = opened(path, policy)
-    for number, reward in enumerate((0.3, 0.3, 0.1, 0.3, 0.1, 0.4, 0.1)):
-        play(memory, f"a torn shirt arrived {number % 3}", ACTIONS[number % 2], reward)
-    before = state(memory)
-    assert any("earned" in item.metadata for item in memory.learning.experience.pool.items)
-    rewards = [use.reward for use, _ in memory.learning.experience.uses]
-    memory.close()
-    again = opened(path, policy)
-    assert state(again) == before
-    assert [use.reward for use, _ in again.learning.experience.uses] == rewards
-
-
 def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
     memory = Memory(path, policy="exprag", encoder=HashedWords(64), user_id="ana")

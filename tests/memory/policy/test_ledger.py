@@ -203,7 +203,7 @@ def test_of_three_who_reward_nobody_makes_an_effect_clear_alone() -> None:
 
 def test_a_statement_adds_up_what_withholding_cost() -> None:
     helps, harms = of(0.5, 2000), replace(of(-0.5, 1000), item="m2")
-    statement = Balance((helps, harms), 4000, 0, 2.0)
+    statement = Balance((helps, harms), 4000, 2.0)
     assert (statement.gross, statement.gain) == (helps.cost, -harms.cost)
     assert statement.net == pytest.approx(helps.cost + harms.cost)
     assert statement.points(80.0) == pytest.approx(1.0)
@@ -246,7 +246,6 @@ def test_what_helps_is_told_from_what_does_not_and_the_interval_is_in_why(well_k
     assert accounts[pull.id].effect == pytest.approx(0.6, abs=0.25)
     assert accounts[hold.id].verdict != "helps"
     assert statement.rewarded == 700
-    assert statement.unknown == 0
     assert statement.net == pytest.approx(sum(account.cost for account in statement.accounts))
     worth = memory.worth(pull.id, ASKED)
     assert worth.interval == accounts[pull.id].interval
@@ -453,12 +452,11 @@ def test_of_a_log_without_odds_nothing_is_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.mem"
     with filled_memory(path) as memory:
         rewarded(memory, 60)
-        drawn = sum(account.rows for account in memory.ledger().accounts)
+        assert sum(account.rows for account in memory.ledger().accounts)
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute("UPDATE decisions SET details = json_remove(details, '$.odds', '$.expected')")
     with opened(path) as memory:
         statement = memory.ledger()
-        assert statement.unknown == drawn
         assert {account.verdict for account in statement.accounts} == {"not tested"}
         assert statement.net == 0.0
 

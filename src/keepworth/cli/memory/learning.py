@@ -292,15 +292,9 @@ def _worth_notes(statement: Balance) -> list[str]:
     usual = next((account.usual for account in statement.accounts if not math.isnan(account.usual)), math.nan)
     points = statement.points(statement.net)
     overall = "" if math.isnan(usual) else f" ({usual:.2f} over all choices)"
-    notes = [
+    return [
         "shown, withheld: episodes in which chance decided. success: mean reward of all the times it was shown"
         f"{overall}, which says nothing of what the item did. effect: with it less without it.",
         f"Withholding has cost {statement.gross:.1f} in rewards and brought {statement.gain:.1f}: net {statement.net:.1f}, or "
         f"{points:.2f} points of 100 per rewarded episode ({statement.rewarded:,} of them).",
     ]
-    if statement.unknown:
-        notes.append(
-            f"{statement.unknown:,} {'search is' if statement.unknown == 1 else 'searches are'} left out: another order was "
-            "tried there, and the log does not say how likely each item was to be shown."
-        )
-    return notes

@@ -227,7 +227,7 @@ class RewardRecord:
         ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
         self.add(
             of_eight_bits(in_eight_bits(use.query.vector)),  # as it is on file
-            use.raw_reward,
+            use.reward,
             [ids[place] for place in use.slate],
             action=use.taken,
             weight=use.weight,

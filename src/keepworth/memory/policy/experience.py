@@ -20,9 +20,8 @@ from keepworth.episodes.episode import Operation
 from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
-from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
+from keepworth.memory.policy.rewards import EpisodeClock
 from keepworth.memory.policy.slots import Finished, Policy, Presented, Query, Use, written
 
 if TYPE_CHECKING:
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Floats = npt.NDArray[np.float64]
 
-WORDS, CACHED = 512, 50_000
-"""Size of word sets; texts that keep their vectors."""
+CACHED = 50_000
+"""Texts that keep their vectors."""
 
 
 class Experience:
@@ -54,22 +53,22 @@ class Experience:
     ) -> None:
         self.policy = policy
         self.encoder = encoder
-        self._cache: dict[str, tuple[Vectors, Vectors]] = {}
-        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension)
+        self._cache: dict[str, Vectors] = {}
+        self.pool = Pool(self._embedded, encoder.identity.dimension)
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
         self.time = 0
         self.clock = EpisodeClock()
-        self.scale = RewardScale()
-        # What was learned from, in order, each choice with its reward as it was given.
+        self._earned, self._count = 1.0, 2.0  # rewards and their number, drawn to the middle while there are few
+        # What was learned from, in order, each choice with its reward.
         self.uses: list[tuple[Use, float]] = []
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
         self.alone: dict[str, tuple[float, str]] = {}
 
-    def _embedded(self, text: str) -> tuple[Vectors, Vectors]:
+    def _embedded(self, text: str) -> Vectors:
         found = self._cache.get(text)
         if found is None:
-            found = (self.encoder.encode([text])[0], word_set(text, WORDS))
+            found = self.encoder.encode([text])[0]
             if len(self._cache) >= CACHED:
                 self._cache.clear()
             self._cache[text] = found
@@ -92,14 +91,9 @@ class Experience:
         where it is not now."""
         text = self.policy.keyer(goal, observation)
         self.pool.actions.offer(actions)
-        if vector is None:
-            vector, words = self._embedded(text)
-        else:
-            words = word_set(text, WORDS)
         return Query(
             text,
-            vector,
-            words,
+            self._embedded(text) if vector is None else vector,
             self.clock.now if time is None else time,
             self.time if episode is None else episode,
             goal,
@@ -163,10 +157,9 @@ class Experience:
     ) -> Finished:
         """Learn from an episode that ended with `outcome`, write what is worth keeping, and move time on.
 
-        outcome: 0 to 1; only how it compares with other rewards counts (see `RewardScale`). per_step: rewards of single
-        choices, where they have their own, on the same scale. by: on whose word, "" for the program's own. bank: opens one of
-        the memory, where the operations of a writer are carried out. alone: the reward is for a single choice, whose episode
-        goes on: nothing is written, and the reward of the episode does not teach this choice again.
+        outcome: 0 to 1. per_step: rewards of single choices, where they have their own. by: on whose word, "" for the program's
+        own. bank: opens one of the memory, where the operations of a writer are carried out. alone: the reward is for a single
+        choice, whose episode goes on: nothing is written, and the reward of the episode does not teach this choice again.
         """
         finished, share = self._learned(taken, outcome, per_step, by, alone)
         uses = tuple(use for use in finished.uses if use.taken and not alone)
@@ -219,42 +212,25 @@ class Experience:
         if taken and taken[-1][0].choice is None and getattr(self.policy.valuer, "LEARNS_AS_ASKED", False):
             self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
         share = self.clock.share(by)
-        if self.scale.see([*rewards, outcome], by):
-            self._rescale()
         for index, (use, action) in enumerate(taken):
             use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time
-            use.taken, use.raw_reward, use.by, use.share = action, rewards[index], by, share
-            use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.raw_reward)
+            use.taken, use.by, use.share = action, by, share
+            use.outcome, use.reward = outcome, rewards[index]
         for use, _ in taken:
             if use.decision not in known:
                 self.learn(use)
-                self.scale.count(use.reward, share)
+                self._earned, self._count = self._earned + share * use.reward, self._count + share
             if alone:
-                self.alone[use.decision] = use.raw_reward, by
-            use.good = use.reward >= self.scale.usual
-        result = self.scale.of(outcome)
-        uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
+                self.alone[use.decision] = use.reward, by
+            use.good = use.reward >= self.usual
+        uses, good = tuple(use for use, _ in taken), outcome >= self.usual
         number = uses[0].query.episode if uses else self.time
-        return Finished(uses, result, self.clock.now, number, good), share
+        return Finished(uses, outcome, self.clock.now, number, good), share
 
-    def _rescale(self) -> None:
-        """A reward beyond all others: values are learned again, and cases that were filed by the old scale are filed anew."""
-        self.relearn()
-        for row in self.pool.active().tolist():
-            data = self.pool.items[row].metadata
-            if "earned" in data and (good := self.scale.of(data["earned"]) >= self.scale.usual) != data["good"]:
-                spoken = (*data["do"], *data["avoid"])
-                do, avoid = (spoken, ()) if good else ((), spoken)
-                self.pool.revise(row, time=self.clock.now, why="rewards of another size", do=do, avoid=avoid, good=good)
-
-    def relearn(self) -> None:
-        """Learn values from the start, by the present scale."""
-        self.policy.valuer.reset()
-        self.scale.forget()
-        for use, told in self.uses:
-            use.reward = self.scale.of(told)
-            self.scale.count(use.reward, use.share)
-            self.policy.valuer.learn(use, self.pool)
+    @property
+    def usual(self) -> float:
+        """The mean of all rewards that were learned from: what is at least as good came of a success."""
+        return self._earned / self._count
 
     def settle(self) -> None:
         """After the last `remember`: let maintainers see the items that are there."""
@@ -266,14 +242,14 @@ class Experience:
         """An item that is on file; its row."""
         row = self.pool.restore(item, vector)
         if len(self._cache) < CACHED:
-            self._cache[item.key] = (self.pool.vectors[row].copy(), word_set(item.key, WORDS).astype(np.float32))
+            self._cache[item.key] = self.pool.vectors[row].copy()
         return row
 
     def learn(self, use: Use) -> None:
         self.policy.valuer.learn(use, self.pool)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, use, self.clock.now)
-        self.uses.append((use, use.raw_reward))
+        self.uses.append((use, use.reward))
 
 
 class AtHand:

@@ -62,7 +62,6 @@ SAVED_EVERY = 256
 """Rewards after which what the default policy learned is saved, so that the next process need not judge them anew."""
 ENCODED = 2_000
 """Rewarded queries without a vector on file that are encoded again at most, the newest, when a memory is opened."""
-_NO_WORDS = np.zeros(0, dtype=np.float32)
 
 
 class Learning:
@@ -139,7 +138,7 @@ class Learning:
             if ask.explore:
                 drawn = self._drawn_in(ask.number)
             vector = experience.encoder.encode([text])[0]
-            query = Query(text, vector, _NO_WORDS, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)
+            query = Query(text, vector, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             scores = np.array([hit.score for hit in hits])
             rows = range(len(items)) if isinstance(policy.selector, Ranked) else self._mirror.rows_of(items)
@@ -322,9 +321,7 @@ class Learning:
                 items = [id for id, item in there.items() if item is not None and item.current]
             accounts = record.accounts(items)
             accounts.sort(key=lambda account: (-account.rows, -account.seen))
-            with self.store.database.reading() as connection:
-                unknown = log.without_odds(connection, self.scope)
-            return Balance(tuple(accounts), record.units, unknown, record.span)
+            return Balance(tuple(accounts), record.units, record.span)
 
     def _from_log(self) -> RewardRecord:
         """The evidence in a log that another policy made."""

@@ -242,12 +242,10 @@ def _whoever_is_left_out(
 @dataclass(frozen=True, slots=True)
 class Balance:
     """accounts: the best known first; rewarded: episodes and single choices with a reward, about which there are rows or not;
-    unknown: searches in which chance decided, by a log that does not say with which probability each item was to be shown;
     span: highest reward less lowest, as declared or, where nobody did, as seen."""
 
     accounts: tuple[Account, ...]
     rewarded: int
-    unknown: int
     span: float
 
     @property

@@ -23,7 +23,7 @@ STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
 CODES = {status: code for code, status in enumerate(STATUSES)}
 OUTSIDE = "outside"
-COLUMNS = ("vectors", "status", "born", "episode", "good", "content", "warns", "source", "conditional")
+COLUMNS = ("vectors", "status", "born", "episode", "good", "content", "warns", "conditional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,12 @@ class Pool:
         size = 64
         self.vectors = np.zeros((size, dimension), dtype=np.float32)
         self.status = np.full(size, ARCHIVED, dtype=np.int8)
-        self.born, self.episode, self.source = (np.zeros(size, dtype=np.int64) for _ in range(3))
+        self.born, self.episode = (np.zeros(size, dtype=np.int64) for _ in range(2))
         self.good, self.warns, self.conditional = (np.zeros(size, dtype=bool) for _ in range(3))
         self.content = np.full(size, -1, dtype=np.int64)
         self.actions = Actions(encode)
         # Rows that speak of several actions, with the numbers of all of them.
         self._several: dict[int, frozenset[int]] = {}
-        self.sources: dict[str, int] = {}
         self._active: Rows | None = None
         self._latest: tuple[Vectors, int, Vectors] | None = None
         self._frozen = False
@@ -128,10 +127,6 @@ class Pool:
             kept[place] = also is not None and any(offered[number] for number in also)
         speaking: Rows = rows[kept]
         return speaking
-
-    def source_of(self, name: str) -> int:
-        """A number for a source."""
-        return self.sources.setdefault(name, len(self.sources))
 
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""
@@ -199,7 +194,7 @@ class Pool:
         self._put(row, replace(item, metadata=data))
 
     def _append(self, item: Item, time: int, episode: int, vector: Vectors) -> int:
-        row, source = len(self.items), item.provenance.source
+        row = len(self.items)
         if row == len(self.status):
             for name in COLUMNS:
                 setattr(self, name, grown(getattr(self, name), 2 * row))
@@ -208,7 +203,6 @@ class Pool:
         self.status[row] = CODES[item.status]
         self.born[row], self.episode[row] = time, episode
         self._note_advice(row, item)
-        self.source[row] = self.source_of(source)
         self.conditional[row] = bool(item.metadata.get("trigger"))
         self._active = None
         return row

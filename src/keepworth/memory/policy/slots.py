@@ -39,14 +39,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A situation as memory sees it. words: the 0/1 word set; time: by the memory's clock; episode: its number; step: within it.
+    """A situation as memory sees it. time: by the memory's clock; episode: its number; step: within it.
 
     learning: whether what comes of the choice will be learned from; False where the memory is frozen. by: for whom memory is
     asked, "" where nobody said."""
 
     text: str
     vector: Vectors
-    words: Vectors
     time: int
     episode: int
     goal: str = ""
@@ -92,8 +91,7 @@ class Use:
         slate: Positions among the candidates, in the order shown.
         part: Of the mixture that drew it.
         taken: The action after it.
-        outcome, reward: The episode's, and what this choice is credited with, on the memory's own scale (see `RewardScale`).
-        raw_reward: As it was given.
+        outcome, reward: The episode's, and what this choice is credited with.
         good: Whether it was better than is usual.
         logged: The propensity, where it is known.
         following: The episode's next choice.
@@ -114,7 +112,6 @@ class Use:
     taken: str = ""
     outcome: float = 0.0
     reward: float = 0.0
-    raw_reward: float = 0.0
     good: bool = False
     logged: float | None = None
     following: Use | None = None
@@ -144,7 +141,7 @@ class Use:
 class Finished:
     """What a writer is given: an episode that has its outcome, or messages.
 
-    uses: the choices of the episode in order; outcome: on the memory's own scale; messages: what was said, and nothing else is
+    uses: the choices of the episode in order; messages: what was said, and nothing else is
     known then. pool: the read view of the policy; bank: opens a bank of the memory, which shows what the writer wrote so far;
     memory: for which messages are written, source: under which name, and said_at: when they were said, as a canonical time.
     """
@@ -205,10 +202,6 @@ class Valuer(Protocol):
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values: ...
 
     def learn(self, use: Use, pool: Pool) -> None: ...
-
-    def reset(self) -> None:
-        """Forget everything: rollback replays the uses that stay."""
-        ...
 
 
 class Slates(Protocol):

@@ -226,13 +226,6 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
             self.last = last
 
 
-def without_odds(connection: AnyConnection, scope: Scope) -> int:
-    """How many choices inside `scope` were drawn by chance, by a policy that did not say how likely each item was to be shown."""
-    homes = among(_inside(connection, scope))
-    query = f"SELECT count(*) FROM decisions WHERE propensity < 1.0 AND details NOT LIKE '%\"odds\"%' AND scope {AMONG}"
-    return scalar(connection, query, (homes,)) or 0
-
-
 def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:
     """(newest entry of the journal then, item) for each item that a keeper gave up inside `scope`, in order."""
     homes = among(_inside(connection, scope))

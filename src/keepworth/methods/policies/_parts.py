@@ -1,7 +1,7 @@
 """Slots that policies are made of: how items are found, valued, chosen, shown and retired.
 
 Retrievers choose among `eligible` items, so that every method has the same ones before it. Valuers are pure state over rows,
-so `reset` and a replay give the same again. Selectors return a distribution over slates, so that every choice has a propensity.
+so a replay gives the same again. Selectors return a distribution over slates, so that every choice has a propensity.
 Presenters make each item one line, in which nothing of its text can be taken for a line or a label of ours.
 """
 
@@ -150,9 +150,6 @@ class Unvalued:
         return Values(candidates.similarities, np.zeros(len(candidates.rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
-        return
-
-    def reset(self) -> None:
         return
 
 

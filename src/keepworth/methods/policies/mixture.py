@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, require_part, statistical
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]
 
+WORDS = 512
+"""Size of word sets."""
 NOISE = 0.3
 """Variance of an outcome beside what the ridge explains, where a situation's own variance is 1."""
 SHARED = 0.3
@@ -151,7 +154,8 @@ class MixtureValuer:
         self._add(query, taken, hints[0], use.reward, use.share, pool)
 
     def _situation(self, query: Query) -> Vectors:
-        words = query.words / np.sqrt(max(1.0, float(query.words.sum())))
+        words = word_set(query.text, WORDS)
+        words = words / np.sqrt(max(1.0, float(words.sum())))
         found: Vectors = np.concatenate([query.vector, words])
         return found
 

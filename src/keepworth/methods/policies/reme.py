@@ -54,9 +54,6 @@ class Counts:
             f[row] += 1.0
             u[row] += use.reward
 
-    def reset(self) -> None:
-        self.shown, self.won = Column(), Column()
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteByUtility:

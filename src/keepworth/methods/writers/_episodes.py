@@ -29,14 +29,9 @@ def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:
 
 def ended(use: Use, good: bool) -> str:
     """How it ended, in words; the number where the reward was neither the best nor the worst."""
-    if 0.0 < use.raw_reward < 1.0:
-        return f"it earned {use.raw_reward:.2g} of 1"
+    if 0.0 < use.reward < 1.0:
+        return f"it earned {use.reward:.2g} of 1"
     return "it worked" if good else "it failed"
-
-
-def earned(use: Use) -> dict[str, Any]:
-    """What an item keeps of a reward whose meaning may change with later ones."""
-    return {"earned": use.raw_reward} if 0.0 < use.raw_reward < 1.0 else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,6 @@ class RawCases:
                 do=(use.taken,) if good else (),
                 avoid=() if good else (use.taken,),
                 good=good,
-                extra=earned(use),
             )
             for use, good in judged(finished, self.steps)
             if good or self.failures

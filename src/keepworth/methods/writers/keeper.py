@@ -73,7 +73,7 @@ class Withdrawal(Operation):
 
     def decision(self, id: str, gone: str, head: int) -> tuple[Decision, str]:
         """As it is logged, with its details. gone: the item as the memory knows it; head: the newest entry of the journal."""
-        details = {"odds": {gone: 0.0}, "key": self.key, "most": self.most, "head": head}
+        details = {"key": self.key, "most": self.most, "head": head}
         chosen = Decision(id, DecisionKind.WRITE, "", ((gone, self.key),), (gone,), 1.0, f"keeper:{self.version}")
         return chosen, json.dumps(details, separators=(",", ":"))
 
@@ -122,7 +122,6 @@ class Keeper:
         most: places in each scope that is written in.
         begin: the weights of `importance.MARKS` to begin with.
         source: as which its items are stored.
-        seed: of the draws of what it learned.
 
     An item never goes while its metadata say {"pinned": True}; it takes its place in the budget."""
 
@@ -130,7 +129,6 @@ class Keeper:
     most: int
     begin: tuple[float, ...] = PRIOR
     source: str = "writer"
-    seed: int = 0
 
     def __post_init__(self) -> None:
         need("a keeper", count={"most": self.most})
@@ -362,7 +360,7 @@ def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Flo
     inflated = max(1.0, float((np.bincount(groups, errors) ** 2).sum() / max(float(errors @ errors), 1e-12)))
     data = z.T @ z / noise
     inverse = np.linalg.inv(precision + data)
-    rng = np.random.default_rng(keeper.seed)
+    rng = np.random.default_rng(0)
     drawn = rng.multivariate_normal(weights, inverse @ (precision + inflated * data) @ inverse, DRAWS)
     slopes = rng.normal(slope, math.sqrt(inflated / (told + SLOPE_PRECISION)), DRAWS).clip(0.0)
     more, one_of_both = _moved(seen, x, drawn, weights, old, keeper)

@@ -9,7 +9,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Writer
-from keepworth.methods.writers._episodes import AskModel, earned, ended, judged, keywords, parsed
+from keepworth.methods.writers._episodes import AskModel, ended, judged, keywords, parsed
 from keepworth.registry import Method
 
 
@@ -41,7 +41,6 @@ class Notes:
                         "tags": (use.taken,),
                         "context": context,
                         "links": (),
-                        **earned(use),
                     },
                 )
             )

@@ -85,6 +85,19 @@ class Letters:
         self.measured.append(step)
 
 
+class Stops(Letters):
+    """As if somebody pressed Ctrl-C at the first measurement after the beginning."""
+
+    def evaluate(self, step: int) -> None:
+        if step:
+            raise KeyboardInterrupt
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """What a run measured at each step, but for times."""
+    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
+
+
 async def again(anchor: Episode, index: int, context: EpisodeContext) -> Episode:
     """A re-roll: the same call from the same context."""
     of = anchor.segments[index]

@@ -12,23 +12,13 @@ from keepworth.episodes import Episode
 from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes._bank.rerolls import rolled_again
-from tests.learning.letters import Letters, again, settings, train_letters
+from tests.learning.letters import Letters, Stops, again, metrics, settings, train_letters
 
 MEMBERS, SIZE = 3, 2
 
 
 def trained(folder: Path) -> list[tuple[int, Episode]]:
     return [(stored.step, stored.episode) for stored in RunFolder.open(folder).episodes(arm="train")]
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
-
-
-class Stops(Letters):
-    def evaluate(self, step: int) -> None:
-        if step:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from keepworth.learning.collect.curriculum import (
 )
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from tests.learning.letters import Letters, low, settings, train_letters
+from tests.learning.letters import Letters, Stops, low, metrics, settings, train_letters
 
 GROUPS = 4
 
@@ -29,10 +28,6 @@ def trained(folder: Path) -> dict[int, list[Episode]]:
     for stored in RunFolder.open(folder).episodes(arm="train"):
         found.setdefault(int(stored.episode.id.split("/")[0]), []).append(stored.episode)
     return found
-
-
-def metrics(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
 
 
 def every_third(ids: tuple[int, ...]) -> float:
@@ -76,12 +71,6 @@ def test_where_no_group_has_a_signal_the_run_goes_on_all_the_same(tmp_path: Path
     train_letters(tmp_path / "run", 2, settings(pipeline_depth=1.0), letters, refill=1)
     assert len(trained(tmp_path / "run")) == 8
     assert metrics(tmp_path / "run")[-1]["pipeline/rejected_groups"] == 8  # replaced; their others were trained
-
-
-class Stops(Letters):
-    def evaluate(self, step: int) -> None:
-        if step:
-            raise KeyboardInterrupt
 
 
 def same_weights(one: Learner, other: Learner) -> bool:

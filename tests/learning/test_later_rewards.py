@@ -187,10 +187,3 @@ def test_a_last_line_that_a_kill_cut_off_is_asked_again_and_the_file_is_whole_af
     assert ask(Services({"judge": Service("v1", judge)}, file), "a", "bb") == [1, 2]
     assert judge.asked == [["bb"]]
     assert file.read_bytes() == whole
-
-
-def test_a_file_whose_only_line_was_cut_off_is_empty(tmp_path: Path) -> None:
-    file = tmp_path / "services.jsonl"
-    file.write_text('{"key": "12')
-    assert ask(Services({"judge": Service("v1", Judge())}, file), "a") == [1]
-    assert file.read_text(encoding="utf-8").count("\n") == 1

@@ -23,7 +23,7 @@ from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.run_folder import RunFolder
 from keepworth.models.adapter import unfreeze
-from tests.learning.letters import Letters, low, settings, train_letters
+from tests.learning.letters import Letters, low, metrics, settings, train_letters
 from tests.models.tiny import tiny_model
 
 
@@ -36,10 +36,6 @@ def trained(folder: Path) -> list[tuple[int, int, int]]:
         key = (stored.step, index)
         found[key] = max(found.get(key, 0), stored.step - 1 - oldest)
     return [(step, index, lag) for (step, index), lag in found.items()]
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +66,7 @@ def test_long_answers_span_versions_and_are_trained_with_them(tmp_path: Path) ->
     crossed = [e for e in episodes if len(e.segments[0].spans) > 1]
     assert crossed
     assert all(len(e.segments[0].ids) == 60 for e in crossed)
-    assert any(row["pipeline/unfinished_tokens"] > 0 for row in rows(tmp_path / "run"))
+    assert any(row["pipeline/unfinished_tokens"] > 0 for row in metrics(tmp_path / "run"))
 
 
 def test_serial_mode_repeats_exactly(tmp_path: Path) -> None:
@@ -78,7 +74,7 @@ def test_serial_mode_repeats_exactly(tmp_path: Path) -> None:
     one = train_letters(tmp_path / "one", 4, asynchrony, Letters(turns=2))
     late = Letters(turns=2, latency=lambda index, member: 0.001 * ((5 * index + member) % 3))
     other = train_letters(tmp_path / "other", 4, asynchrony, late)
-    assert rows(tmp_path / "one") == rows(tmp_path / "other")
+    assert metrics(tmp_path / "one") == metrics(tmp_path / "other")
     for name, value in one.master_weights.state()["master_weights"].items():
         assert torch.equal(value, other.master_weights.state()["master_weights"][name])
 
@@ -176,7 +172,7 @@ def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_
     ended = train_letters(tmp_path / "run", 4, settings(mode=mode))
     straight = train_letters(tmp_path / "straight", 4, settings(mode=mode))
     if mode == "serial":
-        assert rows(tmp_path / "run") == rows(tmp_path / "straight")
+        assert metrics(tmp_path / "run") == metrics(tmp_path / "straight")
         assert torch.equal(
             *(next(iter(each.master_weights.state()["master_weights"].values())) for each in (ended, straight))
         )

@@ -19,7 +19,7 @@ import torch
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes._bank.rerolls import rolled_again
-from tests.learning.letters import Letters, again, settings, train_letters
+from tests.learning.letters import Letters, Stops, again, metrics, settings, train_letters
 
 STEPS = 8
 SERIAL = {"mode": "serial"}
@@ -92,10 +92,6 @@ def trained(folder: Path) -> list[int]:
     return [index for _, index in steps]
 
 
-def without_times(folder: Path) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
-
-
 def weights(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = torch.load(RunFolder(folder).checkpoints()[-1].path / "learner.pt", weights_only=True)
     return found["learner"]
@@ -120,7 +116,7 @@ def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: 
     kills = sum(kill_once(tmp_path / "killed", "serial", 0.5 * whole * generator.random()) for _ in range(5))
     assert kills >= 2, "it was too quick to be killed"
     run(tmp_path / "killed", "serial")
-    assert without_times(tmp_path / "straight") == without_times(tmp_path / "killed")
+    assert metrics(tmp_path / "straight") == metrics(tmp_path / "killed")
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))
 
 
@@ -144,14 +140,9 @@ def test_an_overlapping_training_keeps_what_its_checkpoints_hold_and_trains_noth
 def test_finished_groups_of_the_checkpoint_are_trained_as_they_were(tmp_path: Path) -> None:
     """Stop at step 2, look at what waits, go on: what was drawn then is what is trained."""
 
-    class Stop(Letters):
-        def evaluate(self, step: int) -> None:
-            if step:
-                raise KeyboardInterrupt
-
     asynchrony = settings(max_staleness=3, pipeline_depth=3.0, slots=24)
     with pytest.raises(KeyboardInterrupt):
-        train_letters(tmp_path / "run", 5, asynchrony, Stop(turns=2), checkpoint_every=1)
+        train_letters(tmp_path / "run", 5, asynchrony, Stops(turns=2), checkpoint_every=1)
     waiting = {each["group"]: each["groups"][0] for each in state(tmp_path / "run")["finished"]}
     assert waiting
     train_letters(tmp_path / "run", 5, asynchrony, Letters(turns=2), checkpoint_every=1)

@@ -49,12 +49,12 @@ from benchmarks.objectives.world import (
 )
 from benchmarks.speed.setting import machine
 from keepworth.episodes import Group
-from keepworth.learning.collect.curriculum import sampled_sessions
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import kept_groups
 from keepworth.learning.objective.presets import preset, presets
 from keepworth.learning.reference import reference_values
+from keepworth.methods.recipes._bank.rerolls import sampled_sessions
 from keepworth.models.adapter import Named, attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 

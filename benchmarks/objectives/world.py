@@ -15,7 +15,7 @@ import torch
 
 from keepworth.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
 from keepworth.episodes.model import Sample, Tokens
-from keepworth.learning.collect.episode_credit import EpisodicReward, with_episodic_reward
+from keepworth.methods.recipes.memory_r_plus import EpisodicReward, RememberedEpisodes
 from keepworth.models import attention
 from keepworth.models.inprocess import InProcessModel
 
@@ -212,10 +212,10 @@ class Aid:
     """Memory-R+'s two memories over answers, each answer a bag of its tokens."""
 
     def __init__(self) -> None:
-        self._reward = EpisodicReward(warmup=5)
+        self._remembered = RememberedEpisodes(EpisodicReward(warmup=5), bag)
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        return with_episodic_reward(groups, self._reward, bag)
+        return self._remembered.review(groups)
 
 
 def bag(texts: Sequence[str]) -> Any:

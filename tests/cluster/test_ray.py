@@ -12,7 +12,7 @@ import pytest
 
 from keepworth.cluster.ray import RayCluster, RayWorker  # imports Ray when it is used
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import CannotPlace, Needs, WorkerDied, WorkerFailed, WorkerPart
+from keepworth.learning.placement import CannotPlace, WorkerDied, WorkerFailed, WorkerPart
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -84,15 +84,15 @@ def test_a_closed_worker_answers_nothing(cluster: RayCluster) -> None:
 
 def test_where_there_is_no_room_each_host_is_listed(two_nodes: Any, cluster: RayCluster) -> None:
     cluster = RayCluster(two_nodes.address, placing=5.0)
-    with pytest.raises(CannotPlace, match=r"worker 4, which needs 1 cores and 3 GPUs: .* has 2 cores") as caught:
-        cluster.spawn(WorkerPart(COUNTER), "worker 4", Needs(gpus=3))
+    with pytest.raises(
+        CannotPlace, match=r"needs a core on a host with the label room=attic: .* has 2 cores.*room=judge"
+    ) as caught:
+        cluster.spawn(WorkerPart(COUNTER), "worker 4", "room=attic")
     assert "ray start --address" in caught.value.fix
-    with pytest.raises(CannotPlace, match=r"a host with the label room=attic: .*room=judge"):
-        cluster.spawn(WorkerPart(COUNTER), "worker 4", Needs(label="room=attic"))
 
 
 def test_a_label_chooses_the_host(cluster: RayCluster) -> None:
-    cluster.spawn(WorkerPart(COUNTER), "worker 4", Needs(label="room=judge")).close()
+    cluster.spawn(WorkerPart(COUNTER), "worker 4", "room=judge").close()
 
 
 def test_an_address_without_a_ray_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,6 @@ class Playing:
             await context.reward("place", lambda: place),
             await context.reward("draw", lambda: context.seed % 97),
             await context.reward("shared", lambda: shared),
-            await context.reward("horizon", lambda: context.horizon(3)),
         )
         return Episode(context.id, task.key, "r", "", segments, "", (), rewards, StopReason.COMPLETED, "", 0)
 

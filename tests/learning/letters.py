@@ -16,14 +16,15 @@ from keepworth.episodes import (
     StopReason,
     Task,
 )
-from keepworth.learning.collect.curriculum import Curriculum, candidate_of, position_of
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
+from keepworth.learning.collect.curriculum import candidate_of, position_of
 from keepworth.learning.collect.groups import EpisodeContext
-from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness
+from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Collector, Schedule, train
+from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
@@ -36,7 +37,7 @@ def low(ids: tuple[int, ...]) -> float:
 
 
 class Letters:
-    """lengths: of the answer, by index, where no stage says otherwise; turns: model calls per episode; latency: seconds
+    """lengths: of the answer, by index; turns: model calls per episode; latency: seconds
     before the reward; score: the reward function, called like a user's."""
 
     def __init__(
@@ -57,7 +58,7 @@ class Letters:
         prompt = tuple(task.input.encode())
         segments = []
         for turn in range(self.turns):
-            length = context.horizon(self.lengths(context.group))
+            length = self.lengths(context.group)
             sample = await context.sample(prompt, SamplingParams(length, temperature=1.0))
             segments.append(
                 Segment("speaker", "p", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
@@ -123,15 +124,15 @@ def train_letters(
     letters: Letters | None = None,
     checkpoint_every: int = 2,
     learner: Learner | None = None,
-    curriculum: Curriculum | None = None,
     evaluate_every: int = 100,
+    **hooks: Any,
 ) -> Learner:
-    """Train in `folder`, or continue what is there."""
+    """Train in `folder`, or continue what is there. hooks: what else the pipeline is given."""
     if learner is None:
         model = tiny_model(hidden=16)
         learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
     letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
-        collector: Collector = Pipeline(run, learner, letters, asynchrony, curriculum=curriculum)
+        collector = Pipeline(run, learner, letters, asynchrony, **hooks)
         train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), SilentProgress(), "letters")
     return learner

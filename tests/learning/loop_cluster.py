@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import ONE_CORE, Needs, WorkerFailed, WorkerPart
+from keepworth.learning.placement import WorkerFailed, WorkerPart
 
 
 class LoopCluster:
@@ -20,7 +20,7 @@ class LoopCluster:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
-    def spawn(self, part: WorkerPart, name: str, needs: Needs = ONE_CORE) -> LoopWorker:
+    def spawn(self, part: WorkerPart, name: str, label: str = "") -> LoopWorker:
         worker = LoopWorker(self._loop, pickle.loads(pickle.dumps(part)), name)
         worker.call("").result()
         return worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.collect.pipeline import Staleness
+from keepworth.learning.collect.asynchrony import Staleness
 
 
 @given(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from keepworth.episodes import Episode, StopReason
-from keepworth.learning.collect.curriculum import Branches, Curriculum, Stage
+from keepworth.episodes import Episode
 from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.run_folder import RunFolder
+from keepworth.methods.recipes._bank.rerolls import rolled_again
 from tests.learning.letters import Letters, again, settings, train_letters
 
 MEMBERS, SIZE = 3, 2
@@ -34,14 +33,13 @@ class Stops(Letters):
 
 @pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
 def test_every_call_of_a_groups_first_episode_is_rolled_again(tmp_path: Path, mode: str) -> None:
-    curriculum = Curriculum(4, (Stage(1, weights={"low": 2.0}),), branches=Branches(again, SIZE, probability=1.0))
-    train_letters(tmp_path / "run", 3, settings(mode=mode), Letters(turns=2), curriculum=curriculum)
+    regroup = rolled_again(again, SIZE, probability=1.0, seed=0)
+    train_letters(tmp_path / "run", 3, settings(mode=mode), Letters(turns=2), regroup=regroup)
     found = {(step, episode.id): episode for step, episode in trained(tmp_path / "run")}
     assert len(found) == 3 * 4 * (MEMBERS + 2 * SIZE)
     assert len({name for _, name in found}) == len(found), "something was trained twice"
     for (step, name), episode in found.items():
         index, member = map(int, name.split("/"))
-        assert episode.rewards[0].weight == 2.0
         if member < MEMBERS:
             assert not episode.parent
             continue
@@ -50,25 +48,16 @@ def test_every_call_of_a_groups_first_episode_is_rolled_again(tmp_path: Path, mo
         assert episode.segments[0].context == anchor.segments[(member - MEMBERS) // SIZE].context
 
 
-def test_which_calls_are_rolled_again_is_a_function_of_the_group() -> None:
-    branches = Branches(again, SIZE, probability=0.5, seed=3)
-    anchor = Episode("0/0", "t", "r", "", (None,) * 3, "", (), (), StopReason.COMPLETED, "", 0)  # type: ignore[arg-type]
-    calls = [branches.calls(anchor, index) for index in range(400)]
-    assert calls == [branches.calls(anchor, index) for index in range(400)]
-    assert 1.3 < sum(map(len, calls)) / 400 < 1.7
-    assert calls != [replace(branches, seed=4).calls(anchor, index) for index in range(400)]
-
-
 def test_a_stopped_serial_training_with_re_rolls_ends_like_a_straight_one(tmp_path: Path) -> None:
     def of(cls: type[Letters]) -> Letters:
         return cls(lambda index: 20 + 8 * (index % 5), 2)
 
-    curriculum = Curriculum(4, refill=1, branches=Branches(again, SIZE))
+    how: dict[str, Any] = {"refill": 1, "regroup": rolled_again(again, SIZE, 0.5, seed=0, refill=1)}
     asynchrony = settings(mode="serial")
-    straight = train_letters(tmp_path / "a", 6, asynchrony, of(Letters), 1, curriculum=curriculum)
+    straight = train_letters(tmp_path / "a", 6, asynchrony, of(Letters), 1, **how)
     with pytest.raises(KeyboardInterrupt):
-        train_letters(tmp_path / "b", 6, asynchrony, of(Stops), 1, curriculum=curriculum, evaluate_every=4)
-    ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, curriculum=curriculum)
+        train_letters(tmp_path / "b", 6, asynchrony, of(Stops), 1, **how, evaluate_every=4)
+    ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, **how)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     assert trained(tmp_path / "a") == trained(tmp_path / "b")
     one, other = straight.master_weights.state()["master_weights"], ended.master_weights.state()["master_weights"]
@@ -81,29 +70,9 @@ def test_re_rolls_that_fail_are_left_out_and_said(tmp_path: Path) -> None:
             raise ConnectionResetError("gone")
         return await again(anchor, index, context)
 
-    curriculum = Curriculum(4, branches=Branches(breaks, SIZE, probability=1.0))
-    train_letters(tmp_path / "run", 2, settings(mode="serial"), Letters(), curriculum=curriculum)
+    regroup = rolled_again(breaks, SIZE, probability=1.0, seed=0)
+    train_letters(tmp_path / "run", 2, settings(mode="serial"), Letters(), regroup=regroup)
     parents = {episode.parent.split("/")[0] for _, episode in trained(tmp_path / "run") if episode.parent}
     assert parents == {str(index) for index in range(8) if index % 2}
     failed = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="failed")]
     assert any("gone" in error for episode in failed for error in episode.errors)
-
-
-def test_branches_that_compare_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="size = 1 is below 2"):
-        Branches(again, 1)
-    with pytest.raises(ValueError, match="rolls nothing again"):
-        Branches(again, 2, probability=0.0)
-
-
-@pytest.mark.parametrize(("change", "says"), [
-    ({"memory_snapshot": "another"}, "start from 2 memory states"),
-    ({"parent": ""}, "name another parent"),
-])  # fmt: skip
-def test_a_re_roll_of_something_else_ends_the_run(tmp_path: Path, change: dict[str, str], says: str) -> None:
-    async def strays(anchor: Episode, index: int, context: EpisodeContext) -> Episode:
-        return replace(await again(anchor, index, context), **change)
-
-    curriculum = Curriculum(4, branches=Branches(strays, SIZE, probability=1.0))
-    with pytest.raises(ValueError, match=says):
-        train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)

@@ -34,7 +34,8 @@ def test_values_are_those_of_the_states_before_each_token_and_behind_the_last() 
     critic = Critic(model, CriticSettings())
     torch.nn.init.normal_(critic.head.weight)
     chosen = [3, 0, 5]
-    values, ends = critic.values(rows, chosen)
+    reading = critic.read(rows, chosen)
+    values, ends = reading.states[0], reading.ends[0]
     body = tiny_network(attn="sdpa", precision="fp64", hidden=32).get_decoder()
     for line, row in enumerate(chosen):
         ids = rows.contexts[row] + rows.answers[row]
@@ -104,7 +105,7 @@ def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None
     assert any(rows.cut)
     last = {int(episode): row for row, episode in enumerate(batch.episode)}
     with torch.no_grad():
-        _, ends = learner.critic.values(rows, list(last.values()))
+        ends = learner.critic.read(rows, list(last.values())).ends[0]
     for end, (episode, row) in zip(ends, last.items(), strict=True):
         expected = end.float() if rows.cut[row] else torch.zeros(())
         torch.testing.assert_close(batch.bootstrap[batch.episode == episode][0].float(), expected, atol=1e-6, rtol=0)

@@ -91,9 +91,6 @@ def test_sources_are_taken_apart() -> None:
     assert found["source/b/zero_variance_groups"] == 0
     assert (found["source/a/reward"], found["source/b/reward"]) == (1, 0.5)
     assert found["source/b/response_length"] == 6
-    assert (found["source/a/reward_std"], found["source/b/reward_std"]) == (0, 0.5)
-    assert (found["source/b/response_length/right"], found["source/b/response_length/wrong"]) == (8, 4)
-    assert found["source/a/with_errors"] == 0
     assert source_of("plain") == ""
 
 
@@ -101,9 +98,6 @@ def test_lag_is_that_of_the_oldest_token() -> None:
     fresh, stale = episode(1.0, version=5), episode(0.0, version=3)
     found = episode_metrics([of(fresh, stale)], version=5)
     assert found["lag_p95"] == 2
-    assert (found["lag/0/reward"], found["lag/2/reward"], found["lag/2/episodes"]) == (1, 0, 1)
-    assert found["lag/0/reward_std"] == 0
-    assert not [name for name in episode_metrics([of(fresh)], version=5) if name.startswith("lag/")]
 
 
 def test_memory_reads_writes_and_what_they_went_with() -> None:

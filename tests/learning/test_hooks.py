@@ -17,14 +17,13 @@ from keepworth.environments.question import Question
 from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParams, Segment, StopReason, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
-from keepworth.learning.collect.curriculum import Curriculum
 from keepworth.learning.collect.groups import Again, EpisodeContext
-from keepworth.learning.collect.sources import Demonstrations, Sourced, SuccessPool
+from keepworth.learning.collect.sources import Demonstrations, Sources, SuccessPool
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
-from keepworth.learning.trainer import Collected
+from keepworth.learning.run_folder import RunFolder
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, Variation, hint, playing
@@ -51,9 +50,6 @@ class Context:
 
     async def shared(self, name: str, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
-
-    def horizon(self, otherwise: int) -> int:
-        return otherwise
 
 
 def played(variation: Variation | None, context: Context | None = None, vary: Any = None) -> Episode:
@@ -85,13 +81,6 @@ def test_a_prefix_is_read_with_the_answer_and_not_trained_on() -> None:
     assert text_of(segment.context) == "2+2 =3+1="
     assert text_of(segment.ids) == "4\n"
     assert episode.answer == "3+1=4"
-
-
-def test_another_temperature_leaves_log_probabilities_to_the_learner() -> None:
-    context = Context(Variation("cold", temperature=0.25))
-    (segment,) = played(None, context).segments
-    assert [params.temperature for params in context.asked] == [0.25]
-    assert (segment.temperature, segment.logprobs) == (1.0, ())
 
 
 def test_a_member_is_varied_by_its_position_and_never_where_it_is_measured() -> None:
@@ -168,8 +157,6 @@ def test_a_group_may_be_sampled_again_and_a_killed_run_repeats_it(tmp_path: Path
         assert [episode.variation for episode in more] == ["guided", ""]
         return replace(group, episodes=(*group.episodes[1:], *more))
 
-    plan = Curriculum(4, regroup=regroup)
-
     class Stopped(Guided):
         def evaluate(self, step: int) -> None:
             if step == 2:
@@ -177,7 +164,7 @@ def test_a_group_may_be_sampled_again_and_a_killed_run_repeats_it(tmp_path: Path
 
     def train(folder: str, letters: Letters) -> list[torch.Tensor]:
         learner = train_letters(
-            tmp_path / folder, 3, settings(mode=mode), letters, 1, curriculum=plan, evaluate_every=1
+            tmp_path / folder, 3, settings(mode=mode), letters, 1, regroup=regroup, evaluate_every=1
         )
         return [value.detach() for value in learner.master_weights.named.values()]
 
@@ -199,7 +186,7 @@ def test_a_group_that_is_turned_down_makes_room_for_another(tmp_path: Path) -> N
             return None
         return group
 
-    train_letters(tmp_path, 1, settings(mode="serial"), curriculum=Curriculum(4, regroup=regroup))
+    train_letters(tmp_path, 1, settings(mode="serial"), regroup=regroup)
     assert len(turned_down) == 2
 
 
@@ -208,7 +195,7 @@ def test_a_regroup_of_another_shape_is_named(tmp_path: Path) -> None:
         return list(group.episodes)
 
     with pytest.raises(KeepworthError, match=r"regroup made .* of the group 0"):
-        train_letters(tmp_path, 1, settings(mode="serial"), curriculum=Curriculum(4, regroup=regroup))
+        train_letters(tmp_path, 1, settings(mode="serial"), regroup=regroup)
 
 
 def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
@@ -227,32 +214,12 @@ def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
             for number, end in enumerate(ends)
         ]
 
-    made: list[Collected] = []
-
-    def look(step: int, group: Group) -> Group:
-        made.append(Collected([group]))
-        return group
-
-    plan = Curriculum(4, group_rollout=tree, after_group=look)
-    train_letters(tmp_path, 1, settings(mode="serial"), curriculum=plan)
-    ids = [[episode.id for episode in collected.groups[0].episodes] for collected in made]
-    assert ids == [[f"{index}/0", f"{index}/1"] for index in range(4)]
+    train_letters(tmp_path, 1, settings(mode="serial"), group_rollout=tree)
+    ids = [stored.episode.id for stored in RunFolder.open(tmp_path).episodes(arm="train")]
+    assert ids == [f"{index}/{member}" for index in range(4) for member in range(2)]
 
 
 # -- sources ------------------------------------------------------------------------------------------------------------
-
-
-class Still:
-    """A collector with the same groups for every step."""
-
-    def __init__(self, groups: list[Group]) -> None:
-        self.groups = groups
-
-    def collect(self, step: int) -> Collected:
-        return Collected(list(self.groups))
-
-    def publish(self) -> dict[str, float]:
-        return {}
 
 
 def success(task: str, reward: float = 1.0, number: int = 0) -> Episode:
@@ -267,10 +234,14 @@ def groups(*tasks: str, reward: float = 1.0) -> list[Group]:
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.75])
 def test_over_many_steps_a_source_has_its_share_of_the_groups(share: float) -> None:
     source = Demonstrations(lambda model: groups("a", "b", "c"), share)
-    collector = Sourced(Still(groups("x", "y", "z")), [source], tiny_model(hidden=16))  # type: ignore[arg-type]
+    sources = Sources([source], tiny_model(hidden=16))
     counts = []
     for step in range(40):
-        taken = [group for group in collector.collect(step).groups if group.episodes[0].origin == "demonstrations"]
+        taken = [
+            group
+            for group in sources.mix(groups("x", "y", "z"), step)[0]
+            if group.episodes[0].origin == "demonstrations"
+        ]
         counts.append(len(taken))
     assert sum(counts) / (sum(counts) + 120) == pytest.approx(share, abs=0.01)
     assert max(counts) - min(counts) <= 1
@@ -279,7 +250,7 @@ def test_over_many_steps_a_source_has_its_share_of_the_groups(share: float) -> N
 def test_a_source_that_is_empty_is_an_error_before_the_first_step() -> None:
     empty = Demonstrations(lambda model: [], 0.5, name="experts")
     with pytest.raises(KeepworthError, match="'experts' is empty"):
-        Sourced(Still([]), [empty], tiny_model(hidden=16))  # type: ignore[arg-type]
+        Sources([empty], tiny_model(hidden=16))
 
 
 def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> None:

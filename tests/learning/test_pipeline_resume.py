@@ -11,15 +11,14 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from keepworth.learning.collect.curriculum import Band, Branches, Curriculum, Stage
 from keepworth.learning.run_folder import RunFolder
+from keepworth.methods.recipes._bank.rerolls import rolled_again
 from tests.learning.letters import Letters, again, settings, train_letters
 
 STEPS = 8
@@ -40,15 +39,12 @@ def letters(**changes: Any) -> Letters:
 
 
 def run(folder: Path, mode: str) -> None:
-    """On the tiny model, in two stages, with a curriculum and calls that are rolled again."""
+    """On the tiny model, with groups that are replaced and calls that are rolled again."""
     torch.set_num_threads(1)
     asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
-    stages = (Stage(3, horizon=5), Stage(1, weights={"low": 2.0}))
-    branches = Branches(again, 2, 0.3)
-    curriculum = Curriculum(4, stages, Band(0.38, 1.5, retry=2), branches=branches)
-    if mode == "serial":
-        curriculum = replace(curriculum, refill=2)
-    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, curriculum=curriculum)
+    refill = 2 if mode == "serial" else 0
+    regroup = rolled_again(again, 2, 0.3, seed=0, refill=refill)
+    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, refill=refill, regroup=regroup)
 
 
 def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path, str], None] = run) -> bool:
@@ -126,9 +122,6 @@ def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: 
     run(tmp_path / "killed", "serial")
     assert without_times(tmp_path / "straight") == without_times(tmp_path / "killed")
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))
-    said = RunFolder.open(tmp_path / "straight").curriculum()
-    assert {"outcome", "aside"} <= {row["what"] for row in said}
-    assert said == RunFolder.open(tmp_path / "killed").curriculum()
 
 
 @pytest.mark.slow
@@ -159,7 +152,7 @@ def test_finished_groups_of_the_checkpoint_are_trained_as_they_were(tmp_path: Pa
     asynchrony = settings(max_staleness=3, pipeline_depth=3.0, slots=24)
     with pytest.raises(KeyboardInterrupt):
         train_letters(tmp_path / "run", 5, asynchrony, Stop(turns=2), checkpoint_every=1)
-    waiting = {each["group"]: each["episodes"] for each in state(tmp_path / "run")["finished"]}
+    waiting = {each["group"]: each["groups"][0] for each in state(tmp_path / "run")["finished"]}
     assert waiting
     train_letters(tmp_path / "run", 5, asynchrony, Letters(turns=2), checkpoint_every=1)
     episodes = {stored.episode.id: stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")}

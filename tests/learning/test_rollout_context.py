@@ -29,12 +29,12 @@ from keepworth.learning.collect.groups import (
     CallTimedOut,
     EpisodeContext,
     OpenGroup,
-    Terms,
     failed_episode,
     has_failed,
     run_rollout,
 )
 from keepworth.models.partial_sample import PartialSample
+from tests.learning.letters import settings
 
 TASK = Task("source/1", "source", "go:", (), "none")
 PARAMS = SamplingParams(4, seed=1)
@@ -62,7 +62,7 @@ def open_group() -> OpenGroup:
 
 
 def context_of(member: int = 1, tries: int = 0, among: OpenGroup | None = None, **terms: Any) -> EpisodeContext:
-    return EpisodeContext(Counting(), among or open_group(), member, Terms(**{"seconds": 5.0, **terms}), tries)
+    return EpisodeContext(Counting(), among or open_group(), member, settings(**{"call_seconds": 5.0, **terms}), tries)
 
 
 async def two_calls(task: Task, given: EpisodeContext) -> Episode:
@@ -85,7 +85,7 @@ def test_draws_depend_on_whose_call_it_is_alone() -> None:
 
     for tries in (0, 1):
         for member in (1, 2):
-            context = EpisodeContext(Noted(), open_group(), member, Terms(run_seed=7, groups=2), tries)
+            context = EpisodeContext(Noted(), open_group(), member, settings(seed=7, groups=2), tries)
             episode = asyncio.run(run_rollout(two_calls, TASK, context, 5))
             assert (episode.id, episode.reward) == (f"3/{member}", 41.0)
     assert {(seed, group) for seed, _, group in drafts} == {(7 * 1_000_003 + 1, 3)}
@@ -101,7 +101,7 @@ def test_draws_depend_on_whose_call_it_is_alone() -> None:
 ])  # fmt: skip
 def test_calls_that_misbehave_are_named(function: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
-        asyncio.run(context_of(seconds=0.05 if kind is CallTimedOut else 5.0).call(function))
+        asyncio.run(context_of(call_seconds=0.05 if kind is CallTimedOut else 5.0).call(function))
 
 
 def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
@@ -161,7 +161,7 @@ def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:
     never = threading.Event()
 
     async def both() -> int:
-        given = context_of(seconds=0.05)
+        given = context_of(call_seconds=0.05)
         for _ in range(20):
             with pytest.raises(CallTimedOut):
                 await given.call(never.wait)

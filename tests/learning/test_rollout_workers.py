@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes import Episode, StopReason, Task
-from keepworth.learning.collect.groups import OpenGroup, Terms, run_member
+from keepworth.learning.collect.groups import OpenGroup, run_member
 from keepworth.learning.collect.workers import DEATHS, RolloutWorkers
 from keepworth.learning.placement import Cluster, WorkerFailed, WorkerPart
 from tests.learning.apart import Playing
+from tests.learning.letters import settings
 from tests.learning.loop_cluster import LoopCluster
 from tests.learning.test_rollout_context import Counting
 
 TASK = Task("source/1", "source", "go:", (), "none")
-TERMS = Terms(run_seed=3, groups=2, seconds=20.0, episode_seconds=30.0, retries=1)
+TERMS = settings(seed=3, groups=2, episode_seconds=30.0)
 MEMBERS = 3
 
 

@@ -202,7 +202,7 @@ def test_the_rule_gives_each_digit_to_a_tenth_of_the_facts() -> None:
     [
         (bounded_bank, {"budget": 16}, "a bank of 16 keeps all of a stream of 16 facts"),
         (bounded_bank, {"horizons": [{"steps": 2, "length": 3}]}, "a bank of 4 keeps all of a stream of 3 facts"),
-        (bounded_bank, {"horizons": [{"steps": 24, "length": 8}]}, "Stage 2 begins after step 24"),
+        (bounded_bank, {"horizons": [{"steps": 24, "length": 8}]}, "length 16 begin after step 24"),
         (bounded_bank, {"warm_start": 0, "warm_start_batch": 4}, "has no effect with warm_start = 0"),
         (bounded_bank, {"rerolls": 4}, "Extra inputs"),
         (bounded_bank, {"objective": "memory_r2"}, "needs re-rolls.*the recipe memory_r2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from keepworth.episodes import Episode, Group
-from keepworth.learning.collect.episode_credit import EpisodicReward
-from keepworth.learning.collect.memories import RememberedEpisodes
-from keepworth.learning.run_folder import Checkpoint
 from keepworth.methods.recipes import memory_r_plus
-from keepworth.methods.recipes.memory_r_plus import bank_of
+from keepworth.methods.recipes.memory_r_plus import EpisodicReward, RememberedEpisodes, bank_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_bounded_bank import episode_of
 from tests.recipes.writer_runs import echoing, run_of
@@ -89,14 +87,14 @@ def group(*episodes: Episode) -> Group:
 
 
 def remembered() -> RememberedEpisodes:
-    return RememberedEpisodes(lambda: EpisodicReward(warmup=0), encode, bank_of, 0.5)
+    return RememberedEpisodes(EpisodicReward(warmup=0), encode, bank_of, 0.5)
 
 
 def test_a_bank_is_compared_with_the_banks_of_past_successes_and_failures_by_hand() -> None:
     now = remembered()
-    first = now.after_group(0, group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0)))
+    (first,) = now.review([group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0))])
     assert [episode.rewards[-1].value for episode in first.episodes] == [0.0, 0.0], "nothing is remembered yet"
-    second = now.after_group(1, group(episode_of(["f1"], 0.2), episode_of(["f2"], 0.2), episode_of(["f1", "f2"], 0.2)))
+    (second,) = now.review([group(episode_of(["f1"], 0.2), episode_of(["f2"], 0.2), episode_of(["f1", "f2"], 0.2))])
     # Distances to the one success (1, 0, 0, 1) are 0, sqrt 2 and 1; each is placed between the least and the most seen so far.
     # Cosines with the one failure (0, 1, 0, 1): 1/2, 1 and 2/sqrt 6: by these the first is the newest, the second not at all.
     third = (2**0.5 - 1) / 2**0.5
@@ -109,15 +107,12 @@ def test_a_bank_is_compared_with_the_banks_of_past_successes_and_failures_by_han
     assert now.keep([], 1) == {"episodic/successes": 1.0, "episodic/failures": 4.0}
 
 
-def test_what_is_remembered_is_in_the_checkpoint(tmp_path: Path) -> None:
+def test_what_is_remembered_is_in_the_checkpoint() -> None:
     now, other = remembered(), remembered()
-    now.after_group(0, group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0)))
-    now.save(tmp_path)
-    other.open(Checkpoint(1, tmp_path))
-    again = group(episode_of(["f3"], 0.0), episode_of(["f1"], 0.0))
-    assert other.after_group(1, again) == now.after_group(1, again)
-    other.open(None)
-    assert other.keep([], 0) == {"episodic/successes": 0.0, "episodic/failures": 0.0}
+    now.review([group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0))])
+    other.load(json.loads(json.dumps(now.state())))
+    again = [group(episode_of(["f3"], 0.0), episode_of(["f1"], 0.0))]
+    assert other.review(again) == now.review(again)
 
 
 OWN: dict[str, Any] = {"encoder": "hashing:32", "explore_after": 1}

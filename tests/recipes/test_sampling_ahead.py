@@ -55,10 +55,7 @@ def test_a_recipe_samples_ahead(tmp_path: Path, recipe: ModuleType, own: dict[st
         assert max(lags) <= (sampling != "synchronous")
 
 
-STEERED = {
-    "refill": 1,
-    "difficulty": (0.0, 0.9),
-}
+STEERED = {"refill": 1}
 
 
 @pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
@@ -70,7 +67,6 @@ def test_the_answerers_curriculum_holds_ahead_too(tmp_path: Path, sampling: str)
         assert sum(row["curriculum/sampled_groups"] for row in run.metrics()) >= 6
         for stored in run.episodes(arm="train"):
             assert {term.name: term.weight for term in stored.episode.rewards} == {"token_f1": 1.0, "exact_match": 0.0}
-        assert {"outcome", "rejected"} <= {row["what"] for row in run.curriculum()}
 
 
 MANAGING = {"role": "manager", "warm_start": 4, "warm_start_batch": 4, "maintained": False}
@@ -132,7 +128,7 @@ def test_a_recipe_with_a_curriculum_that_is_stopped_ends_like_a_straight_one(
                 memory_r1.METHOD.make.train(config, run, progress)
         run = RunFolder.open(tmp_path / name)
         rows = [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in run.metrics()]
-        found[name] = rows, run.curriculum(), [(row["metric"], row["mean"]) for row in run.evals()]
+        found[name] = rows, [(row["metric"], row["mean"]) for row in run.evals()]
     assert len(found["straight"][0]) == 3
     assert found["straight"] == found["stopped"]
 
@@ -147,7 +143,6 @@ def first_version(run: RunFolder) -> int:
     [
         (strings, {"max_staleness": 3}, "max_staleness = 3 has no effect with sampling = synchronous"),
         (memory_r1, {"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
-        (memory_r1, {"sampling": "turns", "retry": 3}, "retry = 3 has no effect without difficulty"),
     ],
 )
 def test_a_setting_that_would_be_idle_is_refused(recipe: ModuleType, settings: dict[str, object], says: str) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes import DecisionKind, Episode, Task
 from keepworth.episodes.episode import ParseStatus
-from keepworth.learning.collect.episode_credit import writers
 from keepworth.methods.recipes._bank.course import (
     PROMPT,
     PROMPT_ID,
@@ -24,6 +23,7 @@ from keepworth.methods.recipes._bank.course import (
     task_of,
     write_stream,
 )
+from keepworth.methods.recipes.fine_mem import writers
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.tasks.fact_streams import FactStream
 from keepworth.tasks.facts import Fact

@@ -22,7 +22,7 @@ from typing import Any
 from keepworth import __version__
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import ONE_CORE, CannotPlace, Needs, WorkerDied, WorkerFailed, WorkerPart
+from keepworth.learning.placement import CannotPlace, WorkerDied, WorkerFailed, WorkerPart
 
 PLACING = 60.0
 """Seconds in which there has to be room for a worker."""
@@ -55,7 +55,7 @@ class RayCluster:
         if self._started:
             _start(ray, address)
 
-    def spawn(self, part: WorkerPart, name: str, needs: Needs = ONE_CORE) -> RayWorker:
+    def spawn(self, part: WorkerPart, name: str, label: str = "") -> RayWorker:
         """Start a worker and wait until its object is made.
 
         Raises:
@@ -63,9 +63,9 @@ class RayCluster:
             WorkerDied: Its process ended at once.
             WorkerFailed: Its object could not be made.
         """
-        options: dict[str, Any] = {"num_cpus": 0 if self._local else needs.cores, "num_gpus": needs.gpus}
-        if needs.label:
-            key, _, value = needs.label.partition("=")
+        options: dict[str, Any] = {"num_cpus": 0 if self._local else 1}
+        if label:
+            key, _, value = label.partition("=")
             options["label_selector"] = {key: value}
         actor = (
             self._ray.remote(_Actor)
@@ -73,29 +73,28 @@ class RayCluster:
                 **options,
                 max_restarts=RESTARTS,
                 max_concurrency=1000,
-                runtime_env={"env_vars": {"OMP_NUM_THREADS": str(max(1, needs.cores))}},
+                runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
             )
             .remote(name, [path for path in sys.path if path], part.target, dict(part.settings))
         )
         worker = RayWorker(self._ray, actor, name)
         self._workers.append(worker)
         try:
-            self._wait_until_ready(worker, needs)
+            self._wait_until_ready(worker, label)
         except BaseException:
             worker.close()
             raise
         return worker
 
-    def _wait_until_ready(self, worker: RayWorker, needs: Needs) -> None:
+    def _wait_until_ready(self, worker: RayWorker, label: str) -> None:
         try:
             worker.host, version = self._ray.get(worker.actor.where.remote(), timeout=self._placing)
         except self._ray.exceptions.GetTimeoutError as error:
-            label = f" on a host with the label {needs.label}" if needs.label else ""
+            where = f" on a host with the label {label}" if label else ""
             raise CannotPlace(
-                f"There is no room for {worker.name}, which needs {needs.cores} cores and {needs.gpus} GPUs{label}: "
-                f"{self._hosts()}.",
+                f"There is no room for {worker.name}, which needs a core{where}: {self._hosts()}.",
                 "Ask for fewer workers, wait until others are done, or add a host: ray start --address=HOST:PORT"
-                f"{f' --labels={needs.label}' * bool(needs.label)}.",
+                f"{f' --labels={label}' * bool(label)}.",
             ) from error
         except self._ray.exceptions.RayError as error:
             raise worker.death(error) from error
@@ -109,8 +108,8 @@ class RayCluster:
     def _hosts(self) -> str:
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         return "; ".join(
-            f"{node['NodeManagerHostname']} has {node['Resources'].get('CPU', 0):g} cores and "
-            f"{node['Resources'].get('GPU', 0):g} GPUs{', '.join(['', *_labels(node)])}"
+            f"{node['NodeManagerHostname']} has {node['Resources'].get('CPU', 0):g} cores"
+            f"{', '.join(['', *_labels(node)])}"
             for node in nodes
         )
 

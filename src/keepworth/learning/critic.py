@@ -211,11 +211,6 @@ class Critic:
             states, actions = states.gather(2, first), None if actions is None else actions.gather(2, last)
         return HeadValues(states, actions, found[:, count:])
 
-    def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """(values [len(chosen), T] of states, ends [len(chosen)] behind the last token): the least of the heads."""
-        reading = self.read(rows, chosen)
-        return reading.states.amin(0), reading.ends.amin(0)
-
     @torch.no_grad()
     def _read_all(self, rows: Rows, parts: Sequence[MicroBatch]) -> HeadValues:
         heads, kind = self.advantage.heads, rows.batch.lp_behaviour.dtype

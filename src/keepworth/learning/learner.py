@@ -243,7 +243,9 @@ class Learner:
                     measured |= self.critic.teach(rows, self._parts(rows, part), self.objective, divisors)
                 chosen = sorted(set(part) & set(learning))
                 warming_up = self.critic is not None and self.steps < self.critic.settings.warmup
-                others = [] if self.mixture is None or warming_up else self._other_losses(trained, temperature)
+                others: list[OtherLoss] = []
+                if self.mixture is not None and not warming_up:
+                    others = other_losses(self.mixture, trained, self.roles, self.steps, temperature)
                 if others or (chosen and not warming_up):
                     measured |= self._step(rows, chosen, advantage, divisors, temperature, others)
         if self.critic is not None and self.critic.learns(self.steps):
@@ -335,7 +337,9 @@ class Learner:
             with self.reference.active():
                 batch = replace(batch, lp_reference=self._scores(rows, every, temperature)[0].to(kind))
         if objective.teacher is not None:
-            batch = replace(batch, lp_teacher=self.shares.first(lambda: self._taught(rows, every, temperature)))
+            teacher: Any = self.teacher  # of the first learner, who alone asks it
+            told = self.shares.first(lambda: teacher_scores(teacher, rows, every, temperature))
+            batch = replace(batch, lp_teacher=told)
         if objective.needs_soft_values:
             values = self.soft_values or {}
             batch = replace(batch, soft_value=self.shares.first(lambda: soft_values_of(rows, values, objective.name)))
@@ -356,10 +360,6 @@ class Learner:
                 divisors = denominators(rows.batch.rows(part), self.objective)
                 measured |= critic.teach(rows, self._parts(rows, part), self.objective, divisors)
         return critic.valued(rows, self._parts(rows, range(rows.batch.shape[0]))), measured
-
-    def _taught(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> torch.Tensor:
-        assert self.teacher is not None
-        return teacher_scores(self.teacher, rows, parts, temperature)
 
     def _step(
         self,
@@ -408,11 +408,6 @@ class Learner:
         weighed = advantage[torch.tensor(chosen)]
         scalar, metrics = loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
         return scalar if self.mixture is None else scalar * self.mixture.policy_weight(self.steps), metrics
-
-    def _other_losses(self, groups: Sequence[Group], temperature: float) -> list[OtherLoss]:
-        """The losses of this step beside the policy's, of those that have anything to learn from."""
-        assert self.mixture is not None
-        return other_losses(self.mixture, groups, self.roles, self.steps, temperature)
 
     def _gradients_of_whole_episodes(
         self,

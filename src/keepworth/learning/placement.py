@@ -27,18 +27,6 @@ class CannotPlace(KeepworthError):
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a worker needs where it runs: processor cores, whole GPUs, and the label KEY=VALUE that its host was started with."""
-
-    cores: int = 1
-    gpus: int = 0
-    label: str = ""
-
-
-ONE_CORE = Needs()
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerPart:
     """What a worker is made of: `module:Class`, called with `settings`, which is plain data."""
 
@@ -68,8 +56,9 @@ class Worker(Protocol):
 class Cluster(Protocol):
     """Starts workers."""
 
-    def spawn(self, part: WorkerPart, name: str, needs: Needs = ONE_CORE) -> Worker:
-        """Start a worker and wait until its object is made. Raises CannotPlace, WorkerDied, WorkerFailed."""
+    def spawn(self, part: WorkerPart, name: str, label: str = "") -> Worker:
+        """Start a worker, on a core of its own, and wait until its object is made. label: KEY=VALUE that its host was started
+        with, "" for any. Raises CannotPlace, WorkerDied, WorkerFailed."""
         ...
 
     def close(self) -> None:

@@ -237,13 +237,13 @@ def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) ->
     ):
         raise BadEpisode(
             f"Objective {name!r} credits single turns, and no reward term of this step names its segment.",
-            "Give terms a scope of 'segment' and a segment, as keepworth.learning.collect.episode_credit.with_attribution does.",
+            "Give terms a scope of 'segment' and a segment, as the recipe fine_mem does.",
         )
     for episode in episodes if term is not None else ():
         if all(reward.name != term for reward in episode.rewards):
             raise BadEpisode(
                 f"Objective {name!r} trains on a reward term {term!r}, which episode {episode.id!r} does not have.",
-                "Add it, as keepworth.learning.collect.episode_credit.with_episodic_reward does.",
+                "Add it, as the recipe memory_r_plus does.",
             )
 
 

@@ -3,7 +3,6 @@
     runs/<name>/
       config.json              the resolved configuration, versions, threads, dtype
       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
-      curriculum.jsonl         one per task that was put aside or rejected, with the reason
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
@@ -121,22 +120,9 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 Row = dict[str, Any]
 
-# What readers of the rows rely on: name, what it has to be, in words and as types.
-Fields = Mapping[str, tuple[str, tuple[type, ...]]]
-METRIC: Fields = {"step": ("a whole number", (int,))}
-EVAL: Fields = {
-    "step": ("a whole number", (int,)),
-    "arm": ("a text", (str,)),
-    "metric": ("a text", (str,)),
-    "mean": ("a number", (int, float)),
-    "low": ("a number or null", (int, float, type(None))),
-    "high": ("a number or null", (int, float, type(None))),
-    "n": ("a whole number", (int,)),
-}
 
-
-def read_rows(path: Path, fields: Fields) -> Iterator[Row]:
-    """Rows of a JSON-lines file, each with `fields`. Raises KeepworthError naming file and line of any other.
+def read_rows(path: Path) -> Iterator[Row]:
+    """Rows of a JSON-lines file, each of a step. Raises KeepworthError naming file and line of any other.
 
     A last line without its newline was being written when the process died: dropped."""
     if not path.exists():
@@ -149,21 +135,9 @@ def read_rows(path: Path, fields: Fields) -> Iterator[Row]:
                 row = json.loads(text)
             except ValueError as error:
                 raise KeepworthError(f"{path} line {number} is not JSON ({error}).", "Delete the line.") from error
-            if wrong := mismatch(row, fields):
-                raise KeepworthError(f"{path} line {number} {wrong}.", "Delete the line.")
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                raise KeepworthError(f"{path} line {number} is no row of a step.", "Delete the line.")
             yield row
-
-
-def mismatch(row: object, fields: Fields) -> str:
-    """What is wrong with a row, in words ("has no step"); empty where nothing is."""
-    if not isinstance(row, dict):
-        return f"holds {json.dumps(row)[:40]}, not a JSON object"
-    for name, (words, types) in fields.items():
-        if name not in row and type(None) not in types:
-            return f"has no {name!r}"
-        if name in row and (not isinstance(row[name], types) or isinstance(row[name], bool)):
-            return f"has {json.dumps(row[name])[:40]} as {name!r}, not {words}"
-    return ""
 
 
 def _line(row: Mapping[str, Any]) -> bytes:
@@ -260,7 +234,7 @@ def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
 
 RECORD = "config.json"
 LOCK = ".lock"
-ROWS = {"metrics.jsonl": METRIC, "evals.jsonl": EVAL, "curriculum.jsonl": METRIC}
+ROWS = ("metrics.jsonl", "evals.jsonl")
 FILES = (*ROWS, "result.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
 
@@ -581,21 +555,14 @@ class RunFolder:
         self._append("evals.jsonl", {**row, **more, "time": round(self._clock(), 3)})
 
     def metrics(self) -> list[Row]:
-        return list(read_rows(self.path / "metrics.jsonl", METRIC))
+        return list(read_rows(self.path / "metrics.jsonl"))
 
     def evals(self) -> list[Row]:
         """Measurements in the order of their steps. Of one repeated (same step, arm, metric, role, split), the last counts."""
         latest: dict[tuple[Any, ...], Row] = {}
-        for row in read_rows(self.path / "evals.jsonl", EVAL):
+        for row in read_rows(self.path / "evals.jsonl"):
             latest[tuple(row.get(key) for key in ("step", "arm", "metric", "role", "split"))] = row
         return sorted(latest.values(), key=lambda row: int(row["step"]))
-
-    def append_curriculum(self, step: int, **row: Any) -> None:
-        """What became of a task on its way into a step: {"step", "what", "task", ...}; what: outcome, aside or rejected."""
-        self._append("curriculum.jsonl", {"step": step, **row})
-
-    def curriculum(self) -> list[Row]:
-        return list(read_rows(self.path / "curriculum.jsonl", METRIC))
 
     # -- episodes ------------------------------------------------------------------------------------------------------
 
@@ -695,10 +662,10 @@ class RunFolder:
         last = self.latest_checkpoint()
         self.resumed_from = last.step if last else None
         until = last.step if last else -1
-        for file, fields in ROWS.items():
+        for file in ROWS:
             path = self.path / file
             if path.exists():
-                kept = [row for row in read_rows(path, fields) if row["step"] <= until]
+                kept = [row for row in read_rows(path) if row["step"] <= until]
                 with replacing(path) as temporary:
                     temporary.write_bytes(b"".join(map(_line, kept)))
         for at, _, path in episode_files(self.path):

@@ -8,93 +8,25 @@ as if it had not been.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 
-from keepworth.episodes.episode import Episode, Group
-from keepworth.learning.learner import Imitator
-from keepworth.learning.run_folder import LEARNER, Checkpoint, RunFolder, read_learner, reading
+from keepworth.learning.learner import Imitator, Learner
+from keepworth.learning.run_folder import LEARNER, RunFolder, read_learner, reading
 from keepworth.learning.watch.metrics import episode_metrics
 from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import save_trained
-from keepworth.models.inprocess import InProcessModel
 
 if TYPE_CHECKING:
-    from keepworth.learning.master_weights import MasterWeights
+    from keepworth.learning.collect.pipeline import Collected, Pipeline
 
 FAILED = "failed"
 """The arm under which episodes that failed are kept: they are not trained on."""
-
-
-class Learns(Protocol):
-    """What the loop needs of a learner: `Learner`, or `Imitator` for the supervised arm."""
-
-    @property
-    def model(self) -> InProcessModel: ...
-
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def master_weights(self) -> MasterWeights: ...
-
-    def update(self, groups: Sequence[Group]) -> dict[str, float]: ...
-
-    def validated(self, score: float) -> None: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def load(self, state: Mapping[str, Any]) -> None: ...
-
-    def close(self) -> None:
-        """Called once, at the end, however the training ends."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What one update trains on; episodes that came to nothing, with their errors; how the collecting went, and lines for people
-    about it."""
-
-    groups: list[Group]
-    failed: tuple[Episode, ...] = ()
-    metrics: dict[str, float] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-class Collector(Protocol):
-    """Groups for the trainer's loop."""
-
-    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
-        """Called once, after the learner has its weights. checkpoint: what this training continues from; first: the run's step
-        at which it began; done: how many steps of it are behind it."""
-        ...
-
-    def collect(self, step: int) -> Collected:
-        """The groups of step `step` (from 0)."""
-        ...
-
-    def publish(self) -> dict[str, float]:
-        """The learner has taken a step: what is sampled from here on is sampled from its weights. Returns metrics."""
-        ...
-
-    def save(self, folder: Path, step: int) -> None:
-        """Add to the checkpoint of `step` what collecting continues from."""
-        ...
-
-    def evaluate(self, step: int) -> None:
-        """Measure the model after `step` updates and write the measurements to the run."""
-        ...
-
-    def close(self) -> None:
-        """Called once, at the end, however the training ends."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +41,8 @@ class Schedule:
 
 def train(
     run: RunFolder,
-    learner: Learns,
-    collector: Collector,
+    learner: Learner | Imitator,
+    collector: Pipeline,
     schedule: Schedule,
     progress: Progress,
     title: str,
@@ -129,7 +61,7 @@ def train(
         if done is None:
             progress.phase("measuring before training")
             collector.evaluate(0)
-        collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first, last)
+        collector.begin(None if done is None else run.latest_checkpoint(verify=False))
         for step in range(last, schedule.steps):
             begun = time.perf_counter()
             progress.phase("answering")
@@ -192,17 +124,17 @@ def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
         run.write_episodes(step, collected.failed, arm=FAILED)
 
 
-def save(run: RunFolder, learner: Learns, schedule: Schedule, step: int, collector: Collector) -> None:
+def save(run: RunFolder, learner: Learner | Imitator, schedule: Schedule, step: int, collector: Pipeline) -> None:
     """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits."""
     first = schedule.first
     with run.checkpoint(first + step) as folder:
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
         state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
         torch.save({**state, "learner": learner.state()}, folder / LEARNER)
-        collector.save(folder, first + step)
+        collector.save(folder)
 
 
-def restore(run: RunFolder, learner: Learns, first: int) -> int | None:
+def restore(run: RunFolder, learner: Learner | Imitator, first: int) -> int | None:
     """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done.
 
     None where there is none, which is not 0: a training whose first step diverged left a checkpoint of 0 steps, and

@@ -5,17 +5,17 @@ How one member of a group is played otherwise is `Play.vary`; everything else th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.learning.mixture import MixedLoss
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Group, Task
-    from keepworth.learning.collect.curriculum import AfterGroup, Branches, Curriculum, Stage
+    from keepworth.episodes.episode import Task
     from keepworth.learning.collect.groups import Again, GroupRollout, Regroup
     from keepworth.learning.collect.later_rewards import LaterReward, Service
     from keepworth.learning.collect.sources import Source
@@ -33,11 +33,8 @@ class Hooks:
         group_rollout: Makes all episodes of a group at once, such as a tree.
         later: Reward terms that are computed once a group has ended, after `regroup`.
         services: What those ask, by name.
-        sources: What an update trains on besides sampled groups.
+        sources: What an update trains on besides sampled groups, and what it makes of those.
         mixture: Losses beside the policy's.
-        stages: Of the training.
-        branches: Single calls that are rolled again.
-        after_group: Looks at each group that is to be trained on.
     """
 
     roles: tuple[str, ...] = ()
@@ -47,31 +44,20 @@ class Hooks:
     services: Mapping[str, Service] = field(default_factory=dict)
     sources: tuple[Source, ...] = ()
     mixture: MixedLoss | None = None
-    stages: tuple[Stage, ...] = ()
-    branches: Branches | None = None
-    after_group: AfterGroup | None = None
 
-    def curriculum(self, plain: Curriculum, folder: Path) -> Curriculum:
-        """The curriculum with what these hooks add. folder: of the run, where answers of services are kept."""
-        changes = {
-            "stages": self.stages,
-            "branches": self.branches,
-            "after_group": self.after_group,
-            "regroup": self._regroup(folder),
-            "group_rollout": self.group_rollout,
-        }
-        return replace(plain, **{name: value for name, value in changes.items() if value})  # type: ignore[arg-type]
-
-    def _regroup(self, folder: Path) -> Regroup | None:
+    def regrouping(self, folder: Path) -> Regroup | None:
+        """`regroup`, then `later`. folder: of the run, where answers of services are kept."""
         if not self.later:
             return self.regroup
         from keepworth.learning.collect.later_rewards import Services, rewarded
 
         services = Services(self.services, folder / "services.jsonl")
 
-        async def both(task: Task, group: Group, again: Again) -> Group | None:
+        async def both(task: Task, group: Group, again: Again) -> Group | Sequence[Group] | None:
             made = group if self.regroup is None else await self.regroup(task, group, again)
-            return None if made is None else await rewarded(task, made, self.later, services)
+            if made is None or isinstance(made, Group):
+                return None if made is None else await rewarded(task, made, self.later, services)
+            return [await rewarded(task, each, self.later, services) for each in made]
 
         return both
 
@@ -91,7 +77,9 @@ class Hooks:
         if self.services and not self.later:
             raise KeepworthError("There are services and no later reward that asks them.", "Leave them out.")
         replayed = [
-            source for source in self.sources if self.mixture is None or source.name not in self.mixture.imitated
+            source
+            for source in self.sources
+            if source.replays and (self.mixture is None or source.name not in self.mixture.imitated)
         ]
         if replayed:  # episodes of earlier weights
             require_off_policy(objective, settings.passes, settings.minibatches, max_staleness=1)
@@ -99,10 +87,6 @@ class Hooks:
             refuse_workers(settings, "a group is made again in the process that samples it")
         if self.group_rollout is not None:
             refuse_workers(settings, "one rollout makes all episodes of a group")
-            if self.branches is not None:
-                raise KeepworthError(
-                    "group_rollout and branches both say how a group is made.", "Leave one of them out."
-                )
 
 
 NO_HOOKS = Hooks()

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.curriculum import Band, Curriculum
 from keepworth.learning.objective.inputs import (
     LEARNER_GIVES,
     require_clip,
@@ -121,10 +120,6 @@ class TrainingSettings(BaseModel):
     )
 
     refill: Refill = 0
-    difficulty: tuple[float, float] | None = Field(
-        default=None, description="tasks whose mean score (before shaping) is not between these are put aside"
-    )
-    retry: int = Field(default=10, ge=1, description="steps after which a task that was put aside is tried again")
 
     sampling: Literal["synchronous", "turns", "overlap"] = Field(
         default="synchronous", description="the others sample ahead of the learner: see docs/asynchrony.md"
@@ -232,8 +227,6 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield ("entropy",), "with objective.entropy, which says the same", "leave that out"
     if settings.train == "full":
         yield ("rank", "alpha", "lora_targets"), "with train = full", "set train = lora"
-    if settings.difficulty is None:
-        yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
     if settings.sampling == "synchronous":
         yield ("max_staleness", "pipeline_depth", "slots"), "with sampling = synchronous", "set sampling = overlap"
     if settings.sampling != "overlap":
@@ -286,7 +279,7 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
 
 
 SAMPLED = (
-    *("objective", "temperature", "refill", "difficulty", "sampling", "entropy"),
+    *("objective", "temperature", "refill", "sampling", "entropy"),
     *("passes", "minibatches", "workers"),
 )
 """Settings of reinforcement, which say nothing where right answers are imitated."""
@@ -321,28 +314,19 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
 
 
 def require_rates(settings: TrainingSettings) -> None:
-    """Raises ValueError for a learning rate that never rises to its value, or has no step to fall in; for embeddings that an
-    engine would not be sent; and for a band of difficulty that holds no task."""
+    """Raises ValueError for a learning rate that never rises to its value, or has no step to fall in; and for embeddings that an
+    engine would not be sent."""
     most = (settings.steps or 1) - (settings.schedule != "constant")
     if settings.warmup_steps > most:
         raise ValueError(
             f"warmup_steps = {settings.warmup_steps} with steps = {settings.steps} and schedule = {settings.schedule}: the "
             f"learning rate never rises to its value, or has no step to fall in. Set warmup_steps to {most} or lower"
         )
-    if settings.difficulty is not None and not settings.difficulty[0] < settings.difficulty[1]:
-        low, high = settings.difficulty
-        raise ValueError(f"no task can lie between difficulty {low:g} and {high:g}: name the lower one first")
     if settings.train_embeddings and settings.engine and settings.train == "lora":
         raise ValueError(
             "train_embeddings = True with train = lora cannot be sent to an engine, which takes adapters only: set train = full "
             "or leave one of them out"
         )
-
-
-def curriculum_of(settings: TrainingSettings) -> Curriculum:
-    """Which tasks are trained on, for the trainer's collector."""
-    band = None if settings.difficulty is None else Band(*settings.difficulty, retry=settings.retry)
-    return Curriculum(settings.tasks_per_step, (), band, settings.refill)
 
 
 class Settings(TrainingSettings):

@@ -7,7 +7,7 @@ with measurements on dev questions, then the test questions again. Test question
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import UNSOUND, is_silent
@@ -18,7 +18,6 @@ from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
     Settings,
-    curriculum_of,
     is_supervised,
 )
 
@@ -107,9 +106,8 @@ class System:
         """Train and measure: see `recipe.Trainable`."""
         from keepworth.recipes.training import finish, train_role
 
-        curriculum = self.hooks.curriculum(curriculum_of(settings), run.path)
-        if is_supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
-            curriculum = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * settings.group_size)
+        # Where it is supervised, an update has as many tasks as reinforcement samples episodes, all different.
+        tasks = settings.tasks_per_step * (settings.group_size if is_supervised(settings) else 1)
         remark = train_role(
             settings,
             run,
@@ -120,7 +118,7 @@ class System:
             length_budget=self.length_budget,
             row_budget=self.row_budget,
             objective=self.objective,
-            curriculum=curriculum,
+            groups=tasks,
             seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
             optional=self.optional,
             origin=origin,

@@ -12,15 +12,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from keepworth.episodes.episode import Episode, Task
+from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
-from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
+from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
+from keepworth.learning.collect.curriculum import CANDIDATES, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
-from keepworth.learning.collect.memories import Remembering
-from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
-from keepworth.learning.collect.sources import Sourced
+from keepworth.learning.collect.pipeline import Episodes
+from keepworth.learning.collect.sources import Source
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
 from keepworth.learning.mixture import MixedLoss
@@ -29,11 +29,11 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
 from keepworth.learning.passes import PassRoom
-from keepworth.learning.placement import Needs, WorkerPart
+from keepworth.learning.placement import WorkerPart
 from keepworth.learning.reference import reference_values
-from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
+from keepworth.learning.run_folder import RunFolder, is_run
 from keepworth.learning.shares import Shares
-from keepworth.learning.trainer import Collected, Collector, restore
+from keepworth.learning.trainer import restore
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
@@ -45,7 +45,6 @@ from keepworth.recipes.settings import (
     KEY,
     TrainingSettings,
     WarmStarted,
-    curriculum_of,
     is_supervised,
     objective_of,
     refuse_workers,
@@ -56,7 +55,7 @@ from keepworth.recipes.settings import (
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.memories import RememberedEpisodes
+    from keepworth.learning.collect.pipeline import Pipeline
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
     from keepworth.recipes.recipe import Origin
@@ -88,9 +87,8 @@ def train_role(
     length_budget: int,
     row_budget: int,
     objective: Objective | None = None,
-    curriculum: Curriculum | None = None,
+    groups: int | None = None,
     seconds: float = 3600.0,
-    memory: RememberedEpisodes | None = None,
     optional: frozenset[str] = frozenset(),
     origin: Origin | None = None,
     no_workers: str = "",
@@ -108,13 +106,12 @@ def train_role(
         length_budget: The most tokens that an episode can draw.
         row_budget: The most that calls which continue each other can draw.
         objective: Where the settings name none; None for theirs.
-        curriculum: In the place of the settings' own.
+        groups: Of an update, where they are not the settings' `tasks_per_step`.
         seconds: That an episode may take.
-        memory: Rewards episodes.
         optional: Reward terms that may have nothing to say of an episode.
         origin: Where workers find the recipe.
         no_workers: Why the recipe runs no rollouts in workers; "" where it does.
-        hooks: Of the recipe; `curriculum` has those that are of it already.
+        hooks: Of the recipe.
 
     Returns:
         What a reader of its tables should know.
@@ -132,7 +129,6 @@ def train_role(
     require_room(settings, row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
-    curriculum = curriculum or curriculum_of(settings)
     with (
         engines_of(settings, settings.train, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
@@ -141,11 +137,9 @@ def train_role(
         episodes = make(model)
         episodes.begin(learner)
         learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
-        collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
-        if hooks.sources:
-            collector = Sourced(collector, hooks.sources, model)
-        if memory is not None:
-            collector = Remembering(collector, memory)
+        collector = collector_of(
+            settings, run, learner, episodes, hooks, groups or settings.tasks_per_step, size, seconds, engines, workers
+        )
         ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, optional)
         episodes.end(ended)
         keep_weights(run, learner)
@@ -326,50 +320,31 @@ VALUED = 1000
 """How far the draws that measure tasks under the reference lie behind those of the training, in retries."""
 
 
-class ValuedFirst:
-    """Another collector, for an objective that reads values of tasks: each task's is measured when a group of it is first to be
-    trained on, on as many answers of the reference as a group has, and stays in the learner's checkpoints."""
+class ValuedTasks(Source):
+    """For an objective that reads values of tasks: each task's is measured when a group of it is first to be trained on, on as
+    many answers of the reference as a group has, and stays in the learner's checkpoints."""
 
-    def __init__(
-        self, inner: Collector, learner: Learner, episodes: RecipeEpisodes, group_size: int, seed: int
-    ) -> None:
-        self._inner, self._learner, self._episodes = inner, learner, episodes
-        self._size, self._seed = group_size, seed
+    name, replays = "values of tasks", False
 
-    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
-        self._inner.begin(checkpoint, first, done)
+    def __init__(self, learner: Learner, episodes: RecipeEpisodes, group_size: int, seed: int) -> None:
+        self._learner, self._episodes, self._size, self._seed = learner, episodes, group_size, seed
 
-    def collect(self, step: int) -> Collected:
-        collected = self._inner.collect(step)
+    def review(self, groups: list[Group], step: int) -> list[Group]:
         values, reference = self._learner.soft_values, self._learner.reference
         assert values is not None
         assert reference is not None
-        indices = {group.task: int(group.episodes[0].id.split("/")[0]) for group in collected.groups}
+        indices = {group.task: int(group.episodes[0].id.split("/")[0]) for group in groups}
         new = [index for task, index in indices.items() if task not in values]
         if new:
             tasks = [self._episodes.task(index) for index in new]
             seed = draw_seed(self._seed, step, group_at(0, VALUED * CANDIDATES))
             rollout = self._episodes.rollout
             with reference.active():
-                groups = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)
-            whole = [
-                (group, tuple(episode for episode in group.episodes if not has_failed(episode))) for group in groups
-            ]
+                made = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)
+            whole = [(group, tuple(episode for episode in group.episodes if not has_failed(episode))) for group in made]
             measured = [replace(group, episodes=good) for group, good in whole if len(good) > 1]
             values.update(reference_values(measured, self._learner.objective))
-        return replace(collected, groups=[group for group in collected.groups if group.task in values])
-
-    def publish(self) -> dict[str, float]:
-        return self._inner.publish()
-
-    def save(self, folder: Path, step: int) -> None:
-        self._inner.save(folder, step)
-
-    def evaluate(self, step: int) -> None:
-        self._inner.evaluate(step)
-
-    def close(self) -> None:
-        self._inner.close()
+        return [group for group in groups if group.task in values]
 
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:
@@ -423,17 +398,17 @@ def collector_of(
     run: RunFolder,
     learner: Learner,
     episodes: RecipeEpisodes,
-    curriculum: Curriculum,
+    hooks: Hooks,
+    groups: int,
+    size: int,
     episode_seconds: float,
     engines: Sequence[HttpModel] = (),
-    group_size: int | None = None,
     workers: RolloutWorkers | None = None,
-) -> Collector:
-    """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `curriculum`
-    say; at the engines, if any. group_size: where it is not that of the settings. workers: run the rollouts."""
+) -> Pipeline:
+    """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `hooks` say;
+    at the engines, if any. groups: of an update; size: members of each; workers: run the rollouts."""
     from keepworth.learning.collect.pipeline import Pipeline
 
-    groups, size = curriculum.tasks_per_step, group_size or settings.group_size
     if settings.sampling == "synchronous":
         asynchrony = synchronous(groups, size, seed=settings.seed)
     else:
@@ -445,10 +420,19 @@ def collector_of(
             seed=settings.seed,
             episode_seconds=episode_seconds,
         )
-    pipeline = Pipeline(run, learner, episodes, asynchrony, engines, curriculum, workers)
-    if learner.soft_values is None:
-        return pipeline
-    return ValuedFirst(pipeline, learner, episodes, size, settings.seed)
+    valued = () if learner.soft_values is None else (ValuedTasks(learner, episodes, size, settings.seed),)
+    return Pipeline(
+        run,
+        learner,
+        episodes,
+        asynchrony,
+        engines,
+        workers,
+        refill=settings.refill,
+        regroup=hooks.regrouping(run.path),
+        group_rollout=hooks.group_rollout,
+        sources=(*valued, *hooks.sources),
+    )
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:
@@ -504,7 +488,7 @@ def workers_of(
     cluster = RayCluster(settings.ray_address)
     try:
         part = WorkerPart("keepworth.recipes.front_door:make_worker", made_of)
-        yield RolloutWorkers(cluster, part, settings.workers, progress.note, Needs(label=settings.worker_label))
+        yield RolloutWorkers(cluster, part, settings.workers, progress.note, settings.worker_label)
     finally:
         cluster.close()
 

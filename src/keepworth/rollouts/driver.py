@@ -20,7 +20,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from keepworth.agents.agent import Action, Agent, Caller
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step
@@ -47,10 +47,6 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
 
-if TYPE_CHECKING:
-    pass
-
-
 # What a rollout is given: everything in it that takes time goes through its context.
 #
 # A rollout is a coroutine that makes one episode of a task. The same one is measured (`together`) and
@@ -65,7 +61,6 @@ class Variation:
         name: Stands in the episode (`Episode.variation`).
         see: What the agent sees in the place of an observation: with a hint, with noise, in another order.
         prefix: Words that its first answer begins with: they are read, not drawn, so they carry no gradient.
-        temperature: Of its draws; None for the training's. The log-probabilities of others are taken anew by the learner.
         strip: What is trained on has no trace of `see` and `prefix`: the same draws behind the prompts that the agent would
             have written without them.
     """
@@ -73,7 +68,6 @@ class Variation:
     name: str
     see: Callable[[Observation], Observation] = lambda observation: observation
     prefix: str = ""
-    temperature: float | None = None
     strip: bool = False
 
 
@@ -119,10 +113,6 @@ class RolloutContext(Protocol):
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a function that is called once for all members of the group; it may be asynchronous."""
-        ...
-
-    def horizon(self, otherwise: int) -> int:
-        """How far the episode may go, where the stage of the training says so; else `otherwise`."""
         ...
 
 
@@ -234,9 +224,6 @@ class Measuring:
     ) -> Any:
         (result,) = function([item])
         return result
-
-    def horizon(self, otherwise: int) -> int:
-        return otherwise
 
 
 async def made(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -394,9 +381,7 @@ def play(
 
 
 def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits = Limits()) -> Rollout:
-    """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own.
-
-    A stage's horizon counts turns, in the place of those of `limits`."""
+    """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own."""
 
     def begin(task: Task) -> tuple[Bank | None, str]:
         bank = None if how.memory is None else how.memory(task)
@@ -415,7 +400,7 @@ def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits
             task,
             environment,
             agent if varied is None else _Seeing(agent, varied, caller),
-            replace(limits, max_turns=context.horizon(limits.max_turns)),
+            limits,
             seed=context.seed,
             identity=context.id,
             snapshot=snapshot,
@@ -557,10 +542,7 @@ class _Call:
                 f"{self.context_limit} that {self.model.name} reads"
             )
         begun = time.perf_counter()
-        own = None if varied is None else varied.temperature
-        params = SamplingParams(
-            max_tokens, temperature=self.temperature if own is None else own, stop_ids=frozenset(stop_ids)
-        )
+        params = SamplingParams(max_tokens, temperature=self.temperature, stop_ids=frozenset(stop_ids))
         sample = ended_at(await self._context.sample(prompt, params), stop, self.decode)
         self.seconds += time.perf_counter() - begun
         if varied is not None:
@@ -571,7 +553,7 @@ class _Call:
                 prompt_id=prompt_id,
                 context=prompt,
                 ids=sample.ids,
-                logprobs=sample.logprobs if own in (None, self.temperature) else (),
+                logprobs=sample.logprobs,
                 temperature=self.temperature,
                 finish=sample.finish,
                 spans=sample.spans,

@@ -6,34 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from keepworth.learning.collect.curriculum import sampled_sessions
-from keepworth.learning.collect.episode_credit import EpisodicReward, attributed
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.methods.recipes._bank.rerolls import sampled_sessions
+from keepworth.methods.recipes.memory_r_plus import EpisodicReward
 from tests.learning.objective.toys import bandit_batch
-
-
-def test_attribution_by_hand() -> None:
-    writers = {"a": [0], "b": [2], "c": [0, 1]}
-    got = attributed([1.0, 0.5], [["a", "b"], ["c"]], writers, steps=3, share=1.0)
-    # Question 1 gives 1/4 to step 0 and to step 2; question 2 gives 1/4, halved between the writers of c.
-    assert got == pytest.approx([0.25 + 0.125, 0.125, 0.25])
-    assert attributed([1.0, 0.5], [["a"], ["c"]], writers, 3, share=0.0) == pytest.approx([0.25] * 3)
-
-
-def test_attribution_gives_nothing_for_what_was_there_before_or_was_not_found() -> None:
-    assert sum(attributed([1.0], [["old"]], {}, 2, share=1.0)) == 0.0
-    assert sum(attributed([1.0], [[]], {}, 2, share=1.0)) == 0.0
-    for arguments, complaint in (
-        (([1.0], [], {}, 2), "1 scores but 0 retrieved"),
-        (([1.0], [["a"]], {"a": [5]}, 2), "step 5, outside 0..1"),
-        (([], [], {}, 2), "at least one step and one question"),
-        (([1.0], [[]], {}, 2, 1.5), "share=1.5"),
-    ):
-        with pytest.raises(ValueError, match=complaint):
-            attributed(*arguments)  # type: ignore[arg-type]
 
 
 def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:
@@ -74,5 +53,3 @@ def test_warm_up_windows_eviction_and_restoring() -> None:
     batch = np.stack([RIGHT, WRONG * 1.5])
     assert copy.score_group(QUERY, batch, [1.0, 0.0]) == reward.score_group(QUERY, batch, [1.0, 0.0])
     assert copy.state() == reward.state()
-    with pytest.raises(ValueError, match="1 responses but 2 outcomes"):
-        reward.score_group(QUERY, np.stack([RIGHT]), [1.0, 0.0])

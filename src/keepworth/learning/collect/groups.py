@@ -36,7 +36,7 @@ from keepworth.models.partial_sample import PartialSample
 from keepworth.rollouts.driver import OutOfTime, Variation, made, within
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.curriculum import Stage
+    from keepworth.learning.collect.asynchrony import Asynchrony
     from keepworth.models.inprocess import InProcessModel
 
 T = TypeVar("T")
@@ -62,27 +62,6 @@ class DraftSampler(Protocol):
     """Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
 
     async def sample(self, draft: PartialSample) -> Sample: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the episodes of a group are run under.
-
-    Attributes:
-        run_seed: Of the training.
-        groups: Of an update.
-        seconds: How long a call may take where it does not say itself.
-        episode_seconds: How long an episode may take.
-        retries: How often a failed episode is begun anew.
-        stage: Of the training, to which the group belongs; its `horizon` is the rollout's to keep.
-    """
-
-    run_seed: int = 0
-    groups: int = 1
-    seconds: float = 60.0
-    episode_seconds: float = 600.0
-    retries: int = 0
-    stage: Stage | None = None
 
 
 class Companions:
@@ -158,21 +137,23 @@ class EpisodeContext:
     """The `RolloutContext` of an episode that is trained on. `id` is the episode's; `seed` differs between episodes and
     between tries."""
 
-    def __init__(self, sampler: DraftSampler, group: OpenGroup, member: int, terms: Terms, tries: int = 0) -> None:
+    def __init__(
+        self, sampler: DraftSampler, group: OpenGroup, member: int, settings: Asynchrony, tries: int = 0
+    ) -> None:
         self.id = f"{group.index}/{member}"
         self.group, self.member, self.tries = group.index, member, tries
         self.variation = group.variations.get(member)
-        self.seed = int(np.random.SeedSequence((terms.run_seed, group.index, member, tries)).generate_state(1)[0])
-        self._sampler, self._terms, self._companions = sampler, terms, group.companions
+        self.seed = int(np.random.SeedSequence((settings.seed, group.index, member, tries)).generate_state(1)[0])
+        self._sampler, self._settings, self._companions = sampler, settings, group.companions
         self._calls = 0
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
         """One sample. Its draws depend on the training's seed, the group, the member, the try and the number of the call:
         never on who is sampled beside it, nor on `params.seed`."""
-        step, position = divmod(position_of(self.group), self._terms.groups)
+        step, position = divmod(position_of(self.group), self._settings.staleness.groups)
         again = (self.tries, self._calls) if self.tries or self._calls else ()
         self._calls += 1
-        params = replace(params, seed=draw_seed(self._terms.run_seed, step, self.group))
+        params = replace(params, seed=draw_seed(self._settings.seed, step, self.group))
         draft = PartialSample(tuple(prompt), params, (position, self.member, *again), group=self.group)
         return await self._sampler.sample(draft)
 
@@ -202,7 +183,7 @@ class EpisodeContext:
             CallTimedOut: After `seconds`.
             CallFailed: The function raises.
         """
-        limit = self._terms.seconds if seconds is None else seconds
+        limit = self._settings.call_seconds if seconds is None else seconds
         what = f"{name or getattr(function, '__name__', type(function).__name__)} of episode {self.id}"
         try:
             return await within(_call(function, *arguments), limit)
@@ -228,10 +209,6 @@ class EpisodeContext:
         except ValueError as error:
             raise BadReward(f"Reward {name} of episode {self.id} is {error}.") from None
 
-    def horizon(self, otherwise: int) -> int:
-        """How far the episode may go: what its stage says; where that says nothing, `otherwise`."""
-        return (self._terms.stage.horizon if self._terms.stage else None) or otherwise
-
 
 TrainedRollout = Callable[[Task, EpisodeContext], Awaitable[Episode]]
 """Runs one episode of a task: awaits the context for every model call and whatever else takes time."""
@@ -247,16 +224,17 @@ class Again:
 
     Attributes:
         index: Of the group, which is the same whenever it is sampled: to draw by.
-        play: Variations -> one further episode of the task for each, None for one that is played like the others. Those that
-            failed are left out.
+        play: (variations, rollout) -> one further episode of the task for each variation, None for one that is played like the
+            others. Those that failed are left out. A rollout in the place of the training's may start from another memory.
     """
 
     index: int
-    play: Callable[[Sequence[Variation | None]], Awaitable[list[Episode]]]
+    play: Callable[..., Awaitable[list[Episode]]]
 
 
-Regroup = Callable[[Task, Group, Again], Awaitable["Group | None"]]
-"""(task, the group, what may be done) -> the group that is trained on, or None to sample another one in its place.
+Regroup = Callable[[Task, Group, Again], Awaitable["Group | Sequence[Group] | None"]]
+"""(task, the group, what may be done) -> the group that is trained on, or that and others beside it, whose members are compared
+with each other; None samples another one in its place.
 
 It may ask for further members, put in episodes of a pool, leave members out, or reward them anew. What it does has to depend on
 its arguments, and on what a `Source` holds, alone: then a run that is killed repeats it."""
@@ -289,21 +267,21 @@ async def run_member(
     member: int,
     rollout: TrainedRollout,
     sampler: DraftSampler,
-    terms: Terms,
+    settings: Asynchrony,
     note_failed: Callable[[Episode], None],
 ) -> None:
     """Run one member of a group to its end, and again where it fails. note_failed: receives the tries that came to nothing."""
-    for tries in range(terms.retries + 1):
-        context = EpisodeContext(sampler, group, member, terms, tries)
-        episode = await run_rollout(rollout, group.task, context, terms.episode_seconds)
-        if not has_failed(episode) or episode.stop is StopReason.CONTEXT_OVERFLOW or tries == terms.retries:
+    for tries in range(settings.retries + 1):
+        context = EpisodeContext(sampler, group, member, settings, tries)
+        episode = await run_rollout(rollout, group.task, context, settings.episode_seconds)
+        if not has_failed(episode) or episode.stop is StopReason.CONTEXT_OVERFLOW or tries == settings.retries:
             break
         note_failed(episode)
     group.end(member, episode)
 
 
 async def run_whole_group(
-    group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, terms: Terms, model: InProcessModel
+    group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, settings: Asynchrony, model: InProcessModel
 ) -> None:
     """Run a rollout that makes all episodes of a group: those that it returns are the group's members."""
 
@@ -318,7 +296,7 @@ async def run_whole_group(
         return members[0]
 
     members: list[Episode] = []
-    first = await run_rollout(make, group.task, EpisodeContext(sampler, group, 0, terms), terms.episode_seconds)
+    first = await run_rollout(make, group.task, EpisodeContext(sampler, group, 0, settings), settings.episode_seconds)
     for member, episode in enumerate(members[1:] if members else [], start=1):
         group.done[member] = episode
     group.size = max(1, len(members))
@@ -365,45 +343,6 @@ def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Rerolls:
-    """What a group does once its own members are done: `trunk` is the group as it is kept, `calls` are the segments of its
-    first episode that are rolled again, `size` times each, by further members; `members` are the trunk's own."""
-
-    trunk: Group
-    calls: tuple[int, ...]
-    members: int
-    size: int
-
-    @property
-    def anchor(self) -> Episode:
-        return self.trunk.episodes[0]
-
-    def call_of(self, member: int) -> int:
-        return self.calls[(member - self.members) // self.size]
-
-    def outcome(self, done: Mapping[int, Episode], enough: int) -> tuple[tuple[Group, ...], list[Episode]]:
-        """A group for each call of which enough re-rolls are whole, and the episodes that are left out.
-
-        Raises ValueError where a re-roll starts from another memory than the call it repeats, or names another parent."""
-        groups, left_out = [], []
-        for number, call in enumerate(self.calls):
-            first = self.members + number * self.size
-            episodes = [done[member] for member in range(first, first + self.size)]
-            whole = tuple(episode for episode in episodes if not has_failed(episode))
-            before = {self.anchor.segments[call].memory_before, *(episode.memory_snapshot for episode in whole)}
-            if len(before) > 1:
-                raise ValueError(f"re-rolls of {self.anchor.id!r} start from {len(before)} memory states")
-            if strays := [episode.id for episode in whole if episode.parent != self.anchor.id]:
-                raise ValueError(f"re-rolls of {self.anchor.id!r} name another parent: {strays[:3]}")
-            if len(whole) >= min(enough, self.size):
-                groups.append(Group(self.trunk.task, whole[0].memory_snapshot, whole))
-                left_out += [episode for episode in episodes if has_failed(episode)]
-            else:
-                left_out += episodes
-        return tuple(groups), left_out
-
-
 @dataclass(slots=True)
 class OpenGroup:
     """A group while it is sampled. born: the version of the weights at its start. waiting_elsewhere: members that are done
@@ -414,7 +353,6 @@ class OpenGroup:
     task: Task
     size: int
     done: dict[int, Episode] = field(default_factory=dict)
-    rerolls: Rerolls | None = None
     waiting_elsewhere: int = 0
     variations: dict[int, Variation | None] = field(default_factory=dict)
     changed: Callable[[], None] = lambda: None
@@ -434,8 +372,7 @@ class OpenGroup:
 
     def missing(self) -> list[int]:
         """Members that are not done."""
-        first = 0 if self.rerolls is None else self.rerolls.members
-        return [member for member in range(first, self.size) if member not in self.done]
+        return [member for member in range(self.size) if member not in self.done]
 
     def add(self, variations: Sequence[Variation | None]) -> list[int]:
         """Further members, one for each variation; their positions."""
@@ -443,11 +380,6 @@ class OpenGroup:
         self.variations.update(zip(members, variations, strict=True))
         self.size += len(variations)
         return members
-
-    def branch(self, trunk: Group, calls: Sequence[int], size: int) -> OpenGroup:
-        """The group as it goes on: with its own members behind it, and the re-rolls before it."""
-        rerolls = Rerolls(trunk, tuple(calls), self.size, size)
-        return OpenGroup(self.index, self.born, self.task, self.size + len(calls) * size, rerolls=rerolls)
 
     def outcome(self) -> tuple[tuple[Episode, ...], list[Episode]]:
         """Of a group whose members are all done: episodes to train on, which start from the memory that most of them start
@@ -469,24 +401,23 @@ def reason_of(episodes: Sequence[Episode]) -> str:
 @dataclass(frozen=True, slots=True)
 class FinishedGroup:
     """A group that waits to be trained. index: see `keepworth.learning.collect.curriculum`. born: the version of the weights
-    when it was: no token of it is older. rerolls: of its first episode's calls."""
+    when it was: no token of it is older. groups: the group, then those that a `regroup` made beside it."""
 
     index: int
     born: int
-    group: Group
-    rerolls: tuple[Group, ...] = ()
+    groups: tuple[Group, ...]
 
 
 def finished_to_json(finished: FinishedGroup) -> dict[str, Any]:
     """A record that `finished_from_json` reads."""
-    groups = [[episode_to_json(episode) for episode in group.episodes] for group in (finished.group, *finished.rerolls)]
-    return {"group": finished.index, "born": finished.born, "episodes": groups[0], "rerolls": groups[1:]}
+    groups = [[episode_to_json(episode) for episode in group.episodes] for group in finished.groups]
+    return {"group": finished.index, "born": finished.born, "groups": groups}
 
 
 def finished_from_json(record: Mapping[str, Any]) -> FinishedGroup:
     """The group that `finished_to_json` wrote."""
-    whole, *rerolls = (
+    groups = (
         Group(episodes[0].task, episodes[0].memory_snapshot, episodes)
-        for episodes in (tuple(map(episode_from_json, rows)) for rows in (record["episodes"], *record["rerolls"]))
+        for episodes in (tuple(map(episode_from_json, rows)) for rows in record["groups"])
     )
-    return FinishedGroup(int(record["group"]), int(record["born"]), whole, tuple(rerolls))
+    return FinishedGroup(int(record["group"]), int(record["born"]), tuple(groups))

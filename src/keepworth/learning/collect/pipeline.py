@@ -1,6 +1,6 @@
 """The pipeline: groups for the trainer's loop, in step with the learner or ahead of it.
 
-Every group has an index; its task and its stage are functions of it. Rollouts are coroutines on one loop; their model calls go
+Every group has an index; its task is a function of it. Rollouts are coroutines on one loop; their model calls go
 to a sampler: in this process, or engines behind HTTP. Groups are started as `Staleness` allows, trained oldest first among
 those that are ready, and nothing that is unfinished when a batch is complete is thrown away: it goes on under the next
 weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521). With staleness 0 that is synchronous training: a step's groups are
@@ -14,25 +14,33 @@ A run that is continued trains on the finished groups of its checkpoint, and beg
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Receipt
-from keepworth.learning.collect.curriculum import AdmissionError, AppliedCurriculum, Curriculum, GroupOrder
+from keepworth.learning.collect.asynchrony import Asynchrony
+from keepworth.learning.collect.curriculum import (
+    CANDIDATES,
+    SPAN,
+    GroupOrder,
+    position_of,
+    retry_of,
+    without_signal,
+)
 from keepworth.learning.collect.groups import (
     Again,
     EpisodeContext,
     FinishedGroup,
+    GroupRollout,
     OpenGroup,
     Regroup,
-    Terms,
+    TrainedRollout,
     finished_from_json,
     finished_to_json,
     has_failed,
@@ -40,21 +48,31 @@ from keepworth.learning.collect.groups import (
     run_member,
     run_whole_group,
 )
-from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler, Samples
+from keepworth.learning.collect.sampler import HttpSampler, LocalSampler, Sampler
+from keepworth.learning.collect.sources import Source, Sources
 from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run_folder import Checkpoint, RunFolder, read_json, reading, write_json
-from keepworth.learning.trainer import Collected
 from keepworth.rollouts.driver import Variation
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
+    from keepworth.learning.learner import Imitator, Learner
     from keepworth.models.http_engine import HttpModel
 
 T = TypeVar("T")
 PIPELINE_STATE = "pipeline.json"
 
-Mode = Literal["overlap", "turns", "serial"]
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What one update trains on; episodes that came to nothing, with their errors; how the collecting went, and lines for people
+    about it."""
+
+    groups: list[Group]
+    failed: tuple[Episode, ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Episodes(Protocol):
@@ -71,140 +89,6 @@ class Episodes(Protocol):
     def evaluate(self, step: int) -> None:
         """Measure the learner's model after `step` updates and write the measurements to the run."""
         ...
-
-
-# How far the sampler may run ahead of the learner: which groups may be started, and which are trained next.
-#
-# Staleness is bounded where a group is started, not by throwing finished work away (AReaL, arXiv 2505.24298, section 4.2):
-# with B groups per update, S versions of lag allowed and v updates made, a group starts only while
-#
-#     accepted + running < (S + v + 1) * B,
-#
-# `accepted` counting every group that was ever finished and kept. The bound is on groups, so one slow group can still outlive
-# it; `Staleness.choose` says for which groups the next update has to wait so that none does.
-
-
-@dataclass(frozen=True, slots=True)
-class Staleness:
-    """groups: trained per update. max_staleness: by how many versions a trained token may be behind the learner.
-    pipeline_depth: groups started and not yet trained, in batches: 1.5 asks for half a batch more than is needed and
-    goes on with the rest in the next round (APRIL, arXiv 2509.18521).
-
-    Raises AdmissionError.
-    """
-
-    groups: int
-    max_staleness: int = 1
-    pipeline_depth: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise AdmissionError(f"An update trains at least one group, not {self.groups}.", "Set groups to 1 or more.")
-        if self.max_staleness < 0:
-            raise AdmissionError(
-                f"max_staleness = {self.max_staleness} is below 0.",
-                "0 is synchronous; asynchronous training uses 1 to 8.",
-            )
-        if not 1 <= self.pipeline_depth < math.inf:
-            raise AdmissionError(
-                f"pipeline_depth = {self.pipeline_depth} is not a number of batches from 1 on.", "Set it to 1 or more."
-            )
-        if self.pipeline_depth > self.max_staleness + 1:
-            raise AdmissionError(
-                f"pipeline_depth = {self.pipeline_depth:g} cannot take effect: with max_staleness = {self.max_staleness} "
-                f"at most {self.max_staleness + 1} batches may be started and not yet trained.",
-                f"Lower pipeline_depth to {self.max_staleness + 1} or less, or raise max_staleness.",
-            )
-
-    def capacity(self, *, version: int, accepted: int, running: int, consumed: int) -> int:
-        """How many groups may be started now. All arguments are counts of groups, but `version`, which counts updates."""
-        within = (self.max_staleness + version + 1) * self.groups - (accepted + running)
-        ahead = math.ceil(self.pipeline_depth * self.groups) - (accepted + running - consumed)
-        return max(0, min(within, ahead))
-
-    def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
-        """The groups of the update from `version`, oldest first; None where it has to wait for one that runs.
-
-        finished, running: the version under which each group was started, by its index. Every group has a last version from
-        which it can be trained, and an update waits unless, after it, all that is left can still be trained in time at `groups`
-        per update. Taking what is ready is else free to leave more old groups behind than one later update can hold. Admission
-        keeps it possible.
-        """
-        if len(finished) < self.groups:
-            return None
-        chosen = sorted(finished, key=lambda index: (finished[index], index))[: self.groups]
-        for later in range(self.max_staleness):
-            oldest = version + later - self.max_staleness  # what must be trained from version + later at the latest
-            left = sum(born <= oldest for born in (*finished.values(), *running.values()))
-            now = sum(finished[index] <= oldest for index in chosen)
-            if now < min(self.groups, left - later * self.groups):
-                return None
-        return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class Asynchrony:
-    """How sampler and learner share the machine.
-
-    mode: "overlap", the sampler goes on in a thread of its own while the learner computes; "turns", they alternate on
-    the same cores, and what is unfinished is parked meanwhile; "serial", in step with the learner (max_staleness = 0), where
-    whole calls are drawn once every episode waits for one, so that a run repeats exactly, and continues exactly after a kill.
-    group_size: episodes per group. slots: sequences decoded together, whatever the group size; None is 32. It has no effect in
-    serial mode, and is refused there.
-    call_seconds, episode_seconds: how long a call of an environment or reward, and a whole episode, may take.
-    retries: how often a failed episode is begun anew. patience: failed groups in a row that end the run.
-    """
-
-    staleness: Staleness
-    group_size: int
-    mode: Mode = "overlap"
-    slots: int | None = None
-    seed: int = 0
-    call_seconds: float = 60.0
-    episode_seconds: float = 600.0
-    retries: int = 1
-    patience: int = 16
-
-    def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise AdmissionError(f"mode = {self.mode!r} is unknown.", f"Known: {', '.join(get_args(Mode))}.")
-        for name in ("group_size", "slots", "patience"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise AdmissionError(f"{name} = {getattr(self, name)} is below 1.", "Set it to 1 or more.")
-        if self.serial and self.staleness.max_staleness:
-            raise AdmissionError(
-                f"mode = 'serial' is in step with the learner, and max_staleness = {self.staleness.max_staleness}.",
-                "Set max_staleness = 0, or mode = 'turns' or 'overlap'.",
-            )
-        if self.serial and self.slots is not None:
-            raise AdmissionError(
-                f"slots = {self.slots} has no effect with mode = 'serial', where whole calls are drawn.",
-                "Leave it out, or set mode = 'turns', which decodes in slots.",
-            )
-
-    @property
-    def serial(self) -> bool:
-        """Whether this process draws whole calls in the place of single tokens. It is faster in step with the learner, because
-        a group's prompt is kept once."""
-        return self.mode == "serial"
-
-    @property
-    def width(self) -> int:
-        """Sequences decoded together."""
-        return 32 if self.slots is None else self.slots
-
-    @property
-    def enough(self) -> int:
-        """Whole episodes that make a group where others failed."""
-        return min(2, self.group_size)
-
-
-def synchronous(groups: int, group_size: int, *, seed: int = 0) -> Asynchrony:
-    """Synchronous training: `groups` groups are sampled for each update, with the weights as they are. It repeats exactly.
-
-    An episode has a day, because every episode takes as long as its step."""
-    staleness = Staleness(groups, max_staleness=0, pipeline_depth=1.0)
-    return Asynchrony(staleness, group_size, mode="serial", seed=seed, episode_seconds=86_400.0)
 
 
 class EventLoop:
@@ -272,13 +156,17 @@ class RolloutsFail(KeepworthError):
 
 
 class Pipeline:
-    """The `Collector` that samples. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
+    """Collects what updates train on. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
     thread calls, happens on the event loop, so that nothing here needs a lock.
 
     Args:
         engines: Sample in place of this process.
-        curriculum: Stages, which groups are replaced by others, which tasks are put aside.
         workers: Run the rollouts in the place of this process.
+        refill: How often other tasks are sampled in the place of groups without a signal (dynamic sampling: DAPO, arXiv
+            2503.14476).
+        regroup: Makes of a group that has ended another one, and may sample for it.
+        group_rollout: Makes all episodes of a group at once, in the place of one rollout for each.
+        sources: What an update trains on besides, and what becomes of the groups that were sampled.
 
     Raises:
         AdmissionError: Settings that engines cannot honour, or that contradict each other.
@@ -288,21 +176,24 @@ class Pipeline:
     def __init__(
         self,
         run: RunFolder,
-        learner: Samples,
+        learner: Learner | Imitator,
         episodes: Episodes,
         settings: Asynchrony,
         engines: Sequence[HttpModel] = (),
-        curriculum: Curriculum | None = None,
         workers: RolloutWorkers | None = None,
+        *,
+        refill: int = 0,
+        regroup: Regroup | None = None,
+        group_rollout: GroupRollout | None = None,
+        sources: Sequence[Source] = (),
     ) -> None:
         objective = getattr(learner, "objective", None)
         if isinstance(objective, Objective):
             require_off_policy(objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
-        self._run, self._learner, self._episodes = run, learner, episodes
-        self._curriculum = AppliedCurriculum(
-            curriculum or Curriculum(settings.staleness.groups), settings.staleness, run, episodes.task
-        )
+        self._learner, self._episodes = learner, episodes
+        self._sources = Sources(sources, learner.model)
+        self._refill, self._regroup, self._group_rollout = refill, regroup, group_rollout
         self.sampler: Sampler
         if engines:
             self.sampler = HttpSampler(learner, settings, engines, run.path)
@@ -312,7 +203,8 @@ class Pipeline:
         self._waiting: dict[int, FinishedGroup] = {}
         self._taken: list[FinishedGroup] = []
         self._group_order = GroupOrder()
-        self._updates = self._step = self._first = 0
+        self._updates = 0
+        self._ended: list[Group] = []
         self._failed: list[Episode] = []
         self._failures = 0
         self._counts = {"retried": 0, "failed_groups": 0, "rejected_groups": 0}
@@ -322,46 +214,54 @@ class Pipeline:
 
     # -- called by the trainer --------------------------------------------------------------------------------------
 
-    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
+    def begin(self, checkpoint: Checkpoint | None) -> None:
+        """Called once, after the learner has its weights. checkpoint: what this training continues from."""
         if self.settings.mode == "overlap":
             self._loop.go_on_by_itself()
-        self._loop.do(self._begin(checkpoint, first, done, self.sampler.outgoing()))
+        self._loop.do(self._begin(checkpoint, self.sampler.outgoing()))
 
     def collect(self, step: int) -> Collected:
-        """The oldest groups that are ready, once there are enough. Raises RolloutsFail, and whatever broke the sampler."""
-        return self._loop.do(self._collect(step))
+        """What the step (from 0) trains on: the oldest groups that are ready, once there are enough, and what the sources add.
+
+        Raises RolloutsFail, and whatever broke the sampler."""
+        collected = self._loop.do(self._collect())
+        groups, metrics = self._sources.mix(collected.groups, step)
+        return replace(collected, groups=groups, metrics=collected.metrics | metrics)
 
     def publish(self) -> dict[str, float]:
+        """The learner has taken a step: what is sampled from here on is sampled from its weights. Returns metrics."""
+        measured = self._sources.keep()
         receipt = self._loop.do(self._publish(self.sampler.outgoing()))
         if receipt is None:
-            return {}
-        return {"seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
+            return measured
+        return {**measured, "seconds/publish": receipt.seconds, "publish/probe_gap": receipt.probe_gap}
 
-    def save(self, folder: Path, step: int) -> None:
-        write_json(folder / PIPELINE_STATE, self._loop.do(self._state(step)))
+    def save(self, folder: Path) -> None:
+        """Add to a checkpoint what collecting continues from."""
+        write_json(folder / PIPELINE_STATE, self._loop.do(self._state()))
 
     def evaluate(self, step: int) -> None:
+        """Measure the model after `step` updates and write the measurements to the run."""
         self._episodes.evaluate(step)
 
     def close(self) -> None:
+        """Called at the end, however the training ends."""
         self._loop.close()
 
     # -- the same, on the event loop --------------------------------------------------------------------------------
 
-    async def _begin(self, checkpoint: Checkpoint | None, first: int, done: int, sent: Any) -> None:
-        self._step, self._first = first + done, first
+    async def _begin(self, checkpoint: Checkpoint | None, sent: Any) -> None:
         await self.sampler.begin(sent)
         if checkpoint is not None:
             with reading(checkpoint.path / PIPELINE_STATE, checkpoint):
                 self._load(checkpoint)
-        self._curriculum.restore(self._first)
         if self.settings.mode == "overlap":
             self._start_groups()
         self._loop.spawn(self.sampler.run())
         if self._workers is not None:
             self._loop.spawn(self._workers.listen())
 
-    async def _collect(self, step: int) -> Collected:
+    async def _collect(self) -> Collected:
         begun = time.perf_counter()
         self._start_groups()
         self._collecting = True
@@ -378,7 +278,7 @@ class Pipeline:
         self._taken = taken = [self._waiting.pop(index) for index in indices]
         failed, self._failed = tuple(self._failed), []
         measured, notes = self.sampler.news()
-        metrics = self._curriculum.metrics(indices) | measured
+        metrics = self._refilled() | measured
         if self.settings.staleness.max_staleness:
             metrics |= {
                 "pipeline/running": float(len(self._open)),
@@ -387,38 +287,50 @@ class Pipeline:
                 **{f"pipeline/{name}": float(count) for name, count in self._counts.items()},
                 "seconds/wait": time.perf_counter() - begun,
             }
-        groups = self._curriculum.choose(taken, step)
-        self._curriculum.write(self._step + 1)
+        # Where no group teaches anything, the step is measured by what there is.
+        telling = [finished for finished in taken if not (self._refill and without_signal(finished.groups[0]))]
+        groups = [finished.groups[0] for finished in telling or taken]
+        groups += [beside for finished in telling for beside in finished.groups[1:]]
         return Collected(groups, failed, metrics, notes)
 
     async def _publish(self, sent: Any) -> Receipt | None:
         receipt = await self.sampler.publish(sent)
         self._taken = []
         self._updates += 1
-        self._step += 1
         if self.settings.mode == "overlap":  # in turns nobody would go on with them before the next batch is asked for
             self._start_groups()
-        self._curriculum.write(self._step)
         self.sampler.wake()
         return receipt
 
-    async def _state(self, step: int) -> dict[str, Any]:
-        self._curriculum.write(step)
+    def _refilled(self) -> dict[str, float]:
+        """Of the groups that ended since the last update, where some are replaced."""
+        ended, self._ended = self._ended, []
+        if not self._refill:
+            return {}
+        rewards = [episode.reward for group in ended for episode in group.episodes]
+        return {
+            "curriculum/sampled_groups": float(len(ended)),
+            "curriculum/rejected_groups": float(sum(map(without_signal, ended))),
+            **({"curriculum/reward_sampled": sum(rewards) / len(rewards)} if rewards else {}),
+        }
+
+    async def _state(self) -> dict[str, Any]:
         waiting = sorted((*self._waiting.values(), *self._taken), key=lambda finished: finished.index)
         return {
             "updates": self._updates,
-            "first": self._first,
             **self._group_order.state(),
             "finished": [finished_to_json(finished) for finished in waiting],
             "open": sorted(self._open),
             "counts": self._counts,
+            "sources": self._sources.state(),
         }
 
     def _load(self, checkpoint: Checkpoint) -> None:
         fix = f"Delete {checkpoint.path}: the run continues from the checkpoint before it."
         state = read_json(checkpoint.path / PIPELINE_STATE, fix)
-        self._updates, self._first, self._counts = int(state["updates"]), int(state["first"]), dict(state["counts"])
+        self._updates, self._counts = int(state["updates"]), dict(state["counts"])
         self._group_order.load(state)
+        self._sources.load(state.get("sources", {}))
         for record in state["finished"]:
             finished = finished_from_json(record)
             self._waiting[finished.index] = finished
@@ -435,11 +347,26 @@ class Pipeline:
             version=self._updates, accepted=accepted, running=len(self._open), consumed=trained
         )
         for _ in range(capacity):
-            self._begin_group(self._group(*self._curriculum.admit(self._group_order.take(), self._step + 1)))
+            self._begin_group(self._group(*self._admit(self._group_order.take())))
+
+    def _admit(self, group: int) -> tuple[int, Task]:
+        """The group to start, and its task; where it is to replace another, a later candidate for the same position if the step
+        has its task already."""
+        task = self._episodes.task
+        count = self.settings.staleness.groups
+        first = position_of(group) // count * count
+        taken = {task(other).key for other in range(first, first + count)} if retry_of(group) else set()
+        candidates = range(group, group + CANDIDATES * SPAN, SPAN)
+        for index in candidates:
+            found = task(index)
+            if found.key not in taken:
+                return index, found
+        return group, task(group)
 
     def _group(self, index: int, task: Task) -> OpenGroup:
-        alone = self._curriculum.curriculum.group_rollout is not None
-        return OpenGroup(index, self.sampler.version, task, 1 if alone else self.settings.group_size)
+        return OpenGroup(
+            index, self.sampler.version, task, self.settings.group_size if self._group_rollout is None else 1
+        )
 
     def _begin_group(self, group: OpenGroup) -> None:
         self._open[group.index] = group
@@ -447,79 +374,60 @@ class Pipeline:
 
     async def _run_group(self, group: OpenGroup) -> None:
         """Run the missing members of a group, here or in a worker, to their ends."""
-        terms = Terms(
-            self.settings.seed,
-            self.settings.staleness.groups,
-            self.settings.call_seconds,
-            self.settings.episode_seconds,
-            self.settings.retries,
-            self._curriculum.stage(group.index)[1],
-        )
-        plan = self._curriculum.curriculum
         if self._workers is not None:
             version = self._learner.model.version
-            await self._workers.run_group(group, terms, version, self.sampler, self._note_failed)
-        elif plan.group_rollout is not None:
-            await run_whole_group(group, plan.group_rollout, self.sampler, terms, self._learner.model)
+            await self._workers.run_group(group, self.settings, version, self.sampler, self._note_failed)
+        elif self._group_rollout is not None:
+            await run_whole_group(group, self._group_rollout, self.sampler, self.settings, self._learner.model)
         else:
-            await asyncio.gather(*(self._run_member(group, member, terms) for member in group.missing()))
-        if group.rerolls is None:
-            whole, left_out = group.outcome()
-            ended = None
-            if len(whole) >= (1 if plan.group_rollout is not None else self.settings.enough):
-                ended = Group(group.task.key, whole[0].memory_snapshot, whole)
-                if plan.regroup is not None:
-                    ended = await self._regrouped(group, ended, plan.regroup, terms)
-            del self._open[group.index]
-            self._end_members(group, ended, left_out)
-        else:
-            del self._open[group.index]
-            groups, left_out = group.rerolls.outcome(group.done, self.settings.enough)
-            self._failed += left_out
-            again = tuple(self._curriculum.weigh(group.index, rerolls) for rerolls in groups)
-            self._waiting[group.index] = FinishedGroup(group.index, group.born, group.rerolls.trunk, again)
+            await self._run_members(group, group.missing(), self._episodes.rollout)
+        whole, left_out = group.outcome()
+        groups: tuple[Group, ...] = ()
+        if len(whole) >= (self.settings.enough if self._group_rollout is None else 1):
+            groups = (Group(group.task.key, whole[0].memory_snapshot, whole),)
+            if self._regroup is not None:
+                groups = await self._regrouped(group, groups[0], self._regroup)
+        del self._open[group.index]
+        self._failed += left_out
+        self._end_group(group, groups, left_out)
         self._loop.changed.set()
 
-    async def _regrouped(self, group: OpenGroup, ended: Group, regroup: Regroup, terms: Terms) -> Group | None:
+    async def _regrouped(self, group: OpenGroup, ended: Group, regroup: Regroup) -> tuple[Group, ...]:
         """What a recipe makes of a group that has ended; further members are sampled as the first ones were."""
 
-        async def play(variations: Sequence[Variation | None]) -> list[Episode]:
+        async def play(variations: Sequence[Variation | None], rollout: TrainedRollout | None = None) -> list[Episode]:
             members = group.add(variations)
-            await asyncio.gather(*(self._run_member(group, member, terms) for member in members))
+            await self._run_members(group, members, rollout or self._episodes.rollout)
             episodes = [group.done[member] for member in members]
             self._failed += [episode for episode in episodes if has_failed(episode)]
-            return [
-                replace(episode, memory_snapshot=ended.memory_snapshot)
-                for episode in episodes
-                if not has_failed(episode)
-            ]
+            whole = [episode for episode in episodes if not has_failed(episode)]
+            if rollout is not None:
+                return whole
+            return [replace(episode, memory_snapshot=ended.memory_snapshot) for episode in whole]
 
         made = await regroup(group.task, ended, Again(group.index, play))
-        if made is not None and not (isinstance(made, Group) and made.task == group.task.key and made.episodes):
-            raise KeepworthError(
-                f"regroup made {made!r:.80} of the group {group.index} of task {group.task.key!r}.",
-                "Let it return a Group of the same task with at least one episode, or None to sample another one.",
-            )
-        return made
+        groups = () if made is None else (made,) if isinstance(made, Group) else tuple(made)
+        for each in groups:
+            if not (isinstance(each, Group) and each.task == group.task.key and each.episodes):
+                raise KeepworthError(
+                    f"regroup made {each!r:.80} of the group {group.index} of task {group.task.key!r}.",
+                    "Let it return groups of the same task with at least one episode, or None to sample another one.",
+                )
+        return groups
 
-    async def _run_member(self, group: OpenGroup, member: int, terms: Terms) -> None:
-        rerolls, branches = group.rerolls, self._curriculum.branches
-
-        async def rollout(task: Task, context: EpisodeContext) -> Episode:
-            if rerolls is None or branches is None:
-                return await self._episodes.rollout(task, context)
-            return await branches.reroll(rerolls.anchor, rerolls.call_of(member), context)
-
-        await run_member(group, member, rollout, self.sampler, terms, self._note_failed)
+    async def _run_members(self, group: OpenGroup, members: Sequence[int], rollout: TrainedRollout) -> None:
+        runs = (
+            run_member(group, member, rollout, self.sampler, self.settings, self._note_failed) for member in members
+        )
+        await asyncio.gather(*runs)
 
     def _note_failed(self, episode: Episode) -> None:
         self._failed.append(episode)
         self._counts["retried"] += 1
 
-    def _end_members(self, group: OpenGroup, ended: Group | None, left_out: list[Episode]) -> None:
-        """Keep what is whole of it; a group that comes to nothing (None) makes room for exactly one other."""
-        self._failed += left_out
-        if ended is None:
+    def _end_group(self, group: OpenGroup, groups: tuple[Group, ...], left_out: list[Episode]) -> None:
+        """Keep what was made of it; a group that comes to nothing makes room for exactly one other."""
+        if not groups:
             self._counts["failed_groups"] += 1
             self._failures += 1
             if self._failures >= self.settings.patience:
@@ -530,14 +438,12 @@ class Pipeline:
             self._start_instead_of(group.index)
             return
         self._failures = 0
-        ended = self._curriculum.weigh(group.index, ended)
-        if self._curriculum.replaces(group.index, ended, self._step + 1):
+        self._ended.append(groups[0])
+        if retry_of(group.index) < self._refill and without_signal(groups[0]):
             self._counts["rejected_groups"] += 1
             self._start_instead_of(group.index)
-        elif (branches := self._curriculum.branches) and (calls := self._curriculum.calls(group.index, ended)):
-            self._begin_group(group.branch(ended, calls, branches.size))
         else:
-            self._waiting[group.index] = FinishedGroup(group.index, group.born, ended)
+            self._waiting[group.index] = FinishedGroup(group.index, group.born, groups)
 
     def _start_instead_of(self, index: int) -> None:
         self._group_order.replace(index)

@@ -16,12 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.environment import in_thread
 from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
 from keepworth.learning.collect.curriculum import AdmissionError
-from keepworth.learning.master_weights import MasterWeights
 from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Replica, save_trained
 from keepworth.models.drawing import DraftBatch
@@ -31,21 +30,9 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.pipeline import Asynchrony
+    from keepworth.learning.collect.asynchrony import Asynchrony
+    from keepworth.learning.learner import Imitator, Learner
     from keepworth.models.http_engine import HttpModel
-
-
-class Samples(Protocol):
-    """What a pipeline needs of the learner's side."""
-
-    @property
-    def model(self) -> InProcessModel: ...
-
-    @property
-    def master_weights(self) -> MasterWeights: ...
-
-    @property
-    def role(self) -> str: ...
 
 
 class Sampler(ABC):
@@ -116,7 +103,7 @@ class LocalSampler(Sampler):
 
     def __init__(
         self,
-        learner: Samples,
+        learner: Learner | Imitator,
         settings: Asynchrony,
         may_draw: Callable[[], bool],
         settle: Callable[[], Awaitable[None]],
@@ -230,7 +217,9 @@ class HttpSampler(Sampler):
         NoEngineLeft: Once all have left. Continuing the run asks all of them again.
     """
 
-    def __init__(self, learner: Samples, settings: Asynchrony, engines: Sequence[HttpModel], run: Path) -> None:
+    def __init__(
+        self, learner: Learner | Imitator, settings: Asynchrony, engines: Sequence[HttpModel], run: Path
+    ) -> None:
         from keepworth.models.http_engine import require_alike
 
         super().__init__()

@@ -10,43 +10,52 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import Checkpoint, read_json, reading, write_json
-from keepworth.learning.trainer import Collected, Collector
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
 
-STATE = "sources.json"
 
+class Source:
+    """What has something to say about the groups of an update; each hook here does nothing.
 
-class Source(Protocol):
-    """name: its episodes' `origin`. share: of an update's groups that come from it, below 1."""
+    Attributes:
+        name: Its episodes' `origin`.
+        share: Of an update's groups that come from it, below 1.
+        replays: Whether episodes of earlier weights come from it.
+    """
 
     name: str
-    share: float
+    share: float = 0.0
+    replays: bool = True
 
     def prepare(self, model: InProcessModel) -> None:
         """Called once, when the model is loaded. Raises KeepworthError where nothing can ever come from it."""
 
+    def review(self, groups: list[Group], step: int) -> list[Group]:
+        """The sampled groups of the update `step` as they are to be trained on: with further rewards, or without some of them."""
+        return groups
+
     def take(self, step: int, count: int) -> list[Group]:
         """At most `count` groups for the update `step` (from 0): a function of the step and of what `keep` was told."""
+        return []
 
     def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         """The update `step` has been made of these sampled groups. Returns metrics."""
+        return {}
 
     def state(self) -> Any:
         """What a checkpoint keeps of it, as JSON."""
+        return None
 
     def load(self, state: Any) -> None:
         """Go on from what `state` gave."""
 
 
-class Demonstrations:
+class Demonstrations(Source):
     """Groups that never change, each in turn, every pass in another seeded order.
 
     Args:
@@ -76,17 +85,8 @@ class Demonstrations:
 
         return batch(self._groups, count, step, f"{self._seed}/{self.name}") if count else []
 
-    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        return {}
 
-    def state(self) -> None:
-        return None
-
-    def load(self, state: Any) -> None:
-        """There is nothing that changes."""
-
-
-class SuccessPool:
+class SuccessPool(Source):
     """Episodes that succeeded, a few of each task: one's own replay, and what a `regroup` fills a failed group from.
 
     Args:
@@ -110,9 +110,6 @@ class SuccessPool:
         self.name, self.share = name, require_share(name, share)
         self._above, self._per_task, self._expires, self._seed = above, per_task, expires, seed
         self._stored: dict[str, list[tuple[int, Episode]]] = {}
-
-    def prepare(self, model: InProcessModel) -> None:
-        """It fills as the run goes."""
 
     def success(self, task: str, key: object) -> Episode | None:
         """One of the task's successes, drawn by the seed and `key`; None without any."""
@@ -172,59 +169,47 @@ def labelled(group: Group, name: str) -> Group:
     return replace(group, episodes=tuple(replace(episode, origin=name) for episode in group.episodes))
 
 
-class Sourced:
-    """Another collector, whose updates train on groups of sources besides those that were sampled."""
+class Sources:
+    """The sources of a training, for its pipeline."""
 
-    def __init__(self, inner: Collector, sources: Sequence[Source], model: InProcessModel) -> None:
-        self._inner, self._sources = inner, tuple(sources)
+    def __init__(self, sources: Sequence[Source], model: InProcessModel) -> None:
+        self._sources = tuple(sources)
         self._sampled: list[Group] = []
         self._step = 0
         require_sources(self._sources)
         for source in self._sources:
             source.prepare(model)
 
-    def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
-        if checkpoint is not None:
-            with reading(checkpoint.path / STATE, checkpoint):
-                state = read_json(
-                    checkpoint.path / STATE, f"Delete {checkpoint.path}: the run continues from the one before."
-                )
-                for source in self._sources:
-                    source.load(state[source.name])
-        self._inner.begin(checkpoint, first, done)
-
-    def collect(self, step: int) -> Collected:
-        collected = self._inner.collect(step)
-        self._sampled, self._step = collected.groups, step
-        sampled, metrics = len(collected.groups), dict(collected.metrics)
-        free = 1 - sum(source.share for source in self._sources)
-        groups = list(collected.groups)
+    def mix(self, groups: list[Group], step: int) -> tuple[list[Group], dict[str, float]]:
+        """The groups of the update `step` (from 0), made of those that were sampled, and metrics."""
         for source in self._sources:
-            wanted = sampled * source.share / free
+            groups = source.review(groups, step)
+        self._sampled, self._step = groups, step
+        free = 1 - sum(source.share for source in self._sources)
+        mixed, metrics = list(groups), {}
+        for source in self._sources:
+            wanted = len(groups) * source.share / free
             # Over many steps the counts add up to the share: what is left of one step's fraction is counted in the next.
-            count = int(wanted * (step + 1) + 1e-9) - int(wanted * step + 1e-9)
-            taken = source.take(step, count)
-            metrics[f"sources/{source.name}_groups"] = float(len(taken))
-            groups += taken
-        return replace(collected, groups=groups, metrics=metrics)
+            taken = source.take(step, int(wanted * (step + 1) + 1e-9) - int(wanted * step + 1e-9))
+            if source.share:
+                metrics[f"sources/{source.name}_groups"] = float(len(taken))
+            mixed += taken
+        return mixed, metrics
 
-    def publish(self) -> dict[str, float]:
+    def keep(self) -> dict[str, float]:
+        """The update of `mix` has been made. Returns metrics."""
         measured: dict[str, float] = {}
         for source in self._sources:
             measured |= source.keep(self._sampled, self._step)
         self._sampled = []
-        return {**measured, **self._inner.publish()}
+        return measured
 
-    def save(self, folder: Path, step: int) -> None:
-        state: Mapping[str, Any] = {source.name: source.state() for source in self._sources}
-        write_json(folder / STATE, state)
-        self._inner.save(folder, step)
+    def state(self) -> dict[str, Any]:
+        return {source.name: source.state() for source in self._sources}
 
-    def evaluate(self, step: int) -> None:
-        self._inner.evaluate(step)
-
-    def close(self) -> None:
-        self._inner.close()
+    def load(self, state: Mapping[str, Any]) -> None:
+        for source in self._sources:
+            source.load(state[source.name])
 
 
 def require_sources(sources: Sequence[Source]) -> None:

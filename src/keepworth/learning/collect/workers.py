@@ -24,15 +24,15 @@ from keepworth.learning.collect.groups import (
     CallFailed,
     DraftSampler,
     OpenGroup,
-    Terms,
     TrainedRollout,
     failed_episode,
     run_member,
 )
-from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Worker, WorkerDied, WorkerPart
+from keepworth.learning.placement import Cluster, Worker, WorkerDied, WorkerPart
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
+    from keepworth.learning.collect.asynchrony import Asynchrony
     from keepworth.models.text_side import TextSide
 
 DEATHS = 5
@@ -56,7 +56,7 @@ class GroupRun:
     index: int
     task: Task
     size: int
-    terms: Terms
+    settings: Asynchrony
     version: int
 
 
@@ -123,7 +123,7 @@ class Rollouts:
         failed: list[Episode] = []
 
         async def run_to_end(member: int) -> None:
-            await run_member(group, member, self._rollout, sampler, run.terms, failed.append)
+            await run_member(group, member, self._rollout, sampler, run.settings, failed.append)
             group.changed()
 
         self._running[number] = asyncio.gather(*map(run_to_end, range(run.size)))
@@ -271,14 +271,14 @@ class RolloutWorkers:
         part: WorkerPart,
         count: int,
         note: Callable[[str], None],
-        needs: Needs = ONE_CORE,
+        label: str = "",
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         self._note = note
         names = [f"rollout worker {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
-            workers = list(pool.map(lambda name: cluster.spawn(part, name, needs), names))
+            workers = list(pool.map(lambda name: cluster.spawn(part, name, label), names))
         self._workers = [_LiveWorker(worker, note) for worker in workers]
         self._back = asyncio.Condition()
 
@@ -289,14 +289,14 @@ class RolloutWorkers:
     async def run_group(
         self,
         group: OpenGroup,
-        terms: Terms,
+        settings: Asynchrony,
         version: int,
         sampler: DraftSampler,
         note_failed: Callable[[Episode], None],
     ) -> None:
         """Run the members of a group to their ends, whatever becomes of the workers meanwhile: it runs in the one with the
         fewest groups, and in another one, from its start, if that dies."""
-        run = GroupRun(group.index, group.task, group.size, terms, version)
+        run = GroupRun(group.index, group.task, group.size, settings, version)
         for _ in range(DEATHS):
             async with self._back:
                 await self._back.wait_for(lambda: any(worker.died is None for worker in self._workers))

@@ -429,23 +429,16 @@ def merge_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 @torch.no_grad()
 def mismatch(parts: Sequence[tuple[Batch, Tensor]]) -> dict[str, float]:
     """How far the learner's log-probabilities [B,T] are from those that the tokens were drawn with, in nats a token: mean and
-    largest, and the mean for each lag where tokens of several versions are trained on. ess: that of all rows together.
+    largest. ess: that of all rows together.
 
     Under the weights that drew them, what is left is the arithmetic of two batch shapes, or of two machines."""
     gap = torch.cat([(lp - batch.lp_behaviour)[batch.mask > 0].abs() for batch, lp in parts])
     drift = torch.cat([torch.where(batch.mask > 0, lp - batch.lp_behaviour, 0.0).sum(1) for batch, lp in parts])
-    found = {
+    return {
         "mismatch_mean": float(gap.mean()),
         "mismatch_max": float(gap.max()),
         "ess": float(effective_sample_size(drift)),
     }
-    if all(batch.version_lag is not None for batch, _ in parts):
-        lags = torch.cat([batch.version_lag[batch.mask > 0] for batch, _ in parts if batch.version_lag is not None])
-        if bool((lags != 0).any()):
-            for lag in torch.unique(lags).tolist():
-                found[f"lag/{int(lag)}/tokens"] = float((lags == lag).sum())
-                found[f"lag/{int(lag)}/mismatch"] = float(gap[lags == lag].mean())
-    return found
 
 
 def group_metrics(batch: Batch) -> dict[str, float]:

@@ -113,15 +113,6 @@ def _sources(groups: Sequence[Group]) -> dict[str, float]:
         metrics[f"source/{source}/reward"] = _mean(e.reward for e in episodes)
         metrics[f"source/{source}/response_length"] = _mean(map(_drawn, episodes))
         metrics[f"source/{source}/max_tokens"] = _mean(e.stop is StopReason.MAX_TOKENS for e in episodes)
-        metrics[f"source/{source}/reward_std"] = _deviation([e.reward for e in episodes])
-        metrics[f"source/{source}/with_errors"] = _mean(bool(e.errors) for e in episodes)
-        metrics |= _split(
-            episodes,
-            is_right,
-            f"source/{source}/response_length/right",
-            f"source/{source}/response_length/wrong",
-            _drawn,
-        )
         if several:
             metrics[f"source/{source}/zero_variance_groups"] = _mean(
                 len({e.reward for e in group.episodes}) == 1 for group in several
@@ -130,21 +121,10 @@ def _sources(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _lags(episodes: Sequence[Episode], version: int) -> dict[str, float]:
-    """Versions between drawing and learning, by each episode's oldest token; by lag only where there is any."""
-    by_lag: dict[int, list[float]] = {}
-    for episode in episodes:
-        drawn = [span.version for segment in episode.segments for span in segment.spans]
-        if drawn:
-            by_lag.setdefault(version - min(drawn), []).append(episode.reward)
-    if not by_lag:
-        return {}
-    metrics = {"lag_p95": _at(0.95, [lag for lag, rewards in by_lag.items() for _ in rewards])}
-    if any(by_lag):
-        for lag, rewards in sorted(by_lag.items()):
-            metrics[f"lag/{lag}/episodes"] = float(len(rewards))
-            metrics[f"lag/{lag}/reward"] = _mean(rewards)
-            metrics[f"lag/{lag}/reward_std"] = _deviation(rewards)
-    return metrics
+    """Versions between drawing and learning, by each episode's oldest token."""
+    drawn = [[span.version for segment in episode.segments for span in segment.spans] for episode in episodes]
+    lags = [version - min(versions) for versions in drawn if versions]
+    return {"lag_p95": _at(0.95, lags)} if lags else {}
 
 
 def _reads(episode: Episode) -> int:
@@ -171,12 +151,6 @@ def _split(
 def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     return sum(listed) / len(listed)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    """Of the values as they are, not of what they were drawn from: 0 for one."""
-    mean = _mean(values)
-    return math.sqrt(_mean((value - mean) ** 2 for value in values))
 
 
 def _at(quantile: float, values: Sequence[float]) -> float:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from keepworth.learning.collect.curriculum import Stage, require_stages
 from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Amount, Count, Rate, WarmStarted
 from keepworth.registry import Method
@@ -71,18 +70,21 @@ class Config(WarmStarted):
                 raise ValueError(
                     f"a bank of {self.budget} keeps all of a stream of {length} facts: set budget below it, or length above it"
                 )
-        if self.horizons:
-            require_stages(self.stages, self.steps)
+        before = sum(horizon.steps for horizon in self.horizons)
+        if before and before >= self.steps:
+            raise ValueError(
+                f"streams of length {self.length} begin after step {before}, and the training has {self.steps}: shorten the "
+                "horizons, or train longer"
+            )
         return self
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """Of the training: the horizons, then `length` to the end. () where there is only that."""
-        if not self.horizons:
-            return ()
-        last = max(1, self.steps - sum(horizon.steps for horizon in self.horizons))
-        stretches = (*((horizon.steps, horizon.length) for horizon in self.horizons), (last, self.length))
-        return tuple(Stage(steps, horizon=length) for steps, length in stretches)
+    def length_at(self, step: int) -> int:
+        """Of the streams of a step (from 0): that of its horizon, after them `length`."""
+        for horizon in self.horizons:
+            if step < horizon.steps:
+                return horizon.length
+            step -= horizon.steps
+        return self.length
 
     @property
     def local(self) -> tuple[int, float] | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from keepworth.episodes.episode import DecisionKind, Episode, ParseStatus, RewardScope, RewardTerm
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import StepIndex
 from keepworth.learning.objective.presets import preset
@@ -21,9 +21,6 @@ from keepworth.methods.recipes import bounded_bank
 from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Count, Idle, Share, objective_of
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes import Episode
 
 
 class Config(bounded_bank.Config):
@@ -62,21 +59,44 @@ class Config(bounded_bank.Config):
 def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
     """The answer's reward as one term for each write, which sum to it; the answer's own term stays, with weight 0.
 
-    Nobody can have used an empty bank: its reward is shared evenly by all writes."""
-    from keepworth.learning.collect.episode_credit import MemoryQuestion, with_attribution
+    Write t of T gets  (1 - attributed) R / T + attributed * sum of R / (n w_m),  over those of the n used facts m that it wrote,
+    w_m writes having written m (the paper credits the last alone). Nobody can have used an empty bank: its reward is shared
+    evenly by all writes. Source: Fine-Mem, arXiv 2601.08435 (known from secondary descriptions)."""
     from keepworth.methods.recipes._bank.course import used_by
 
     (answer,) = [term for term in episode.rewards if term.name == "answer"]
     rewards = tuple(replace(term, weight=0.0) if term is answer else term for term in episode.rewards)
-    retrieved = used_by(f"{episode.question} {episode.answer}", episode.shown, used)
-    asked = [MemoryQuestion(answer.value * answer.weight, retrieved)]
-    return with_attribution(replace(episode, rewards=rewards), asked, share=attributed if retrieved else 0.0)
+    facts = used_by(f"{episode.question} {episode.answer}", episode.shown, used)
+    share, earned, count = attributed if facts else 0.0, answer.value * answer.weight, len(episode.segments)
+    evidence, wrote = [0.0] * count, writers(episode)
+    for fact in facts:
+        for step in wrote.get(fact, ()):
+            evidence[step] += earned / (len(facts) * len(wrote[fact]))
+    even = (1 - share) * earned / count
+    terms = tuple(
+        RewardTerm("attribution", even + share * part, 1.0, RewardScope.SEGMENT, segment=index)
+        for index, part in enumerate(evidence)
+    )
+    return replace(episode, rewards=rewards + terms)
+
+
+def writers(episode: Episode) -> dict[str, tuple[int, ...]]:
+    """Item id -> indices of the segments that wrote or revised it, from the episode's WRITE decisions.
+
+    `Decision.step` is the index of the segment that decided, `Decision.chosen` what it wrote."""
+    found: dict[str, list[int]] = {}
+    for decision in episode.decisions:
+        if decision.kind is not DecisionKind.WRITE:
+            continue
+        for item in decision.chosen:
+            steps = found.setdefault(item, [])
+            if decision.step not in steps:
+                steps.append(decision.step)
+    return {item: tuple(steps) for item, steps in found.items()}
 
 
 def with_lines(episode: Episode, weight: float) -> Episode:
     """A term for each write: 1 where the writer's line made sense, else 0."""
-    from keepworth.episodes.episode import ParseStatus, RewardScope, RewardTerm
-
     terms = tuple(
         RewardTerm(
             "format",

@@ -20,8 +20,8 @@ from keepworth.agents.answerer import ModelReader, Reader
 from keepworth.environments.bounded_bank import BoundedBank, words
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.model import SamplingParams
-from keepworth.learning.collect.curriculum import Branches, drawn_task, position_of, stage_at
-from keepworth.learning.collect.memories import RememberedEpisodes
+from keepworth.learning.collect.curriculum import drawn_task, position_of
+from keepworth.learning.collect.sources import Source
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
@@ -39,11 +39,11 @@ from keepworth.methods.recipes._bank.course import (
     task_of,
     write_stream,
 )
+from keepworth.methods.recipes._bank.rerolls import rolled_again
 from keepworth.methods.recipes._reader import found_reader
 from keepworth.methods.writers._importance import specificity
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.settings import curriculum_of
 from keepworth.recipes.system import Pair
 from keepworth.recipes.training import batch, finish, imitate_first, restored, train_role
 from keepworth.rollouts.driver import RolloutContext
@@ -90,19 +90,18 @@ class BankWriter:
     """
 
     calls: ByCalls | None = None
-    remembered: Callable[[Progress], RememberedEpisodes] | None = None
+    remembered: Callable[[Progress], Source] | None = None
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Train and measure: see `recipe.Trainable`."""
-        memory = None if self.remembered is None else self.remembered(progress)
         tokens, turns = (1, settings.length) if self.calls is None else (self.calls.max_tokens, self.calls.turns)
         named = found_reader(settings.reader, settings.model, settings.style, run)
         streams, made = WriterStreams(settings), list[WriterTraining]()
-        branches = None
+        regroup = None
         if settings.local is not None:  # re-rolls are of what is made once the model is loaded
-            branches = Branches(lambda *given: made[0].reroll(*given), *settings.local, settings.seed)
-        after_group = None if memory is None else memory.after_group
-        hooks = Hooks(stages=settings.stages, branches=branches, after_group=after_group)
+            size, share = settings.local
+            regroup = rolled_again(lambda *given: made[0].reroll(*given), size, share, settings.seed, settings.refill)
+        hooks = Hooks(regroup=regroup, sources=() if self.remembered is None else (self.remembered(progress),))
 
         def training(model: InProcessModel) -> WriterTraining:
             reader = named.loaded(settings, settings.max_tokens, settings.style, run, progress)
@@ -118,10 +117,9 @@ class BankWriter:
             title="the writer learns what to keep",
             length_budget=tokens * turns,
             row_budget=tokens,
-            curriculum=hooks.curriculum(curriculum_of(settings), run.path),
             seconds=settings.environment_seconds + 3600,
-            memory=memory,
             no_workers="what a bank is worth says a reader that is loaded in this process",
+            hooks=hooks,
         )
         finish(run, writer_tables(run, settings, remark))
 
@@ -132,8 +130,7 @@ class WriterStreams:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._clusters = {f"longmemeval/{question.id}": question.tie for question in questions()}
-        stages = config.stages
-        lengths = dict.fromkeys((*(stage.horizon or config.length for stage in stages), config.length))
+        lengths = dict.fromkeys((*(horizon.length for horizon in config.horizons), config.length))
         self._train = {length: self._of("train", length) for length in lengths}
         self._held_out = {split: self._of(split, config.length) for split in ("dev", "test")}
         self._by_key = {stream.key: stream for streams in self._train.values() for stream in streams}
@@ -145,11 +142,9 @@ class WriterStreams:
         return fact_streams(tasks, length, streams=self._config.streams, clusters=self._clusters)
 
     def drawn(self, group: int) -> FactStream:
-        """Of the group with an index, of the length that its stage has."""
-        config, length = self._config, self._config.length
-        if config.stages:
-            _, stage = stage_at(config.stages, position_of(group) // config.tasks_per_step)
-            length = stage.horizon or length
+        """Of the group with an index, of the length that its step has."""
+        config = self._config
+        length = config.length_at(position_of(group) // config.tasks_per_step)
         return drawn_task(self._train[length], None, config.seed, group)
 
     def held_out(self, split: str) -> list[FactStream]:

@@ -1,0 +1,145 @@
+"""How sampler and learner share the machine: how far one may run ahead, and what an episode may take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from keepworth.learning.collect.curriculum import AdmissionError
+
+Mode = Literal["overlap", "turns", "serial"]
+
+# How far the sampler may run ahead of the learner: which groups may be started, and which are trained next.
+#
+# Staleness is bounded where a group is started, not by throwing finished work away (AReaL, arXiv 2505.24298, section 4.2):
+# with B groups per update, S versions of lag allowed and v updates made, a group starts only while
+#
+#     accepted + running < (S + v + 1) * B,
+#
+# `accepted` counting every group that was ever finished and kept. The bound is on groups, so one slow group can still outlive
+# it; `Staleness.choose` says for which groups the next update has to wait so that none does.
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """groups: trained per update. max_staleness: by how many versions a trained token may be behind the learner.
+    pipeline_depth: groups started and not yet trained, in batches: 1.5 asks for half a batch more than is needed and
+    goes on with the rest in the next round (APRIL, arXiv 2509.18521).
+
+    Raises AdmissionError.
+    """
+
+    groups: int
+    max_staleness: int = 1
+    pipeline_depth: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.groups < 1:
+            raise AdmissionError(f"An update trains at least one group, not {self.groups}.", "Set groups to 1 or more.")
+        if self.max_staleness < 0:
+            raise AdmissionError(
+                f"max_staleness = {self.max_staleness} is below 0.",
+                "0 is synchronous; asynchronous training uses 1 to 8.",
+            )
+        if not 1 <= self.pipeline_depth < math.inf:
+            raise AdmissionError(
+                f"pipeline_depth = {self.pipeline_depth} is not a number of batches from 1 on.", "Set it to 1 or more."
+            )
+        if self.pipeline_depth > self.max_staleness + 1:
+            raise AdmissionError(
+                f"pipeline_depth = {self.pipeline_depth:g} cannot take effect: with max_staleness = {self.max_staleness} "
+                f"at most {self.max_staleness + 1} batches may be started and not yet trained.",
+                f"Lower pipeline_depth to {self.max_staleness + 1} or less, or raise max_staleness.",
+            )
+
+    def capacity(self, *, version: int, accepted: int, running: int, consumed: int) -> int:
+        """How many groups may be started now. All arguments are counts of groups, but `version`, which counts updates."""
+        within = (self.max_staleness + version + 1) * self.groups - (accepted + running)
+        ahead = math.ceil(self.pipeline_depth * self.groups) - (accepted + running - consumed)
+        return max(0, min(within, ahead))
+
+    def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
+        """The groups of the update from `version`, oldest first; None where it has to wait for one that runs.
+
+        finished, running: the version under which each group was started, by its index. Every group has a last version from
+        which it can be trained, and an update waits unless, after it, all that is left can still be trained in time at `groups`
+        per update. Taking what is ready is else free to leave more old groups behind than one later update can hold. Admission
+        keeps it possible.
+        """
+        if len(finished) < self.groups:
+            return None
+        chosen = sorted(finished, key=lambda index: (finished[index], index))[: self.groups]
+        for later in range(self.max_staleness):
+            oldest = version + later - self.max_staleness  # what must be trained from version + later at the latest
+            left = sum(born <= oldest for born in (*finished.values(), *running.values()))
+            now = sum(finished[index] <= oldest for index in chosen)
+            if now < min(self.groups, left - later * self.groups):
+                return None
+        return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Asynchrony:
+    """How sampler and learner share the machine.
+
+    mode: "overlap", the sampler goes on in a thread of its own while the learner computes; "turns", they alternate on
+    the same cores, and what is unfinished is parked meanwhile; "serial", in step with the learner (max_staleness = 0), where
+    whole calls are drawn once every episode waits for one, so that a run repeats exactly, and continues exactly after a kill.
+    group_size: episodes per group. slots: sequences decoded together, whatever the group size; None is 32. It has no effect in
+    serial mode, and is refused there.
+    call_seconds, episode_seconds: how long a call of an environment or reward, and a whole episode, may take.
+    retries: how often a failed episode is begun anew. patience: failed groups in a row that end the run.
+    """
+
+    staleness: Staleness
+    group_size: int
+    mode: Mode = "overlap"
+    slots: int | None = None
+    seed: int = 0
+    call_seconds: float = 60.0
+    episode_seconds: float = 600.0
+    retries: int = 1
+    patience: int = 16
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            raise AdmissionError(f"mode = {self.mode!r} is unknown.", f"Known: {', '.join(get_args(Mode))}.")
+        for name in ("group_size", "slots", "patience"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise AdmissionError(f"{name} = {getattr(self, name)} is below 1.", "Set it to 1 or more.")
+        if self.serial and self.staleness.max_staleness:
+            raise AdmissionError(
+                f"mode = 'serial' is in step with the learner, and max_staleness = {self.staleness.max_staleness}.",
+                "Set max_staleness = 0, or mode = 'turns' or 'overlap'.",
+            )
+        if self.serial and self.slots is not None:
+            raise AdmissionError(
+                f"slots = {self.slots} has no effect with mode = 'serial', where whole calls are drawn.",
+                "Leave it out, or set mode = 'turns', which decodes in slots.",
+            )
+
+    @property
+    def serial(self) -> bool:
+        """Whether this process draws whole calls in the place of single tokens. It is faster in step with the learner, because
+        a group's prompt is kept once."""
+        return self.mode == "serial"
+
+    @property
+    def width(self) -> int:
+        """Sequences decoded together."""
+        return 32 if self.slots is None else self.slots
+
+    @property
+    def enough(self) -> int:
+        """Whole episodes that make a group where others failed."""
+        return min(2, self.group_size)
+
+
+def synchronous(groups: int, group_size: int, *, seed: int = 0) -> Asynchrony:
+    """Synchronous training: `groups` groups are sampled for each update, with the weights as they are. It repeats exactly.
+
+    An episode has a day, because every episode takes as long as its step."""
+    staleness = Staleness(groups, max_staleness=0, pipeline_depth=1.0)
+    return Asynchrony(staleness, group_size, mode="serial", seed=seed, episode_seconds=86_400.0)

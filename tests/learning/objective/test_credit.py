@@ -149,26 +149,24 @@ def test_fine_mem_compares_turns_of_the_same_index() -> None:
     torch.testing.assert_close(got, torch.tensor([[0.2, 0.0], [-0.2, 0.0]], dtype=torch.float64))
 
 
-def tree_of(answers: list[list[int]], rewards: list[float]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def tree_of(answers: list[list[int]], rewards: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
     width = max(map(len, answers))
     masks = [[1] * len(answer) + [0] * (width - len(answer)) for answer in answers]
     ids = torch.tensor([answer + [0] * (width - len(answer)) for answer in answers])
     batch = rows(masks, rewards, ids=ids)
     table = episode_table(batch)
-    tree = CreditTable(batch, table, table.reward, None).tree()
-    return tree.advantage, tree.count, tree.informative
+    return CreditTable(batch, table, table.reward, None).tree()
 
 
 def test_prefix_tree_by_hand() -> None:
     a, b, c = 1, 2, 3
-    advantage, count, informative = tree_of([[a, b], [a, c]], [1.0, 0.0])
+    advantage, share = tree_of([[a, b], [a, c]], [1.0, 0.0])
     assert advantage.tolist() == [[0.0, 0.5], [0.0, -0.5]]
-    assert count.tolist() == [[2.0, 1.0], [2.0, 1.0]]
-    assert informative.tolist() == [[0.0, 1.0], [0.0, 1.0]]
-    advantage, count, informative = tree_of([[a, b], [a, b], [c]], [1.0, 0.0, 0.0])
+    assert share.tolist() == [[0.0, 1.0], [0.0, 1.0]]
+    advantage, share = tree_of([[a, b], [a, b], [c]], [1.0, 0.0, 0.0])
     torch.testing.assert_close(advantage[:, 0], tensor(1 / 6, 1 / 6, -1 / 3))
-    assert count[0, 0] == 2
-    assert informative[:, 1].tolist() == [0.0, 0.0, 0.0]
+    assert share[:, 0].tolist() == [0.5, 0.5, 1.0]
+    assert share[:, 1].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_soft_value() -> None:

@@ -122,10 +122,10 @@ def _correction(chosen: object, log_rho: list[list[float]]) -> tuple[Tensor, Ten
         episode=torch.arange(len(gap)),
     )
     objective = varied(GRPO, correction=chosen)
-    result = correction(objective, gap.requires_grad_(True), batch)
-    assert not result.weight.requires_grad
-    assert not result.keep.requires_grad
-    return result.weight, result.keep
+    weight, keep = correction(objective, gap.requires_grad_(True), batch)
+    assert not weight.requires_grad
+    assert not keep.requires_grad
+    return weight, keep
 
 
 def test_token_corrections() -> None:

@@ -119,15 +119,6 @@ def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: fl
     return returns
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixTreeCredit:
-    """Per drawn token of the batch [B,T]: the node's advantage, how many completions share it, whether it is used."""
-
-    advantage: Tensor
-    count: Tensor
-    informative: Tensor
-
-
 def scaled(
     advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
@@ -237,8 +228,10 @@ class CreditTable:
             rewards = rewards - packed.pack(penalty)
         return rewards
 
-    def tree(self) -> PrefixTreeCredit:
-        """A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
+    def tree(self) -> tuple[Tensor, Tensor]:
+        """[B,T] twice: the advantage of each token's node, and how much of the token is trained on, each distinct one once.
+
+        A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
 
         A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended
         completion counts towards p's mean. Nodes are shared within a group only, by the tokens the policy drew: what the
@@ -248,8 +241,7 @@ class CreditTable:
         batch, table, packed, reward = self.batch, self.table, self.packed, self.reward
         shape = batch.shape
         advantage = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
-        count = torch.ones(len(table.ids), packed.width, dtype=torch.float64)
-        informative = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
+        share = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
         ids, lengths = packed.pack(batch.require("ids", "PrefixTree")).long().tolist(), packed.lengths.tolist()
         rewards, groups = reward.tolist(), table.group.tolist()
         # A node is its members; children of a node split the members by their next token. Depth first, no hashing of
@@ -265,14 +257,13 @@ class CreditTable:
             for child in children.values():
                 mean = sum(rewards[e] for e in child) / len(child)
                 for episode in child:
-                    count[episode, depth] = len(child)
                     if len(children) >= 2:
                         advantage[episode, depth] = mean - base
-                        informative[episode, depth] = 1.0
+                        share[episode, depth] = 1 / len(child)
                 if len(child) >= 2:
                     pending.append((child, depth + 1))
         device = batch.mask.device
-        return PrefixTreeCredit(*(packed.unpack(part.to(device), shape) for part in (advantage, count, informative)))
+        return packed.unpack(advantage.to(device), shape), packed.unpack(share.to(device), shape)
 
     def compare(self, reward: Tensor, baseline: str | None, scale: Scale | None) -> Tensor:
         """[E]: centred and scaled rewards of whole episodes."""

@@ -11,25 +11,21 @@ from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.presets import presets
 
 LEARNER_GIVES = frozenset(
-    {
-        "lp_proximal",
-        "lp_reference",
-        "version_lag",
-        "ids",
-        "truncated",
-        "task_type",
-        "steps",
-        "branch",
-        "score_norm",
-        "values",
-        "action_values",
-        "critic",
-        "learning_rate_scale",
-        "group_filter",
-        "reference_reset",
-        "whole_episodes",
-        "reward_term",
-    }
+    (
+        *(
+            "lp_proximal",
+            "lp_reference",
+            "version_lag",
+            "ids",
+            "truncated",
+            "task_type",
+            "steps",
+            "branch",
+            "score_norm",
+        ),
+        *("values", "action_values", "critic", "learning_rate_scale", "group_filter", "reference_reset"),
+        *("whole_episodes", "reward_term"),
+    )
 )
 """What the learner always gives an objective. The rest depends on what it was handed: a teacher, values of tasks, an
 adapter to decay."""

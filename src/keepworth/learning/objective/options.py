@@ -198,18 +198,28 @@ class Objective(BaseModel):
         return self.aggregation == "constant" or isinstance(self.overlong, parts.OverlongPenalty)
 
 
+def _regresses_whole(o: Objective) -> bool:
+    """Whether all that a regression of whole episodes needs is there, and nothing that it would not read."""
+    parts_fit = o.surrogate.regresses and o.needs_soft_values and not o.ratio.acts
+    return parts_fit and o.correction is None and o.aggregation == "seq-mean-token-sum"
+
+
 def _problems(o: Objective) -> list[str]:
     """Why the parts of `o` cannot take effect together; empty if they can."""
     rules = (
         (
-            o.needs_soft_values != o.surrogate.regresses,
-            "advantage=SoftValue(...) and surrogate=Regression(...) belong together",
+            (o.surrogate.regresses or o.needs_soft_values) and not _regresses_whole(o),
+            "surrogate=Regression(...) and advantage=SoftValue(...) belong together, with ratio=NoRatio(), "
+            "aggregation='seq-mean-token-sum', and no correction",
+        ),
+        (
+            o.surrogate.regresses and o.weight is not None,
+            f"weight={o.weight!r} has no effect with a surrogate that is a regression of whole episodes",
         ),
         (
             o.surrogate.clips and not o.ratio.acts,
             f"surrogate={o.surrogate!r} acts on a ratio, but ratio={o.ratio!r} gives it none",
         ),
-        (o.surrogate.regresses and o.ratio.acts, "surrogate=Regression(...) uses no ratio: set ratio=NoRatio()"),
         (
             o.surrogate.clips and o.ratio.anchor == "current",
             f"anchor='current' makes every ratio 1, so surrogate={o.surrogate!r} could never clip",
@@ -222,11 +232,6 @@ def _problems(o: Objective) -> list[str]:
             o.ratio.anchor == "behaviour" and o.correction is not None,
             "anchor='behaviour' already corrects for the sampler: a second correction would count it twice",
         ),
-        (
-            o.surrogate.regresses and o.weight is not None,
-            f"weight={o.weight!r} has no effect with a surrogate that is a regression of whole episodes",
-        ),
-        (o.surrogate.regresses and o.correction is not None, "surrogate=Regression(...) takes no correction weight"),
         (
             isinstance(o.kl, parts.KlReward) and not o.advantage.takes_penalty,
             f"kl={o.kl!r} has no effect with advantage={o.advantage!r}",
@@ -242,10 +247,6 @@ def _problems(o: Objective) -> list[str]:
         (
             o.needs_whole_episodes and o.aggregation_unit != "episode",
             "a ratio, correction or regression over whole episodes needs aggregation_unit='episode'",
-        ),
-        (
-            o.surrogate.regresses and o.aggregation != "seq-mean-token-sum",
-            "surrogate=Regression(...) is a mean over episodes: set aggregation='seq-mean-token-sum'",
         ),
         (
             o.step_control is not None and o.correction is None,

@@ -425,12 +425,11 @@ class PrefixTree(Advantage):
     needs = ("ids",)
 
     def tokens(self, credit: CreditTable) -> Tensor:
-        return credit.tree().advantage
+        return credit.tree()[0]
 
     def keep(self, credit: CreditTable) -> Tensor:
         """Each distinct token once."""
-        tree = credit.tree()
-        return tree.informative / tree.count.clamp(min=1)
+        return credit.tree()[1]
 
 
 @part

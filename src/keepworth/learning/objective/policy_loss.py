@@ -77,14 +77,6 @@ def log_ratio(lp: Tensor, anchor: Tensor, batch: Batch, ratio: Ratio) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
-    """weight [B,T] >= 0 and keep [B,T] in {0, 1}, both without gradient."""
-
-    weight: Tensor
-    keep: Tensor
-
-
-@dataclass(frozen=True, slots=True)
 class Gap:
     """What a correction or a ratio is made of. log_rho [B,T]: of the anchor over the behaviour policy, or of the policy over the
     anchor, 0 where nothing was drawn; drawn [B,T]."""
@@ -110,15 +102,15 @@ class Gap:
         return self.sum(values, unit) / self.length(unit)
 
 
-def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Corrected:
-    """Weight and keep of every token; 1 and 1 where the objective corrects nothing."""
+def correction(objective: Objective, anchor: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Weight >= 0 and keep in {0, 1} of every token, [B,T] without gradient; 1 and 1 where the objective corrects nothing."""
     mask = batch.mask > 0
     log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
     ones = torch.ones_like(log_rho)
     if objective.correction is None:
-        return Corrected(ones, ones)
+        return ones, ones
     weight, keep = objective.correction.weigh(Gap(log_rho, mask, batch))
-    return Corrected(ones if weight is None else weight, ones if keep is None else keep.to(ones.dtype))
+    return ones if weight is None else weight, ones if keep is None else keep.to(ones.dtype)
 
 
 def effective_sample_size(log_weight: Tensor) -> Tensor:
@@ -174,7 +166,7 @@ class Denominators:
     """Constants of one optimiser step, over all its rows on all machines.
 
     tokens, units [branches]: counted tokens and sequences of each branch. ids, lengths, drawn [U]: the episodes, their
-    counted and their drawn tokens. scale: an extra divisor (the length budget of 'constant').
+    counted and their drawn tokens.
     """
 
     tokens: Tensor
@@ -182,8 +174,6 @@ class Denominators:
     ids: Tensor
     lengths: Tensor
     drawn: Tensor
-    scale: float
-    local_weight: float
 
 
 def _branch(batch: Batch, objective: Objective) -> Tensor:
@@ -210,9 +200,7 @@ def denominators(batch: Batch, objective: Objective) -> Denominators:
         unit_branch = torch.zeros_like(ids).scatter_reduce_(0, inverse, branch, "amax")
     tokens = per_row.new_zeros(2).index_add_(0, branch, per_row)
     units = per_row.new_zeros(2).index_add_(0, unit_branch, torch.ones_like(unit_branch, dtype=per_row.dtype))
-    scale = float(length_budget(objective)) if objective.aggregation == "constant" else 1.0
-    weight = 1.0 if objective.local_weight is None else objective.local_weight
-    return Denominators(tokens, units, ids, lengths, drawn, scale, weight)
+    return Denominators(tokens, units, ids, lengths, drawn)
 
 
 def _counted(batch: Batch, objective: Objective) -> Tensor:
@@ -222,7 +210,7 @@ def _counted(batch: Batch, objective: Objective) -> Tensor:
         if batch.keep is not None:
             counted = counted * (batch.keep if objective.shares_nodes else batch.keep > 0)
         if objective.correction and objective.ratio.anchor == "proximal" and batch.lp_proximal is not None:
-            counted = counted * correction(objective, batch.lp_proximal, batch).keep
+            counted = counted * correction(objective, batch.lp_proximal, batch)[1]
     return counted.sum(1)
 
 
@@ -237,12 +225,13 @@ def row_weights(batch: Batch, objective: Objective, denominators: Denominators) 
     if objective.aggregation == "token-mean":
         weight = 1 / denominators.tokens.clamp(min=1)[branch]
     else:
-        weight = 1 / (denominators.units.clamp(min=1)[branch] * denominators.scale)
+        scale = float(length_budget(objective)) if objective.aggregation == "constant" else 1.0
+        weight = 1 / (denominators.units.clamp(min=1)[branch] * scale)
         if objective.aggregation == "seq-mean-token-mean":
             by_row = objective.aggregation_unit == "row"
             length = _counted(batch, objective) if by_row else denominators.lengths[line_of(batch, denominators)]
             weight = weight / length.clamp(min=1)
-    return torch.where(branch > 0, weight * denominators.local_weight, weight)
+    return torch.where(branch > 0, weight * (objective.local_weight or 1.0), weight)
 
 
 def line_of(batch: Batch, denominators: Denominators) -> Tensor:
@@ -312,8 +301,8 @@ def loss(
     weights = row_weights(batch, objective, denominators)
     anchor = anchor_log_probs(objective, lp, batch)
     log_r = log_ratio(lp, anchor, batch, objective.ratio) if objective.ratio.acts else None
-    corrected = correction(objective, anchor, batch)
-    kept = mask * corrected.keep.to(lp.dtype)
+    correcting, sound = correction(objective, anchor, batch)
+    kept = mask * sound.to(lp.dtype)
     if batch.keep is not None:
         kept = kept * batch.keep.to(lp.dtype)
     # The regularisers share the policy term's denominators, so they count the tokens those count.
@@ -323,7 +312,7 @@ def loss(
     else:
         # Without a ratio, the score function: Simple statistical gradient-following algorithms (Williams, 1992).
         gain = lp * advantages if log_r is None else objective.surrogate.value(lp, log_r, advantages)
-        per_token = gain * corrected.weight.to(lp.dtype)
+        per_token = gain * correcting.to(lp.dtype)
         policy = -aggregate(kept * per_token, weights, kept)
     terms = {"policy_loss": policy}
     if isinstance(objective.kl, KlLoss):
@@ -440,23 +429,16 @@ def merge_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 @torch.no_grad()
 def mismatch(parts: Sequence[tuple[Batch, Tensor]]) -> dict[str, float]:
     """How far the learner's log-probabilities [B,T] are from those that the tokens were drawn with, in nats a token: mean and
-    largest, and the mean for each lag where tokens of several versions are trained on. ess: that of all rows together.
+    largest. ess: that of all rows together.
 
     Under the weights that drew them, what is left is the arithmetic of two batch shapes, or of two machines."""
     gap = torch.cat([(lp - batch.lp_behaviour)[batch.mask > 0].abs() for batch, lp in parts])
     drift = torch.cat([torch.where(batch.mask > 0, lp - batch.lp_behaviour, 0.0).sum(1) for batch, lp in parts])
-    found = {
+    return {
         "mismatch_mean": float(gap.mean()),
         "mismatch_max": float(gap.max()),
         "ess": float(effective_sample_size(drift)),
     }
-    if all(batch.version_lag is not None for batch, _ in parts):
-        lags = torch.cat([batch.version_lag[batch.mask > 0] for batch, _ in parts if batch.version_lag is not None])
-        if bool((lags != 0).any()):
-            for lag in torch.unique(lags).tolist():
-                found[f"lag/{int(lag)}/tokens"] = float((lags == lag).sum())
-                found[f"lag/{int(lag)}/mismatch"] = float(gap[lags == lag].mean())
-    return found
 
 
 def group_metrics(batch: Batch) -> dict[str, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -94,14 +94,14 @@ class BankWriter:
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Train and measure: see `recipe.Trainable`."""
-        hooks = Hooks(sources=() if self.remembered is None else (self.remembered(progress),))
         tokens, turns = (1, settings.length) if self.calls is None else (self.calls.max_tokens, self.calls.turns)
         named = found_reader(settings.reader, settings.model, settings.style, run)
         streams, made = WriterStreams(settings), list[WriterTraining]()
+        regroup = None
         if settings.local is not None:  # re-rolls are of what is made once the model is loaded
             size, share = settings.local
-            again = rolled_again(lambda *given: made[0].reroll(*given), size, share, settings.seed, settings.refill)
-            hooks = replace(hooks, regroup=again)
+            regroup = rolled_again(lambda *given: made[0].reroll(*given), size, share, settings.seed, settings.refill)
+        hooks = Hooks(regroup=regroup, sources=() if self.remembered is None else (self.remembered(progress),))
 
         def training(model: InProcessModel) -> WriterTraining:
             reader = named.loaded(settings, settings.max_tokens, settings.style, run, progress)

@@ -13,6 +13,8 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from keepworth.cli import train as commands
+from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.learner import Learner
@@ -278,3 +280,25 @@ def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
     # The command line answers FloatingPointError with the place of the saved weights.
     assert not isinstance(said.value, FloatingPointError)
     assert RunFolder.open(tmp_path / "run").latest_checkpoint() is None
+
+
+def test_the_demo_says_how_long_it_usually_takes_and_is_the_answerers_training(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = {
+        "model": str(checkpoint),
+        "precision": "fp32",
+        "threads": 1,
+        "questions": 3,
+        "tasks_per_step": 2,
+        "words": 10,
+    }
+    few = {"group_size": 2, "steps": 2, "evaluate_every": 2, "memories": 1, "max_tokens": 2}
+    monkeypatch.setattr(commands, "DEMO_QUICK", {**commands.DEMO_QUICK, **tiny, **few})
+    assert main(["demo", "--quick", "--runs", str(tmp_path)]) == 0
+    assert re.search(r"About \d min on [12] idle cores", capsys.readouterr().out)
+    run = RunFolder.open(tmp_path / "demo-quick")
+    assert {row["split"] for row in run.evals()} == {"test"}, "the curve is of test questions"
+    assert kept_weights(run, "answerer").is_dir()
+    steps = [memory_r1.Config(**made).steps for made in (commands.DEMO, commands.DEMO_QUICK)]
+    assert steps == [45, 2], "the README's table was measured after 45 steps"

@@ -14,7 +14,7 @@ import pytest
 
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.store.maintenance import backup, check, compact, reembed
+from keepworth.memory.store.maintenance import check, compact, reembed
 from tests.memory.stub_encoder import WordEncoder
 
 FILLER = 30
@@ -51,15 +51,6 @@ def best(m: Memory, query: str) -> tuple[str, float]:
 
 
 # Another state of the memory.
-
-
-def test_a_backup_is_another_memory(tmp_path: Path):
-    with memory(tmp_path / "a.mem") as m:
-        m.add("a cat")
-        backup(m.store, tmp_path / "b.mem")
-        with memory(tmp_path / "b.mem") as twin:
-            assert twin.store.store_id() != m.store.store_id()
-            assert twin.bank().content_hash() == m.bank().content_hash()
 
 
 def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(tmp_path: Path):

@@ -185,7 +185,7 @@ def add(
             added = memory.add([{"role": "user", "content": text} for text in texts], infer=True, **options)
         else:
             added = memory.add_many(texts, **options)
-        stored = set(memory.store.changed_since(before).ids)
+        stored = set(memory.store.changed_since(before))
         for item in added:
             known = item.id not in stored
             yield item_line(item, known=known)

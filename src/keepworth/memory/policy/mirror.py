@@ -66,7 +66,7 @@ class Mirror:
 
     def follow(self, connection: AnyConnection, since: int) -> None:
         """Take in what was written after entry `since` of the journal."""
-        ids = sorted(changed_since(connection, since).ids, key=_number)
+        ids = sorted(changed_since(connection, since), key=_number)
         items = [item for item in self.store.fetch(self.scope, ids).values() if item is not None]
         self._waiting.extend(self._pooled(item for item in items if item.id not in self.rows))
         self.link(self.restore())

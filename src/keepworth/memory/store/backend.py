@@ -196,7 +196,7 @@ class Backend(ABC):
 
     @abstractmethod
     def copy(self, target: Path) -> None:
-        """Write what it holds to the new, empty file `target`, as a memory with a name of its own."""
+        """Write what it holds to the new, empty file `target`."""
 
     def made_anew(self) -> EncoderMismatch:
         """What is raised where vectors are gone that were there."""

@@ -63,8 +63,8 @@ def _refuse_strangers(path: str) -> None:
         raise NotAMemoryFile(f"{path} cannot be read ({error.strerror}): check its permissions") from error
     if not any(head):
         raise NotAMemoryFile(
-            f"{path} is empty, so it is no memory, nor a new one: an interrupted copy or a full disk leaves such a file; restore "
-            "a backup over it, or delete it to begin anew"
+            f"{path} is empty (0 bytes) or holds zeros alone, so it is no memory, nor a new one: an interrupted copy or a full "
+            "disk leaves such a file; restore a backup over it, or delete it to begin anew"
         )
     if len(head) < 100 or head[:16] != b"SQLite format 3\x00":
         raise NotAMemoryFile(
@@ -396,7 +396,6 @@ class Database(Backend):
                 while not job.done:
                     job.step(2000)
             copy.pragma("journal_mode", "delete")
-            copy.execute("UPDATE facts_of_file SET value = ? WHERE name = 'store'", (uuid.uuid4().hex,))
         finally:
             copy.close(True)
 

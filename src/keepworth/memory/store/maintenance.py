@@ -114,7 +114,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
 
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
     """Copy a memory in use to a new file; readers and writers go on meanwhile. The file appears once it is whole and on disk:
-    if it is there, it is a backup. It is another memory from then on, with a name of its own (`store_id`)."""
+    if it is there, it is a backup."""
     path = Path(target)
     if os.path.lexists(path):
         raise MemoryProblem(f"{path} exists: a backup never overwrites; give another path")

@@ -20,7 +20,6 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import (
     EncoderMismatch,
-    NotAMemoryFile,
     Purged,
     ScopeFull,
     UnknownSnapshot,
@@ -48,7 +47,6 @@ from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import (
     PARTS,
-    Changed,
     Transaction,
     changed_since,
 )
@@ -122,12 +120,8 @@ class Store:
         self._begin()
         forking.register(self)
         with self.database.reading() as connection:
-            facts = dict(select(connection, "SELECT name, value FROM facts_of_file WHERE name IN ('store', 'erasing')"))
-        if "store" not in facts:
-            self.database.close()
-            raise NotAMemoryFile(f"{self.database.path} is damaged (it has no name of its own): restore a backup")
-        self._store_id = str(facts["store"])
-        if "erasing" in facts and not self.database.read_only:
+            unfinished = notes.fact(connection, "erasing") is not None
+        if unfinished and not self.database.read_only:
             from keepworth.memory.store.purge import finish
 
             finish(self)
@@ -175,10 +169,6 @@ class Store:
         self.set_id = set_id
         self.embedder = embedder
         self.reset_caches()
-
-    def store_id(self) -> str:
-        """Names this memory. A backup and an import have a name of their own."""
-        return self._store_id
 
     def reset_caches(self) -> None:
         """Forget everything that can be made again from the file."""
@@ -366,8 +356,8 @@ class Store:
                 connection, "head", lambda: scalar(connection, "SELECT max(seq) FROM events") or 0
             )
 
-    def changed_since(self, seq: int) -> Changed:
-        """What entries after number `seq` changed."""
+    def changed_since(self, seq: int) -> list[str]:
+        """Ids of the items that entries after number `seq` changed."""
         with self.database.reading() as connection:
             return changed_since(connection, seq)
 

@@ -121,18 +121,10 @@ LONG = 2000
 """Characters of a text that is not left for later, so that what is beyond the index stays little to read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """ids: of items whose state is another one now; erased: whether something was erased, of which no trace is left."""
-
-    ids: tuple[str, ...]
-    erased: bool
-
-
-def changed_since(connection: AnyConnection, seq: int) -> Changed:
-    """What entries after number `seq` changed."""
+def changed_since(connection: AnyConnection, seq: int) -> list[str]:
+    """Ids of the items that entries after number `seq` changed."""
     found = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
-    return Changed(tuple(f"m{n}" for (n,) in found), erased_since(connection, seq))
+    return [f"m{n}" for (n,) in found]
 
 
 def erased_since(connection: AnyConnection, seq: int) -> bool:
@@ -206,10 +198,6 @@ class Transaction:
     def provide(self, vectors: Vectors) -> None:
         """More vectors at hand for this write."""
         self._vectors = {**self._vectors, **vectors}
-
-    def changed_since(self, seq: int) -> Changed:
-        """What entries after number `seq` changed, but for those of this transaction."""
-        return changed_since(self.connection, seq)
 
     def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> OperationOutcome:
         """Execute one act and journal it. An act that changed nothing and concerns no item leaves no trace.

@@ -44,14 +44,10 @@ EXCEPTION WHEN untranslatable_character THEN
   -- Postgres holds no character of number 0, nor halves of a pair.
   RETURN json_of(regexp_replace(said, '\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '?', 'g')) #>> keys;
 END $$;
-CREATE FUNCTION json_set(said text, path text, value text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT jsonb_set(json_of(said)::jsonb, string_to_array(substr(path, 3), '.'), to_jsonb(value))::text $$;
 CREATE FUNCTION json_remove(said text, path text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (json_of(said)::jsonb #- string_to_array(substr(path, 3), '.'))::text $$;
 CREATE FUNCTION json_array_length(said text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT json_array_length(json_of(said))::bigint $$;
-CREATE FUNCTION json_array_length(said text, path text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT json_array_length(json_of(said) #> string_to_array(substr(path, 3), '.'))::bigint $$;
 CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT upper(encode(bytes, 'hex')) $$;
 """

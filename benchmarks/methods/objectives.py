@@ -76,10 +76,7 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
         "comparisons": [learned, *others],
         "controls": ["permuted rewards", "the baseline of each setting", "learning rates tuned on other seeds"],
         "verdict": verdict,
-        "sentence": sentence
-        + "."
-        + LEAKS.get(name, "")
-        + (" Tried on this tiny model, not on the paper's." if claim else ""),
+        "sentence": sentence + "." + (" Tried on this tiny model, not on the paper's." if claim else ""),
     }
 
 

@@ -125,8 +125,9 @@ def imported(store: Store, lines: Iterable[str]) -> int:
             except refused as error:
                 raise _no_export(number, error) from error
         last, entries = first(connection, "SELECT coalesce(max(seq), 0), count(*) FROM events")
-        said = {name: header.get(name) for name in ("lines", "head", "items")}
-        if said != {"lines": read, "head": last, "items": count} or entries != last:
+        there = {"lines": read, "head": last, "items": count}
+        said = {"lines": read, "items": count, **{name: header[name] for name in there if name in header}}
+        if said != there or entries != last:
             raise NotAMemoryFile(
                 f"the import is incomplete: it has {read} lines, {entries} journal entries up to number {last} and {count} "
                 f"items, and says {said}: export again; nothing was imported"

@@ -56,7 +56,7 @@ def rendered() -> str:
 
 
 def row(method: Method) -> tuple[str, ...]:
-    measured = evidence(method.name)
+    measured = evidence(method)
     verdict = f"*{measured['verdict']}*. {measured['sentence']}" if measured else UNMEASURED
     label = f" ({method.label})" if method.label else ""
     cells = (method.about + label, method.paper, method.claim, method.differs, verdict)

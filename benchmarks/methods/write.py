@@ -30,7 +30,7 @@ def gap(name: str, values: Sequence[float], others: Sequence[float], level: floa
     return {"against": name, "mean": round(compared.difference, 4), "interval": ends}
 
 
-def write(name: str, command: str, verdict: str, sentence: str, **fields: Any) -> None:
+def write(name: str, command: str, verdict: str, sentence: str, kind: str = "", **fields: Any) -> None:
     """Writes the evidence of a method.
 
     Args:
@@ -38,6 +38,7 @@ def write(name: str, command: str, verdict: str, sentence: str, **fields: Any) -
         command: What makes this file again.
         verdict: "held", "held in part", "not held" or "not reachable here".
         sentence: Why, in a sentence or two.
+        kind: Of the method, where another kind has a method of the same name.
         fields: model, n, seeds, unit, arms, comparisons and controls, where something was measured.
     """
     setting = machine(1)
@@ -58,5 +59,6 @@ def write(name: str, command: str, verdict: str, sentence: str, **fields: Any) -
         "verdict": verdict,
         "sentence": sentence,
     }
-    (FOLDER / f"{name}.json").write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file = FOLDER / (f"{name}.{kind}.json" if kind else f"{name}.json")
+    file.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{name}: {verdict}. {sentence}", flush=True)

@@ -144,13 +144,15 @@ def part(name: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def evidence(name: str) -> dict[str, Any] | None:
-    """What was measured of a method, None where nothing was: `benchmarks/methods/NAME.json`, in a wheel `evidence/NAME.json`."""
+def evidence(method: Method) -> dict[str, Any] | None:
+    """What was measured of a method, None where nothing was: `benchmarks/methods/NAME.json`, in a wheel `evidence/NAME.json`.
+
+    It is NAME.KIND.json where a method of another kind has the same name."""
     for folder in (PACKAGE / "evidence", PACKAGE.parent.parent / "benchmarks" / "methods"):
-        file = folder / f"{name}.json"
-        if file.is_file():
-            measured: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            return measured
+        for file in (folder / f"{method.name}.{method.kind}.json", folder / f"{method.name}.json"):
+            if file.is_file():
+                measured: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+                return {**measured, "file": file.name}
     return None
 
 

@@ -52,7 +52,7 @@ def show(
     if not of_name:
         raise UnknownName("method", name, methods())
     for method in of_name:
-        measured = evidence(name)
+        measured = evidence(method)
         if as_json:
             say_json({**_row(method), "evidence": measured})
             continue
@@ -105,8 +105,8 @@ def _row(method: Any) -> dict[str, Any]:
     from keepworth.registry import evidence
 
     names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts", "on")
-    measured = evidence(method.name)
-    file = f"benchmarks/methods/{method.name}.json" if measured else ""
+    measured = evidence(method)
+    file = f"benchmarks/methods/{measured['file']}" if measured else ""
     return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}
 
 
@@ -117,4 +117,4 @@ def _paper(method: Any) -> str:
 def _verdict(method: Any) -> str:
     from keepworth.registry import evidence
 
-    return str((evidence(method.name) or {}).get("verdict", "not measured"))
+    return str((evidence(method) or {}).get("verdict", "not measured"))

@@ -372,6 +372,18 @@ def news(
     """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
     homes: dict[int, Scope] | None = None  # read where there are rewards: a file may hold very many
     listed: list[News] = []
+    noted: dict[str, int] = {}
+    notes = (
+        f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'PARAMETERS' AND seq > ? AND payload "
+        "IS NOT NULL AND json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') = 'reward'"
+    )
+    for seq, home, episode, payload in select(connection, notes, (since, NAME)):
+        homes = _inside(connection, scope) if homes is None else homes
+        if not undo.within(seq, gone) and home in homes:
+            # The first versions wrote this after the credit, and it is the whole of it.
+            body = json.loads(payload)
+            noted[episode] = seq
+            listed.append(News(seq, homes[home], episode, "", float(body["reward"]), body.get("by", "")))
     rewards = (
         f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
         "NULL ORDER BY seq DESC"
@@ -381,7 +393,7 @@ def news(
         if newest is not None and len(listed) >= newest:
             break
         homes = _inside(connection, scope) if homes is None else homes
-        if undo.within(seq, gone) or home not in homes:
+        if undo.within(seq, gone) or home not in homes or seq < noted.get(episode, 0):
             continue
         with readable(f"journal entry {seq}"):
             body = from_json(payload)
@@ -389,7 +401,7 @@ def news(
         decision, items = body.get("decision", ""), len(body.get("items", ()))
         listed.append(News(seq, homes[home], episode, decision, value, by, items))
     cursor.close()
-    return listed[::-1]
+    return sorted(listed, key=lambda each: each.seq)
 
 
 def record(
@@ -485,6 +497,9 @@ class _OnFile:
                     actions.update(dict.fromkeys(last, body["action"]))
                 elif body["what"] == "step":
                     steps.update(dict.fromkeys(last, float(body["reward"])))
+                elif body["what"] == "reward":
+                    # Until format 4 a note stood beside the credit, which was written first.
+                    rewards = [(float(body["reward"]), body.get("by", ""))]
         acted = tuple(
             Choice(each.decision, each.details, each.vector, actions.get(name, ""), steps.get(name, math.nan))
             for name, each in choices.items()
@@ -517,10 +532,11 @@ def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list
         if undo.within(seq, gone) or home not in homes:
             continue
         body = {} if payload is None else json.loads(payload)
-        if kind == REWARD and not body.get("decision"):
-            over.add(episode)
-        elif body.get("what") == "act" and body.get("name") == NAME:
+        what = "reward" if kind == REWARD and not body.get("decision") else body.get("what")
+        if what == "act" and body.get("name") == NAME:
             waiting[episode] = None
+        elif what == "reward":
+            over.add(episode)
     return [episode for episode in waiting if episode not in over]
 
 

@@ -15,7 +15,7 @@ from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Blocking, Step
 from keepworth.environments.question import Question
 from keepworth.environments.tool_use import ToolUse, tool
-from keepworth.episodes import FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
+from keepworth.episodes import RewardTerm, Sample, SamplingParams, StopReason, Task
 from keepworth.episodes.episode import UNSOUND, Observation, episode_from_json, episode_to_json
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._overwrite_reader import (
@@ -27,7 +27,7 @@ from keepworth.methods.recipes._overwrite_reader import (
     reading,
 )
 from keepworth.methods.recipes._people_reading import Document
-from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, playing, within
+from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, within
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")
@@ -404,42 +404,6 @@ def test_members_of_a_group_write_into_forks_of_one_memory() -> None:
     assert seen == [(root.content_hash(), 1)] * 3
     assert len(root) == 1
     assert {episode.memory_snapshot for episode in group.episodes} == {root.content_hash()}
-
-
-class Staged:
-    """A context whose stage lets an episode go `turns` far."""
-
-    id, group, seed = "0/0", 0, 0
-
-    def __init__(self, turns: int) -> None:
-        self.turns = turns
-
-    async def sample(self, prompt: Any, params: Any) -> Sample:
-        ids = tuple(map(ord, " shout: a\n"))
-        return Sample(ids, (-1.0,) * len(ids), FinishReason.STOP, (VersionSpan(0, 0, len(ids)),))
-
-    async def shared(self, name: str, function: Any, *arguments: Any) -> Any:
-        return function(*arguments)
-
-    member = variation = None
-
-    def horizon(self, otherwise: int) -> int:
-        return self.turns or otherwise
-
-
-@pytest.mark.parametrize(("horizon", "turns"), [(0, 4), (2, 2), (6, 6)])
-def test_a_stages_horizon_is_the_turns_of_an_episode(horizon: int, turns: int) -> None:
-    def shout(text: str) -> str:
-        """The text in capitals."""
-        return text.upper()
-
-    how = Play(
-        environment=lambda task: ToolUse([tool(shout)], turns=9), agent=lambda task, memory: ToolCaller(max_tokens=16)
-    )
-    rollout = playing(ScriptedModel(lambda prompt, j: ""), how, limits=Limits(max_turns=4))
-    episode = asyncio.run(rollout(ASK, Staged(horizon)))
-    assert len(episode.segments) == turns
-    assert episode.stop is StopReason.MAX_TURNS
 
 
 @pytest.mark.parametrize("fails", [False, True])

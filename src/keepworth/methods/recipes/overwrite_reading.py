@@ -57,7 +57,7 @@ class Config(WarmStarted):
 def system(config: Config) -> System:
     from keepworth.agents.recall import strangers
     from keepworth.methods.recipes._overwrite_reader import OverwriteReader, WholeReader
-    from keepworth.methods.recipes._people_reading import evidence_of, people_reading, text_of
+    from keepworth.methods.recipes._people_reading import Document, evidence_of, people_reading, text_of
     from keepworth.rollouts.driver import Limits, Play
 
     def texts(split: str, count: int, seed: int) -> list[Task]:

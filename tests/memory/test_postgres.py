@@ -492,16 +492,16 @@ def test_the_commands_take_an_address(
     assert "MB now" in call("compact")
     call("export", "all.jsonl")
     assert len(Path("all.jsonl").read_text("utf-8").splitlines()) > 3
-    call("export", "ana.md", "--to", "markdown", "--user", "ana")
-    assert "tofu" in Path("ana.md").read_text("utf-8")
+    call("export", "ana.jsonl", "--to", "jsonl", "--user", "ana")
+    assert "tofu" in Path("ana.jsonl").read_text("utf-8")
     assert "pg_dump" in call("backup", "copy.mem", code=2)
-    assert "1 items" in call("import", "ana.md", "--from", "markdown", "--user", "cy", "--encoder", "none")
+    assert "1 items" in call("import", "ana.jsonl", "--from", "jsonl", "--user", "cy", "--encoder", "none")
     call("forget", "m1")
     assert "Erased" in call("erase", "--user", "ana", "--yes")
     assert "Sound." in call("check")
     assert main(["memory", "list", "--file", f"{address}&no_such=1"]) == 2
     assert "no_such" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "ana.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "ana.jsonl"]
 
 
 def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path) -> None:

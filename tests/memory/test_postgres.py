@@ -495,13 +495,14 @@ def test_the_commands_take_an_address(
     call("export", "ana.jsonl", "--to", "jsonl", "--user", "ana")
     assert "tofu" in Path("ana.jsonl").read_text("utf-8")
     assert "pg_dump" in call("backup", "copy.mem", code=2)
-    assert "1 items" in call("import", "ana.jsonl", "--from", "jsonl", "--user", "cy", "--encoder", "none")
+    Path("cy.md").write_text("* Cy likes tea\n", "utf-8")
+    assert "1 items" in call("import", "cy.md", "--from", "markdown", "--user", "cy", "--encoder", "none")
     call("forget", "m1")
     assert "Erased" in call("erase", "--user", "ana", "--yes")
     assert "Sound." in call("check")
     assert main(["memory", "list", "--file", f"{address}&no_such=1"]) == 2
     assert "no_such" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "ana.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "ana.jsonl", "cy.md"]
 
 
 def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path) -> None:

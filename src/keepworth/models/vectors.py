@@ -94,7 +94,7 @@ class KeptVectors:
 
         keys = [content_hash(text) for text in texts]
         with self._lock:
-            vectors = {key: row[0] for key in dict.fromkeys(keys) if (row := self._kept(key))}
+            vectors = {key: row[0] for key in dict.fromkeys(keys) if (row := self._read(key))}
             missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
             # Texts of one length side by side: an encoder's batches then pad next to nothing.
             ordered = sorted(missing.items(), key=lambda pair: len(pair[1]))
@@ -109,6 +109,6 @@ class KeptVectors:
             -1, self.identity.dimension
         )
 
-    def _kept(self, key: bytes) -> tuple[bytes] | None:
+    def _read(self, key: bytes) -> tuple[bytes] | None:
         found: tuple[bytes] | None = self._file.execute("SELECT vector FROM vectors WHERE hash = ?", (key,)).fetchone()
         return found

@@ -407,13 +407,13 @@ def list_tokens(file: MemoryPlace) -> Lines:
         yield Line(
             None, "There are no tokens but the one that a server prints: `keepworth memory token add` makes one."
         )
-    for each in listed:
-        shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in each.shared.items())
-        bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id}
-        bounds |= {"shared": shared, "until": each.until}
+    for access in listed:
+        shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in access.shared.items())
+        bounds = {"tenant": access.tenant, "user": access.user_id, "agent": access.agent_id}
+        bounds |= {"shared": shared, "until": access.until}
         more = "".join(f"  {part} {one_line(value)}" for part, value in bounds.items() if value)
-        name = f"  {one_line(each.name)}" if each.name else ""
-        yield Line(asdict(each), f"{each.id}  {', '.join(each.roles)}{more}{name}")
+        name = f"  {one_line(access.name)}" if access.name else ""
+        yield Line(asdict(access), f"{access.id}  {', '.join(access.roles)}{more}{name}")
 
 
 @command(tokens_app, "remove", examples="keepworth memory token remove t3f2a", opens=None)

@@ -407,10 +407,10 @@ class Pipeline:
 
         made = await regroup(group.task, ended, Again(group.index, play))
         groups = () if made is None else (made,) if isinstance(made, Group) else tuple(made)
-        for each in groups:
-            if not (isinstance(each, Group) and each.task == group.task.key and each.episodes):
+        for new in groups:
+            if not (isinstance(new, Group) and new.task == group.task.key and new.episodes):
                 raise KeepworthError(
-                    f"regroup made {each!r:.80} of the group {group.index} of task {group.task.key!r}.",
+                    f"regroup made {new!r:.80} of the group {group.index} of task {group.task.key!r}.",
                     "Let it return groups of the same task with at least one episode, or None to sample another one.",
                 )
         return groups

@@ -263,7 +263,7 @@ def _condition(field: Field, operator: str, operand: object, place: str) -> Cond
         raise InvalidFilter(f"{place}: there is no operator {operator!r:.40}.", f"Use one of {', '.join(OPERATORS)}.")
     kinds, words = wanted
     if type(operand) not in kinds:
-        raise InvalidFilter(f"{place} takes {words}, got {operand!r:.60}.", "Give that.")
+        raise InvalidFilter(f"{place} takes {words}, got {operand!r:.60}.", "Give such a value.")
     return Condition(field, operator, operand, partial(_TESTS[operator], operand))
 
 

@@ -84,6 +84,20 @@ def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
     assert right >= 17
 
 
+def test_where_a_question_comes_back_often_what_is_a_little_better_is_found_too() -> None:
+    """The search puts both nearly level."""
+    right = np.zeros((16, 200))
+    for seed in range(16):
+        memory, draw = Memory(encoder="hashing", seed=seed), random.Random(seed)
+        memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
+        worse = order(memory)[0]
+        for task in range(200):
+            hits = memory.search(ASKED, top_k=1)
+            right[seed, task] = hits[0].text != worse
+            memory.reward(hits.decision, float(draw.random() < 0.4 + 0.2 * right[seed, task]))
+    assert right[:, 150:].mean() >= 0.8
+
+
 @pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])
 def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(constant: bool, least: float) -> None:
     same = 0

@@ -81,6 +81,10 @@ SHARES = (0.5, 0.25, 0.25)
 """What these three have of the other prior weight."""
 EXPLORE = 0.5
 """How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
+OFTEN, TRIES = 40.0, 0.4
+"""Where a question came back more often than this, others are tried more, up to this share of how often it came back."""
+WIDE = 1.5
+"""How wide the doubt is that explores there, of what was not tried."""
 BOUND, SLACK = 3.0, 0.01
 """What departing from the search's own order may have cost: rewards, and the share of all rewards beside them."""
 BLIND = 0.5
@@ -614,7 +618,11 @@ class RewardRecord:
             lead = int(np.argmax(searched + means))
             # Nothing can be better than the first by more than is left to the highest reward.
             room = max(0.0, 1.0 - expected - float(means[lead]))
+            # What was asked so often will be asked as often again: the others are worth some tries even if rewards say nothing.
+            often = 0.0 if self.all_same else min(max(near.returns / OFTEN - 1.0, 0.0), 1.0)
+            untried = often * np.maximum(0.0, 1.0 - times / (TRIES * max(near.returns, OFTEN)))
             wide = EXPLORE + (1.0 - EXPLORE) * room * room
+            wide = wide + (WIDE - wide) * untried
             for model, gain, judged in found:
                 chance = np.minimum(np.maximum(judged.gain + judged.base, 0.02), 0.98)
                 variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)
@@ -628,6 +636,7 @@ class RewardRecord:
                     better += weight @ by_model
             if self.all_same:
                 better /= (1.0 + times) ** 2
+            better *= (sure + (1.0 - sure) * room * untried) / sure
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))

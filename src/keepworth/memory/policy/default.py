@@ -22,9 +22,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import product, starmap
+from itertools import product
 from sys import intern
 from typing import TYPE_CHECKING
 
@@ -121,23 +121,26 @@ _NEVER = 1e9
 MODELS = tuple(product((_NEVER, 4.0), (0.15, 0.6, 2.5), (PLAIN, FORGETTING, NEAREST)))
 """(how many rewards over all its uses weigh as much as knowing nothing of an arm; how many near the question; how they count
 there)"""
-_OVERALL, _LOCAL = (np.array([model[part] for model in MODELS])[:, None] for part in (0, 1))
-_COUNTS = np.array([model[2] for model in MODELS])
+_SHAPE = (2, 3, 3)
+_OVERALL, _LOCAL = (np.array([model[part] for model in MODELS]).reshape(*_SHAPE, 1) for part in (0, 1))
 LEAD, SHOWN, DONE = range(3)
 """Who gets the credit: what stood first, all that was shown, the action that was taken."""
-_RIDGE = np.where(_OVERALL[:, 0] == _NEVER, -1, (_COUNTS == FORGETTING).astype(np.int64))
+_RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
 """Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
-_PRIOR = np.array(SHARES)[_COUNTS] / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
+_PRIOR = np.array([SHARES[counts] for _, _, counts in MODELS]) / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
+_WAYS = np.arange(len(SHARES))[:, None]
 _SERIES = np.arange(4 * len(SHARES))[:, None]
+_NOWHERE = -(1 << 40)
 _NONE: Rows = np.zeros(0, dtype=np.int64)
+_NOTHING: Floats = np.zeros(0)
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of an item where nothing was rewarded yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Arm:
-    """The record of an arm wherever it was. rows: those that count, of the table; times, earned: their weights and weighted
-    rewards, added up; seen: how many have a weight."""
+    """The record of an action wherever it was done. rows: those that count, of the table; times, earned: their weights and
+    weighted rewards, added up; seen: how many have a weight."""
 
     rows: Rows
     times: float
@@ -148,18 +151,19 @@ class _Arm:
 _NO_ARM = _Arm(_NONE, 0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Near:
     """What is known near a question.
 
-    rows: those that count for something, in order; close: whether a row is one of them, of all that are remembered. weight: how
+    rows: those that count for something, in order; distance: of each question that is remembered, its cosine less 1. weight: how
     much each of `rows` counts, in the ways of `SHARES`; then the same where all rows with one item first count as one at most,
-    since the failures of one item say little of others; shape (2 * ways, rows). total, earned: sums of the latter, of rows and of
-    rewards, shape (ways, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that
-    of all rewards; expected: that of the question, whatever is shown; returns: how often the question came before."""
+    since the failures of one item say little of others; then both times the reward; shape (4 * ways, rows). total, earned: sums
+    of the second and the fourth of these, shape (ways, 1). usual: the mean reward of an item first at a question, each pair
+    counting once; mean: that of all rewards; expected: that of the question, whatever is shown; returns: how often the question
+    came before."""
 
     rows: Rows
-    close: npt.NDArray[np.bool_]
+    distance: Vectors
     weight: Floats
     total: Floats
     earned: Floats
@@ -167,14 +171,13 @@ class _Near:
     mean: float
     expected: float
     returns: float
-    cosine: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Judged:
     """Of some arms, by ways of giving credit and their models. gain: expected reward less that expected here, base: the latter,
-    near: how many times, shape (ways, models, arms); times, earned: near the question, without forgetting, seen: how many
-    rewards it has anywhere, shape (ways, arms)."""
+    near: how many times, shapes that go with (ways, *_SHAPE, arms); times, earned: near the question, without forgetting, seen:
+    how many rewards it has anywhere, shape (ways, arms)."""
 
     gain: Floats
     base: Floats
@@ -182,6 +185,52 @@ class _Judged:
     times: Floats
     earned: Floats
     seen: Floats
+
+
+@dataclass(slots=True)
+class _Weights:
+    """How much each estimate counts: the two that know no arms, then the models of each way of giving credit.
+
+    of_arms: the latter, shape (3, models), 0 where a way of giving credit counts for nothing; counting: whether it does; sure:
+    the probability that rewards say anything of items."""
+
+    all: Floats
+    of_arms: Floats
+    counting: list[bool]
+    sure: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement(Values):
+    """What rewards say of some candidates.
+
+    times, earned, seen, sure: see `Worth`; near: the gain by the estimates alone; other: what those expect that know no items,
+    by their weights, base: (weights, what they expect with another first) of the others; accounts: of the ledger, by candidate;
+    bounds: of rewards."""
+
+    times: Floats
+    earned: Floats
+    seen: Floats
+    near: Floats
+    other: float = math.nan
+    base: Sequence[tuple[Floats, Floats]] = ()
+    accounts: Mapping[int, Account] = field(default_factory=dict)
+    sure: float = 0.0
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+    def clear(self, index: int) -> bool:
+        """Whether what was learned of it near the question stands clear of chance."""
+        return _is_clear(float(self.near[index]), float(self.times[index]))
+
+    def worth(self, index: int) -> Worth:
+        """Say what is known of one of the candidates."""
+        if math.isnan(self.other):
+            return UNKNOWN
+        low, span = self.bounds[0], self.bounds[1] - self.bounds[0]
+        other = self.other + sum(float((weights * base[..., index]).sum()) for weights, base in self.base)
+        with_it, without = (low + span * min(max(p, 0.0), 1.0) for p in (other + float(self.means[index]), other))
+        times, earned, seen = (float(column[index]) for column in (self.times, self.earned, self.seen))
+        return Worth(with_it, without, times, earned, self.sure, seen, self.clear(index), self.accounts.get(index))
 
 
 class RewardRecord:
@@ -195,6 +244,7 @@ class RewardRecord:
     ) -> None:
         need("the record of rewards", positive={"bandwidth": bandwidth}, count={"newest": newest})
         self.bandwidth, self.newest, self.bounds = bandwidth, newest, bounds
+        self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
         self.reset()
 
     def reset(self) -> None:
@@ -204,18 +254,22 @@ class RewardRecord:
         self._question, self._lead = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
         self._count = self._first = self._total = 0
-        self._rows: tuple[dict[str, array[int]], ...] = {}, {}, {}  # of the table, by way of giving credit and by arm
-        self._arms: tuple[dict[str, _Arm], ...] = {}, {}, {}  # what is made of them, until it changes
+        self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
+        self._sums: Floats = np.zeros((0, 8))  # of items: times, earned and seen where first, and shown; the latter for all
+        self._place: Rows = np.zeros(0, dtype=np.int64)  # of items, while they are looked for
+        self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # items, row after row
+        self._ends: Rows = np.zeros(1, dtype=np.int64)  # where those of a row begin, and end
+        self._done: dict[str, array[int]] = {}  # rows by action
+        self._arms: dict[str, _Arm] = {}  # what is made of them, until it changes
         self._places: dict[str, int] = {}
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
-        self._weights: dict[bool, Floats] = {}  # until the next reward, as the next
+        self._weights: dict[bool, _Weights] = {}  # until the next reward, as the next
         self._accounts: dict[str, Account] = {}
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
         self._doubts: dict[str, float] = {}
         self.trusts = array("d")
-        self._ordinals: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = self._surprise = 0.0
         self._sum = self._squares = self._number = 0.0
@@ -304,33 +358,36 @@ class RewardRecord:
         if decision and (before := self._places.get(decision, -1)) >= self._first:
             self._count_in(before, -1.0)
             self._weight[before] = self._credit[before] = 0.0
-            self._forget_arms()
+            self._sum_again(before)
         if self._count == len(self._rewards):
             self._make_room()
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
         self._credit[row] = credit
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
-        first = action or (shown[0] if shown else "")
-        self._lead[row] = self._ordinals.setdefault(first, len(self._ordinals))
+        first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
+        self._lead[row] = first
+        begin, end = int(self._ends[row]), int(self._ends[row]) + len(numbers)
+        if end > len(self._shown):
+            self._shown = grown(self._shown, 2 * end)
+        self._shown[begin:end], self._ends[row + 1] = numbers, end
         self._count_in(row, 1.0)
         if decision:
             self._places[decision] = row
         if action:
             self._unfitted.add(action)
-        for credit, keys in enumerate((shown[:1], shown, [action] if action else [])):
-            for key in keys:
-                self._rows[credit].setdefault(key, array("q")).append(row)
-                self._arms[credit].pop(key, None)
+            self._done.setdefault(action, array("q")).append(row)
+            self._arms.pop(action, None)
         self._slates = self._slates or len(shown) > 1
         self._steps = self._steps or credit > weight
         self._count = row + 1
+        self._sum_up(np.arange(begin, end))
         self._weights.clear()
         self._accounts.clear()
         if self._count - self._first > self.newest:
             self._count_in(self._first, -1.0)
             self._first += 1
-            self._forget_arms()
+            self._sum_again(self._first - 1)
 
     def weighed(self) -> tuple[list[float], dict[str, float]]:
         """By what the estimates weigh, and how far each rewarder is believed: all that a replay would have to judge anew."""
@@ -357,6 +414,24 @@ class RewardRecord:
         self._squares += weight * reward * reward
         self.lost += weight * float(self._lost[row])
 
+    def _sum_up(self, entries: Rows) -> None:
+        """Add what these places of `_shown` say to the sums of their items."""
+        rows, shown = self._ends[: self._count + 1].searchsorted(entries, "right") - 1, self._shown[entries]
+        weight, credit, rewards = self._weight[rows], self._credit[rows], self._rewards[rows]
+        columns = np.stack([credit, credit * rewards, weight > 0.0, weight, weight * rewards], axis=1)
+        first = entries == self._ends[rows]
+        np.add.at(self._sums[:, :3], shown[first], columns[first, :3])
+        np.add.at(self._sums[:, 3:], shown, columns)
+
+    def _sum_again(self, row: int) -> None:
+        """Add up anew what is known of the arms of a row that counts no more."""
+        self._arms.clear()
+        begin, shown = self._ends[self._first], self._shown[self._ends[row] : self._ends[row + 1]]
+        self._sums[shown], self._place[shown] = 0.0, 0
+        entries = (self._place[self._shown[begin : self._ends[self._count]]] == 0).nonzero()[0] + begin
+        self._place[shown] = _NOWHERE
+        self._sum_up(entries)
+
     def _trust(self, by: str, expected: float, reward: float) -> float:
         """How far a reward counts, on the word of whom it stands: who contradicts again and again what others' rewards say is
         believed less, and nobody less because everybody is surprised. The program's own rewards count fully."""
@@ -377,16 +452,17 @@ class RewardRecord:
         here = near.expected
         chances = [np.array([near.mean, here])]
         for credits, keys in (((LEAD, SHOWN), shown), ((DONE,), [action] if action else [])):
-            judged = self._judge(near, credits, keys) if keys else None
-            for way, credit in enumerate(credits):
-                if judged is None:
-                    chances.append(np.full(len(MODELS), here))
-                    continue
+            if not keys:
+                chances.append(np.full(len(credits) * len(MODELS), here))
+                continue
+            judged = self._judge(near, keys, actions=credits == (DONE,))
+            both = (judged.gain + judged.base).reshape(len(credits), len(MODELS), -1)
+            gains = judged.gain.reshape(both.shape)
+            for credit, gain, chance in zip(credits, gains, both, strict=True):
                 # The reward of several is that of what helps most.
                 most = len(keys) if credit == DONE or (credit == SHOWN and self._slates) else 1
-                gain, base = judged.gain[way, :, :most], judged.base[way, :, :most]
-                best = gain.argmax(axis=1)[:, None]
-                chances.append(np.take_along_axis(gain + base, best, axis=1)[:, 0])
+                best = gain[:, :most].argmax(axis=1)[:, None]
+                chances.append(np.take_along_axis(chance, best, axis=1)[:, 0])
         found: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
         return found
 
@@ -401,6 +477,14 @@ class RewardRecord:
             self._questions[number] = vector
         return number
 
+    def _number_of_item(self, id: str) -> int:
+        """The number of an item, or of an action that came first: a new one where it did not come up before."""
+        number = self._numbered.setdefault(id, len(self._numbered))
+        if number >= len(self._sums):
+            size = max(64, 2 * number)
+            self._sums, self._place = grown(self._sums, size, 8), np.full(size, _NOWHERE)
+        return number
+
     def _make_room(self) -> None:
         """Longer columns, without what is older than the newest: rows and questions are numbered anew."""
         gone, kept = self._first, slice(self._first, self._count)
@@ -412,55 +496,54 @@ class RewardRecord:
             self._questions = self._questions[numbers]
             self._question[kept] = question
             self._pairs = {(again[of], lead): pair for (of, lead), pair in self._pairs.items() if of in again}
-            for arms in self._rows:
-                for key, rows in list(arms.items()):
-                    arms[key] = array("q", [row - gone for row in rows if row >= gone])
-                    if not arms[key]:
-                        del arms[key]
-            self._forget_arms()
+            moved = ((key, array("q", [row - gone for row in rows if row >= gone])) for key, rows in self._done.items())
+            self._done = {key: rows for key, rows in moved if rows}
+            self._arms.clear()
+            self._shown = self._shown[self._ends[gone] : self._ends[self._count]]
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
         self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
+        self._ends = grown(self._ends[gone : self._count + 1] - self._ends[gone], size + 1)
         self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
         self._credit, self._lost = grown(self._credit[kept], size), grown(self._lost[kept], size)
         self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
-    def _forget_arms(self) -> None:
-        for arms in self._arms:
-            arms.clear()
-
     # Judging.
 
-    def _arm(self, credit: int, key: str) -> _Arm:
-        """The record of an arm. Sums are from the first row to the last, as `_judge` adds."""
-        arm = self._arms[credit].get(key)
-        if arm is not None or key not in self._rows[credit]:
+    def _arm(self, action: str) -> _Arm:
+        """The record of an action."""
+        arm = self._arms.get(action)
+        if arm is not None or action not in self._done:
             return arm or _NO_ARM
-        rows = np.array(self._rows[credit][key], dtype=np.int64)
+        rows = np.array(self._done[action], dtype=np.int64)
         rows = rows[rows >= self._first]
         weight, times, earned = self._credit[rows], 0.0, 0.0
         if len(rows):
             times, earned = float(weight.cumsum()[-1]), float((weight * self._rewards[rows]).cumsum()[-1])
-        arm = self._arms[credit][key] = _Arm(rows, times, earned, float(np.count_nonzero(self._weight[rows] > 0.0)))
+        arm = self._arms[action] = _Arm(rows, times, earned, float(np.count_nonzero(self._weight[rows] > 0.0)))
         return arm
 
     @property
     def weights(self) -> Floats:
         """How much each estimate counts: the two that know no arms, then the models of each way of giving credit."""
-        return self._weigh(actions=True)
+        return self._weigh(actions=True).all
 
-    def _weigh(self, *, actions: bool) -> Floats:
+    def _weigh(self, *, actions: bool) -> _Weights:
         """The same; without those of actions where nothing that can be shown advises one."""
         if actions not in self._weights:
-            lead, done = bool(self._rows[LEAD]), actions and bool(self._rows[DONE])
+            lead, done = bool(self._ends[self._count]), actions and bool(self._done)
             credits = np.array([lead, self._slates, done], dtype=np.float64)
             prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0
             log = np.log(prior[likely]) + self._likelihood[likely]
             weights = np.zeros(len(prior))
             weights[likely] = np.exp(log - log.max())
-            self._weights[actions] = weights / weights.sum()
+            weights /= weights.sum()
+            of_arms = weights[2:].reshape(3, len(MODELS))
+            counting = of_arms.sum(axis=1) > 1e-6
+            sure = max(0.0, 1.0 - float(weights[:2].sum()))
+            self._weights[actions] = _Weights(weights, of_arms * counting[:, None], counting.tolist(), sure)
         return self._weights[actions]
 
     @property
@@ -470,75 +553,98 @@ class RewardRecord:
 
     def _near(self, vector: Vectors, *, blame: bool = False) -> _Near:
         """blame: whether steps divide the failure of their episode among them, for which one that is wrong is enough."""
-        n, live = len(self._numbers), slice(self._first, self._count)
+        first, questions, ways = self._first, self._question[self._first : self._count], len(SHARES)
         # One thread: what a second one saves here is less than its start costs.
-        distance = np.vecdot(self._questions[:n], vector.astype(np.float32)) - np.float32(1.0)
-        by_row = distance[self._question[live]]
-        nearest = float(by_row.max())
+        distance = np.vecdot(self._questions[: len(self._numbers)], vector.astype(np.float32, copy=False))
+        distance -= np.float32(1.0)
+        nearest = float((distance[questions] if first else distance).max())
         # Rows that count for nothing are not looked at.
-        close = by_row >= self.bandwidth * math.log(FAR) + min(0.0, nearest)
-        rows = np.flatnonzero(close)
-        there = rows + self._first
-        far, own, rewards = by_row[rows], self._credit[there], self._rewards[there]
+        rows = (distance >= self.bandwidth * math.log(FAR) + min(0.0, nearest))[questions].nonzero()[0] + first
+        own, rewards, lead = self._credit[rows], self._rewards[rows], self._lead[rows]
         if blame:
-            own = rewards * own + (1.0 - rewards) * np.minimum(own, self._weight[there])
-        counts = np.exp(far / self.bandwidth)
-        relative = np.exp((far - nearest) / self.bandwidth)
-        counts[counts < FAR] = 0.0
-        counts = counts * own
-        fading = np.cumsum(counts[::-1])[::-1] - counts
-        ways = len(SHARES)
-        weight = np.empty((2 * ways, len(rows)))
-        weight[PLAIN], weight[FORGETTING], weight[NEAREST] = (
-            counts,
-            counts * np.exp(fading * math.log(KEEP)),
-            relative * own,
-        )
+            own = rewards * own + (1.0 - rewards) * np.minimum(own, self._weight[rows])
+        alike = np.empty((3, len(rows)), np.float32)  # by nearness; beside the nearest there is; as the same question
+        alike[:] = distance[self._question[rows]]
+        alike[1] -= nearest
+        alike /= self._widths
+        np.exp(alike, out=alike)
+        alike[0] *= alike[0] >= FAR
+        counts, relative, same = alike * own
+        fading = counts[::-1].cumsum()[::-1] - counts
+        weight = np.empty((4 * ways, len(rows)))
+        weight[PLAIN], weight[NEAREST] = counts, relative
+        weight[FORGETTING] = counts * np.exp(fading * math.log(KEEP))
+        # The place of one row stands for all rows with the same item first.
+        order = np.arange(len(rows))
+        self._place[lead] = order
+        pair = (self._place[lead] + len(rows) * _WAYS).ravel()
+        self._place[lead] = _NOWHERE
+        together = np.bincount(pair, weight[:ways].ravel())[pair].reshape(ways, -1)
+        np.divide(weight[:ways], np.maximum(together, 1.0), out=weight[ways : 2 * ways])
+        np.multiply(weight[: 2 * ways], rewards, out=weight[2 * ways :])
+        sums = weight.sum(axis=1)
         mean = (self._sum + 1.0) / (self._number + 2.0)
-        lead, even = self._lead[there], weight[ways:]
-        for way in range(ways):
-            np.divide(weight[way], np.maximum(np.bincount(lead, weight[way]), 1.0)[lead], out=even[way])
-        expected = float(weight[PLAIN] @ rewards + 2.0 * mean) / (float(weight[PLAIN].sum()) + 2.0)
-        sums = even.sum(axis=1)[:, None], (even @ rewards)[:, None]
-        returns = float((np.exp(far / RETURNS) * own).sum())
-        return _Near(there, close, weight, *sums, self._usual, mean, expected, returns, by_row + 1.0)
+        expected = (float(sums[2 * ways]) + 2.0 * mean) / (float(sums[PLAIN]) + 2.0)
+        total, earned = sums[ways : 2 * ways, None], sums[3 * ways :, None]
+        return _Near(rows, distance, weight, total, earned, self._usual, mean, expected, float(same.sum()))
 
-    def _judge(self, near: _Near, credits: Sequence[int], keys: Sequence[str]) -> _Judged:
-        """What the models of some ways of giving credit say of arms; those of actions by themselves."""
-        arms = [self._arm(credit, key) for credit in credits for key in keys]
-        shape, size, ways = (len(credits), len(keys)), len(arms), len(SHARES)
-        listed = [one.rows for one in arms]
-        arm, rows = np.arange(size).repeat(list(map(len, listed))), np.concatenate(listed)
-        overall = self._regress(near, keys, arm, rows)[None] if credits[0] == DONE else None
-        close = near.close[rows - self._first]
-        arm, rows = arm[close], rows[close]
-        counted = near.weight[:, near.rows.searchsorted(rows)]
-        both = np.concatenate([counted, counted * self._rewards[rows]])
-        sums = np.bincount((arm + size * _SERIES).ravel(), both.ravel(), size * len(both))
-        sums = sums.reshape(4, ways, size)
-        others = (near.earned - sums[3] + 2.0 * near.usual) / (near.total - sums[1] + 2.0)
-        by_way = np.array([others, sums[0], sums[2]]).reshape(3, ways, *shape).swapaxes(1, 2)
-        base, local_times, local = by_way.take(_COUNTS, axis=2)
-        all_times, all_earned, seen = np.array([(one.times, one.earned, one.seen) for one in arms]).T.reshape(3, *shape)
-        if overall is None:
-            overall = (all_earned[:, None] - all_times[:, None] * base) / (all_times[:, None] + _OVERALL)
+    def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False) -> _Judged:
+        """What the models say of items, by what stood first and by all that was shown; or of actions."""
+        n, credits, ways = len(keys), 1 if actions else 2, len(SHARES)
+        if actions:
+            arms = [self._arm(key) for key in keys]
+            arm = np.arange(n).repeat([len(one.rows) for one in arms])
+            rows = np.concatenate([one.rows for one in arms])
+            overall = self._regress(near, keys, arm, rows)
+            row = near.rows.searchsorted(rows)
+            close = near.rows[np.minimum(row, len(near.rows) - 1)] == rows
+            arm, row = arm[close], row[close]
+            seen = np.array([[one.seen for one in arms]])
+        else:
+            numbers = np.array([self._numbered.get(key, 0) for key in keys])
+            arm, row = self._occurrences(near.rows, numbers)
+            times, earned, seen = self._sums[numbers, :6].T.reshape(2, 3, n).swapaxes(0, 1)
+        sums = np.bincount((arm + n * _SERIES).ravel(), near.weight[:, row].ravel(), 4 * ways * n * credits)
+        local_times, even_times, local, even = sums.reshape(credits, 4, ways, n).swapaxes(0, 1)[:, :, None, None]
+        base = (near.earned - even + 2.0 * near.usual) / (near.total - even_times + 2.0)
+        if not actions:
+            times, earned = times[:, None, None, None], earned[:, None, None, None]
+            overall = (earned - times * base) / (times + _OVERALL)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
-        return _Judged(gain, base, local_times, by_way[1, :, 0], by_way[2, :, 0], seen)
+        return _Judged(gain, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
+
+    def _occurrences(self, rows: Rows, numbers: Rows) -> tuple[Rows, Rows]:
+        """Where items stood first in some rows, and where they were shown: (place in the sums of `_judge`, place of the row)."""
+        n, ends = len(numbers), self._ends
+        begins = ends[rows]
+        lengths = ends[rows + 1] - begins
+        listed = (begins + lengths - lengths.cumsum()).repeat(lengths)
+        listed += np.arange(len(listed))
+        filled = lengths.nonzero()[0]
+        self._place[numbers] = np.arange(n)
+        first, shown = self._place[self._shown[begins[filled]]], self._place[self._shown[listed]]
+        self._place[numbers] = _NOWHERE
+        arm = np.concatenate((first, shown + len(_SERIES) * n))
+        row = np.concatenate((filled, np.arange(len(rows)).repeat(lengths)))
+        among = (arm >= 0).nonzero()[0]
+        return arm[among], row[among]
 
     def _regress(self, near: _Near, keys: Sequence[str], arm: Rows, rows: Rows) -> Floats:
-        """What the ridges say of actions beyond what is usual, by model; shape (models, actions)."""
+        """What the ridges say of actions beyond what is usual, by model; a shape that goes with (*_SHAPE, actions)."""
         for key in self._unfitted.intersection(keys):
             self._fit(key)
         of_rewards, of_ones = self._pull[:, :, rows]
-        pull = near.cosine[rows - self._first] * RIDGES[:, None] ** (self._count - rows)
+        cosine = near.distance[self._question[rows]] + np.float32(1.0)
+        pull = cosine * RIDGES[:, None] ** (self._count - rows)
         pull = pull * (of_rewards - near.usual * of_ones)
         ridges = [np.bincount(arm, by_row, len(keys)) for by_row in pull]
-        return np.stack([*ridges, np.zeros(len(keys))])[_RIDGE]
+        found: Floats = np.stack([*ridges, np.zeros(len(keys))])[_RIDGE][:, None]
+        return found
 
     def _fit(self, key: str) -> None:
         """Fit the ridges of an action to its latest rewards, and to ones: what is usual changes with the rewards of others."""
         self._unfitted.discard(key)
-        rows = np.array(self._rows[DONE].get(key, ()), dtype=np.int64)
+        rows = np.array(self._done.get(key, ()), dtype=np.int64)
         self._pull[:, :, rows] = 0.0
         rows = rows[(rows >= self._first) & (self._credit[rows] > 0.0)][-LATEST:]
         vectors = self._questions[self._question[rows]].astype(np.float64)
@@ -548,11 +654,13 @@ class RewardRecord:
             goals = np.stack([self._rewards[rows], np.ones(len(rows))], axis=1)
             self._pull[:, ridge, rows] = np.linalg.solve(alike, goals).T
 
-    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Judgement:
         items = [pool.items[row] for row in candidates.rows.tolist()]
         return self.judge(query.vector, query.text, items, candidates.similarities)
 
-    def judge(self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None) -> Values:
+    def judge(
+        self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None
+    ) -> Judgement:
         """What is known of putting each item first where something is asked.
 
         Args:
@@ -562,54 +670,44 @@ class RewardRecord:
             scores: what the search says of each.
 
         Returns:
-            Values with means, the gain in reward over what is expected here, in the mean of all estimates; better, the
+            A judgement with means, the gain in reward over what is expected here, in the mean of all estimates; better, the
             probability that each is better than the one that would be first, times how far the question is one that comes back;
             expected, the reward that is expected here.
         """
         n = len(items)
+        means, times, earned, seen = np.zeros((4, n))
         if not len(self) or not n:
-            return Values(np.zeros(n), np.zeros(n), worth=(UNKNOWN,) * n)
-        advised, signs = _advised(items, situation)
+            return Judgement(means, means, times=times, earned=earned, seen=seen, near=means)
+        advised, signs = _advised(items, situation) if self._done else ([], means)
         near, weights = self._near(vector), self._weigh(actions=any(advised))
-        means, times, earned, seen = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
-        found: list[tuple[Floats, Floats, _Judged]] = []  # weights of models, and what they say
         expected = near.expected
-        predicted = np.full(n, float(weights[:2] @ [near.mean, expected]))  # the reward with each first
+        ids, of_items = [item.id for item in items], weights.counting[:DONE]
+        found: list[tuple[Floats, Floats, _Judged]] = []  # weights of models, and what they say
+        if any(of_items):
+            judged = self._judge(near, ids)
+            found.append((weights.of_arms[:DONE].ravel(), judged.gain, judged))
+            seen = judged.seen[SHOWN if of_items[SHOWN] else LEAD]
+            if of_items[LEAD]:
+                times, earned = judged.times[LEAD], judged.earned[LEAD]
+        if weights.counting[DONE]:
+            judged = self._judge(near, advised, actions=True)
+            found.append((weights.of_arms[DONE], signs * judged.gain, judged))
+            more = judged.times[0] > times
+            times, earned = np.where(more, judged.times[0], times), np.where(more, judged.earned[0], earned)
+        for model, gain, _ in found:
+            means += model @ gain.reshape(len(model), n)
         mean = self._sum / max(self._number, 1e-9)
         # How much rewards vary beside those that are 0 or 1, with the same mean.
         graded = (max(0.0, self._squares - self._number * mean * mean) + 0.5) / (
             self._number * mean * (1.0 - mean) + 0.5
         )
-        models = weights[2:].reshape(3, len(MODELS))
-        counting = np.flatnonzero(models.sum(axis=1) > 1e-6).tolist()
-        ids, of_items = [item.id for item in items], [credit for credit in counting if credit != DONE]
-        for credits, keys, sign in ((of_items, ids, np.ones(n)), ([DONE] if DONE in counting else [], advised, signs)):
-            if not credits:
-                continue
-            judged = self._judge(near, credits, keys)
-            found.append((models[credits], sign * judged.gain, judged))
-            for way, credit in enumerate(credits):
-                gain = models[credit] @ judged.gain[way]
-                means += sign * gain
-                predicted += models[credit] @ judged.base[way] + sign * gain
-                if credit != DONE:
-                    seen = judged.seen[way]
-                if credit != SHOWN:
-                    more = judged.times[way] > times
-                    times, earned = np.where(more, judged.times[way], times), np.where(more, judged.earned[way], earned)
-        sure = max(0.0, 1.0 - float(weights[:2].sum()))
-        low, span = self.range[0], self.span
-        accounts = [self.ledger.account(id, span, since=self._since) for id in ids]
-        clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
-        for index, shown_by_chance in enumerate(accounts):
-            if shown_by_chance and shown_by_chance.clear and not clears[index]:
+        learned, tested = means.copy(), self.ledger.items
+        accounts = {place: known for place, id in enumerate(ids) if id in tested and (known := self.account(id))}
+        for place, known in accounts.items():
+            if known.clear and not _is_clear(learned[place], times[place]):
                 # Where nothing is sure near the question, what the experiment is sure of stands for it.
-                predicted[index] += shown_by_chance.effect / span - means[index]
-                means[index] = shown_by_chance.effect / span
-        with_it = low + span * np.minimum(np.maximum(predicted, 0.0), 1.0)
-        without = low + span * np.minimum(np.maximum(predicted - means, 0.0), 1.0)
-        columns = (with_it, without, times, earned, np.full(n, sure), seen, clears)
-        worth = tuple(starmap(Worth, zip(*(column.tolist() for column in columns), accounts, strict=True)))
+                means[place] = known.effect / self.span
+        sure = weights.sure
         better: Floats = np.zeros(n)
         returns = min(1.0, near.returns / 3.0)
         # No probability is larger than that of rewards saying anything of items.
@@ -632,15 +730,30 @@ class RewardRecord:
                 ahead = np.maximum(searched - searched[lead], -chance[..., first])
                 z = (gain - gain[..., first] + ahead) / np.maximum(doubt, 1e-9)
                 likely = 1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0)))  # the normal one's, within 0.01
-                for weight, by_model in zip(model, likely, strict=True):
-                    better += weight @ by_model
+                better += model @ likely.reshape(len(model), n)
             if self.all_same:
                 better /= (1.0 + times) ** 2
             better *= (sure + (1.0 - sure) * room * untried) / sure
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
-        return Values(means, np.zeros(n), worth, better, expected)
+        models = [(model.reshape(-1, *_SHAPE), judged.base) for model, _, judged in found]
+        other = float(weights.all[:2] @ [near.mean, expected])
+        return Judgement(
+            means,
+            np.zeros(n),
+            better,
+            expected,
+            times=times,
+            earned=earned,
+            seen=seen,
+            near=learned,
+            other=other,
+            base=models,
+            accounts=accounts,
+            sure=sure,
+            bounds=self.range,
+        )
 
     def advise(self, vector: Vectors, actions: Sequence[str]) -> tuple[tuple[tuple[str, float, float], ...], str]:
         """What rewards say should be done where something is asked, among what can be done.
@@ -652,15 +765,15 @@ class RewardRecord:
             none of them. And the same as lines of a prompt.
         """
         nothing = ((), "")
-        if not self._rows[DONE] or not actions or not len(self):
+        if not self._done or not actions or not len(self):
             return nothing
         weights = self.weights[2 + DONE * len(MODELS) :]
         if weights.sum() < SPOKEN:
             return nothing
-        judged = blamed = self._judge(self._near(vector), (DONE,), actions)
+        judged = blamed = self._judge(self._near(vector), actions, actions=True)
         if self._steps:
-            blamed = self._judge(self._near(vector, blame=True), (DONE,), actions)
-        gains = weights @ blamed.gain[0] / weights.sum()
+            blamed = self._judge(self._near(vector, blame=True), actions, actions=True)
+        gains = weights @ blamed.gain.reshape(len(weights), len(actions)) / weights.sum()
         best_first = np.argsort(-gains, kind="stable").tolist()
         votes: list[tuple[str, float, float]] = []
         records: list[str] = []
@@ -668,7 +781,7 @@ class RewardRecord:
             against = place != best_first[0]
             if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
                 continue
-            rows = self._arm(DONE, actions[place]).rows
+            rows = self._arm(actions[place]).rows
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]
@@ -735,18 +848,18 @@ class RewardRecord:
     @property
     def met(self) -> list[str]:
         """Items, by id, that were shown with a reward or put to the test."""
-        return list(dict.fromkeys([*self.ledger.items, *self._rows[SHOWN]]))
+        names, shown = list(self._numbered), self._shown[: self._ends[self._count]]
+        return list(dict.fromkeys([*self.ledger.items, *(names[number] for number in shown.tolist())]))
 
     def accounts(self, items: Iterable[str]) -> list[Account]:
         """The same of several, beside what a counter of successes says of them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
         found = []
         for id in items:
-            rows = self._arm(SHOWN, id).rows
-            seen = float(self._weight[rows].sum())
-            success = self.in_rewards(float(self._weight[rows] @ self._rewards[rows]) / seen) if seen else math.nan
-            nothing = np.zeros(0)
-            known = self.account(id) or account(id, nothing, nothing, nothing, nothing, self.span)
+            number = self._numbered.get(id, 0)
+            seen, earned = self._sums[number, 6:].tolist() if number else (0.0, 0.0)
+            success = self.in_rewards(earned / seen) if seen else math.nan
+            known = self.account(id) or account(id, *(_NOTHING,) * 4, self.span)
             found.append(replace(known, success=success, usual=usual, seen=seen))
         return found
 
@@ -809,10 +922,11 @@ class Ranked:
         need("the selection", positive={"least": self.least, "budget": self.budget})
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
+        assert isinstance(values, Judgement)
         return self.rank(candidates.similarities, values)
 
-    def rank(self, scores: Floats, values: Values) -> Independent:
-        """scores: what the search says of each candidate; values: as `RewardRecord.judge` has them."""
+    def rank(self, scores: Floats, values: Judgement, most: int = MANY) -> Independent:
+        """scores: what the search says of each candidate; values: of the same; most: how many may be shown."""
         gains = values.means
         searched = in_rewards_of(scores)
         moving = self.record.may_move
@@ -822,32 +936,39 @@ class Ranked:
             better = values.better.tolist()
             challengers = tuple((place, p) for place, p in enumerate(better) if p > UNLIKELY and place != order[0])
         # The least known first. What helps here is withheld only where the budget is larger than the usual one.
-        most, worth = HELPS * self.budget / BUDGET, values.worth
-        tested = [place for place, gain in enumerate(gains.tolist()) if gain < most and worth[place].seen >= self.least]
-        tested.sort(key=lambda place: worth[place].tested)
-        tests = [(place, self.rate(worth[place])) for place in tested]
-        main = order[: self.k]
+        little, accounts = HELPS * self.budget / BUDGET, values.accounts
+        tested = ((gains < little) & (values.seen >= self.least)).nonzero()[0].tolist()
+        if accounts:
+            tested.sort(key=lambda place: accounts[place].rows if place in accounts else 0)
+        usual, main = self.rate(None), order[: self.k]
+        tests = [(place, self.rate(accounts[place]) if place in accounts else usual) for place in tested]
         known = tuple(test for test in tests if test[0] in main)
         down = tuple(test for test in tests if test[0] not in main)
-        return Independent(order, self.k, known, down[: self.together], self.together, challengers=challengers)
+        k = min(self.k, most)
+        return Independent(order, k, known, down[: self.together], self.together, challengers=challengers)
 
-    def rate(self, worth: Worth) -> float:
-        """With which probability chance turns round what would become of it."""
-        if worth.overall is None:
+    def rate(self, tested: Account | None) -> float:
+        """With which probability chance turns round what would become of an item. tested: what the ledger says of it."""
+        if tested is None:
             return rate(self.withhold, EXPECTED, self.budget)
-        return 0.0 if worth.overall.over else rate(self.withhold, worth.overall.withholding_costs, self.budget)
+        return 0.0 if tested.over else rate(self.withhold, tested.withholding_costs, self.budget)
 
 
-def explained(hit: Hit, index: int, use: Use, record: RewardRecord) -> Hit:
+def explained(hit: Hit, index: int, values: Judgement, choice: Independent, record: RewardRecord) -> Hit:
     """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
-    if not use.values.worth or not isinstance(use.choice, Independent):
-        return hit
-    worth, position = use.values.worth[index], use.choice.order.index(index)
-    moved = ("up" if position < index else "down" if position > index else "") if worth.clear else ""
-    if not moved and (not worth.seen or (hit.why is None and worth.times < 0.5)):
+    moved = ""
+    if values.clear(index):
+        position = choice.order.index(index)
+        moved = "up" if position < index else "down" if position > index else ""
+    if not moved and (not values.seen[index] or (hit.why is None and values.times[index] < 0.5)):
         return hit
     why = hit.why or Explanation(None, None, {})
-    return replace(hit, why=replace(why, moved=moved, worth=record.in_full(hit.id, worth)))
+    return replace(hit, why=replace(why, moved=moved, worth=record.in_full(hit.id, values.worth(index))))
+
+
+def _is_clear(gain: float, times: float) -> bool:
+    """Whether a gain that was learned from so many times stands clear of chance."""
+    return bool(times >= 3.0 and abs(gain) * math.sqrt(times) > CLEAR)
 
 
 def situation(goal: str, observation: str) -> str:

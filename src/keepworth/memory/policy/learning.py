@@ -168,7 +168,9 @@ class Learning:
             if slate and slate[0] != 0 and part != "withheld":
                 searched_first = values.expected + float(values.means[0])
                 details["instead"] = round(record.at_stake(searched_first, shown=0 in slate), 6)
-            best = [explained(hits[index], index, use, record) for index in slate]
+            best = [hits[index] for index in slate]
+            if isinstance(choice, Independent):
+                best = [explained(hits[index], index, values, choice, record) for index in slate]
             drawn.note([hit.id for hit in best], details.get("odds", {}))
             if ask.actions:
                 of_actions, line = record.advise(vector, ask.actions)
@@ -303,7 +305,7 @@ class Learning:
             if not isinstance(valuer, RewardRecord):
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
             asked_for = experience.query(query, "")
-            return valuer.in_full(item.id, valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)]).worth[0])
+            return valuer.in_full(item.id, valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)]).worth(0))
 
     def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Say what chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for

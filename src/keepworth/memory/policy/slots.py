@@ -24,7 +24,6 @@ from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Slate
-from keepworth.memory.search.search import Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,7 +77,6 @@ class Values:
 
     means: Floats
     deviations: Floats
-    worth: Sequence[Worth] = ()
     better: Floats | None = None
     expected: float = 0.0
 

@@ -374,6 +374,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_searched_and_refuses_write
     path = folder / "a #1?.mem"
     with Memory(path, encoder=None) as m:
         m.add("a cat")
+        m.search("cat")  # reads what comes with the package, where nobody may have no leave to
     content = path.read_bytes()
     path.chmod(0o444)
     folder.chmod(0o555)
@@ -392,6 +393,7 @@ def test_what_others_write_to_such_a_file_is_seen(folder: Path):
     path = folder / "a.mem"
     with Memory(path, encoder=None) as m:
         m.add("a cat")
+        m.search("cat")
     path.chmod(0o644)
     with as_nobody():
         reader = Memory(path, encoder=None)
@@ -455,6 +457,25 @@ def test_what_is_no_path_is_refused_as_such(path: Any, encoder: str | None):
 def test_a_path_too_long_for_the_system_is_a_typed_error():
     with pytest.raises(errors.MemoryProblem):
         Memory("a" * 5_000, encoder=None)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "links to each other", "a name that is too long"])
+@pytest.mark.parametrize("verb", [("search", "cat"), ("add", "a cat")])
+def test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once(
+    tmp_path: Path, kind: str, verb: tuple[str, str]
+):
+    from keepworth.cli.memory import app
+
+    path = tmp_path / "a.mem"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "links to each other":
+        path.symlink_to(path)
+    else:
+        path = tmp_path / ("a" * 300)
+    result = CliRunner().invoke(app, [*verb, "--file", str(path), "--encoder", "none"])
+    assert isinstance(result.exception, errors.NotAMemoryFile)
+    assert str(path) in str(result.exception)
 
 
 @pytest.mark.parametrize("value", [10**400, 1e308, -1e308, math.nan])

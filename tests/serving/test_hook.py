@@ -312,6 +312,28 @@ def test_without_a_server_with_a_wrong_token_or_with_another_program_there_the_h
         assert "is no address of a server" in hooked(PROMPT, KEEPWORTH_URL=url)[1]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        *(
+            ("KEEPWORTH_URL", url, "is no address of a server: set KEEPWORTH_URL")
+            for url in ("http://127.0.0.1:80000", "http://127.0.0.1:port", "http://[::1", f"http://{'a' * 70}.example")
+        ),
+        ("KEEPWORTH_TOKEN", "kw_its\nsecret", "KEEPWORTH_TOKEN is no token"),
+        ("KEEPWORTH_HOOKS", __file__, "is not a folder of this user alone"),
+        ("KEEPWORTH_HOOKS", "/dev/null/hooks", "set KEEPWORTH_HOOKS to a folder"),
+    ],
+)
+def test_a_wrong_variable_is_named_in_a_line_that_shows_no_token(
+    hooked: Hook, variable: str, value: str, said: str
+) -> None:
+    answer, errors = hooked({**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "hi"}, **{variable: value})
+    assert answer == {}
+    assert said in errors
+    assert len(errors.splitlines()) == 1
+    assert "secret" not in errors
+
+
 def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "keepworth", "hook", "--seconds", "0.3"]
     environment = {**os.environ, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}

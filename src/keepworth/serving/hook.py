@@ -19,6 +19,7 @@ import json
 import os
 import re
 import shlex
+import stat
 import sys
 import tempfile
 import threading
@@ -258,11 +259,18 @@ class ServedMemory:
     """The verbs of a served memory that a hook needs, over one connection."""
 
     def __init__(self, url: str, token: str, bounds: Mapping[str, str], seconds: float) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise HookProblem(f"{url!r:.80} is no address of a server: set {URL} to one such as http://127.0.0.1:8000")
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+            if parts.scheme not in ("http", "https") or not host.encode("idna"):
+                raise ValueError
+        except ValueError:
+            message = f"{url!r:.80} is no address of a server: set {URL} to one such as http://127.0.0.1:8000"
+            raise HookProblem(message) from None
+        if not (token.isascii() and token.isprintable()):  # `http.client` would quote it
+            raise HookProblem(f"{TOKEN} is no token: set it to what `keepworth memory token add` shows")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._http = kind(parts.hostname, parts.port, timeout=seconds)
+        self._http = kind(host, port, timeout=seconds)
         self._base = parts.path.rstrip("/").removesuffix("/memory").removesuffix("/v1") + "/v1/memory/"
         self._url, self._bounds = url, dict(bounds)
         self._headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -314,10 +322,13 @@ def session_file(host: str, session: str) -> Path:
     """Where the state of a host's session lies: in a folder that only its owner can read. Raises HookProblem."""
     owner = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(os.environ.get("KEEPWORTH_HOOKS") or Path(tempfile.gettempdir()) / f"keepworth-hooks-{owner}")
-    with contextlib.suppress(FileExistsError):  # a link that leads nowhere is refused below
-        folder.mkdir(mode=0o700, parents=True)
-    state = folder.lstat()
-    if folder.is_symlink() or state.st_uid != owner or state.st_mode & 0o077:
+    try:
+        with contextlib.suppress(FileExistsError):  # a link that leads nowhere is refused below
+            folder.mkdir(mode=0o700, parents=True)
+        state = folder.lstat()
+    except OSError as error:
+        raise HookProblem(f"{folder} cannot be made ({error.strerror}): set KEEPWORTH_HOOKS to a folder") from error
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != owner or state.st_mode & 0o077:
         raise HookProblem(f"{folder} is not a folder of this user alone: remove it, or set KEEPWORTH_HOOKS to another")
     return folder / f"{hashlib.sha256(json.dumps([host, session]).encode()).hexdigest()[:32]}.json"
 
@@ -506,7 +517,7 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
     if event.what == TOOL and not event.text:
         return
     bounds = {name: value for name, value in (("user_id", chosen.user), ("agent_id", chosen.agent)) if value}
-    token = os.environ.get(TOKEN) or os.environ.get("KEEPWORTH_API_KEY") or ""
+    token = (os.environ.get(TOKEN) or os.environ.get("KEEPWORTH_API_KEY") or "").strip()
     memory = ServedMemory(chosen.url or os.environ.get(URL) or LOCAL, token, bounds, SECONDS)
     try:
         work = HookWork(event, session, memory, chosen.top_k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -221,7 +222,7 @@ def check_there(file: MemoryPlace, make: bool = False) -> bool:
             f"There is no memory at {file}.",
             "`keepworth memory add` makes one. Another database or ?schema= may be meant.",
         )
-    there = file.file.exists()
+    there = os.path.exists(file.file)  # False, too, for a name that is too long
     if not (there or make):
         raise NotAMemoryFile(f"There is no memory at {file}.", _instead_of(file.file))
     return there

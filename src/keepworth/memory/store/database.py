@@ -56,6 +56,8 @@ def _refuse_strangers(path: str) -> None:
     """Look at the header before SQLite does, so that a file of another program is never touched."""
     if Path(path).is_dir():
         raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
+    if not os.path.isfile(path):  # opening a pipe waits for whoever writes to it
+        raise NotAMemoryFile(f"{path} is no file that can hold a memory: give another path")
     try:
         with open(path, "rb") as file:
             head = file.read(100)
@@ -179,9 +181,15 @@ class Database(Backend):
                 self._make()
             if not writable(self.path):
                 self.read_only = True
-            if identity(self.path) in _CARRIED:
+            try:
+                file = identity(self.path)
+            except OSError as error:  # such as links that lead to each other
+                raise NotAMemoryFile(
+                    f"{self.path} cannot be opened ({error.strerror}): check the path and its folder"
+                ) from error
+            if file in _CARRIED:
                 raise Forked(FORKED.format(self.path))
-            if identity(self.path) not in OPEN:
+            if file not in OPEN:
                 _refuse_strangers(self.path)
         with self.translated():
             connection = self._connect(self.read_only)

@@ -9,7 +9,7 @@ from keepworth.memory.errors import InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.search import Worth, checked_query, several
-from keepworth.memory.store.log import DecisionLog
+from keepworth.memory.store.decision_log import DecisionLog
 
 if TYPE_CHECKING:
     from keepworth.memory.policy.learning import Learning

@@ -73,8 +73,8 @@ from keepworth.memory.search.search import (
 )
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
-from keepworth.memory.store import log, purge, undo
-from keepworth.memory.store.log import DecisionLog, Logged
+from keepworth.memory.store import episode_log, log, purge, undo
+from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
@@ -411,7 +411,7 @@ class Memory(Changes, Judging):
         from keepworth.memory.episode import LiveEpisode
 
         scope = scope or self.scope
-        number = log.begin(self.store, scope, id, task, person)
+        number = episode_log.begin(self.store, scope, id, task, person)
         self._live[id] = live = LiveEpisode(self, id, scope, task, person, number=number, explore=explore)
         return live
 
@@ -439,7 +439,7 @@ class Memory(Changes, Judging):
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
-        about = log.rewarded(self.store, self.scopes.changeable, target)
+        about = episode_log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             if from_use(person):
@@ -471,7 +471,7 @@ class Memory(Changes, Judging):
     def _pending(self, nobody: bool = False) -> list[str]:
         self._decisions.flush()
         with self.store.database.reading() as connection:
-            return log.acted(connection, self.scope, nobody)
+            return episode_log.acted(connection, self.scope, nobody)
 
     def episodes(
         self,
@@ -489,12 +489,12 @@ class Memory(Changes, Judging):
         checked_number(limit, "limit", 1)
         start = self._begun(after).number if after else -1
         with self.store.database.reading() as connection:
-            return log.episodes_in(connection, scope, start, limit, nobody)
+            return episode_log.episodes_in(connection, scope, start, limit, nobody)
 
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
-        return log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
+        return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
 
     # Undo.
 
@@ -562,9 +562,9 @@ class Memory(Changes, Judging):
         if id != "":
             self._begun(id)
 
-    def _begun(self, id: str) -> log.Begun:
+    def _begun(self, id: str) -> episode_log.Begun:
         """The episode of this id in this scope. Raises UnknownEpisode."""
-        begun = log.begun_as(self.store, self.scopes.changeable, id)
+        begun = episode_log.begun_as(self.store, self.scopes.changeable, id)
         if begun is None:
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"

@@ -23,7 +23,7 @@ from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Stat
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import MODES
 from keepworth.memory.search.where import Filter, from_text, parsed
-from keepworth.memory.store import log, notes
+from keepworth.memory.store import episode_log, notes
 
 IN_QUARANTINE = "(held in quarantine)"
 MOST = 1000
@@ -487,7 +487,7 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
     memory = caller.memory
     record = memory.episode_record(id)
     if "admin" not in caller.access.roles:  # what it wrote or saw may lie in quarantine
-        concerned = log.concerned_by(memory.store, id)
+        concerned = episode_log.concerned_by(memory.store, id)
         held = {identifier: caller.withholds_id(identifier) for ids in concerned for identifier in ids}
         held |= {each.item: caller.withholds_id(each.item) for each in record.shown}
         operations = [

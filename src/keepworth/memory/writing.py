@@ -17,7 +17,7 @@ from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, M
 from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
 from keepworth.memory.operations import Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
-from keepworth.memory.store.log import Logged
+from keepworth.memory.store.decision_log import Logged
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory

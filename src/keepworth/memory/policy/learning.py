@@ -43,9 +43,10 @@ from keepworth.memory.policy.replay import (
 )
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, combined_advice, lines
 from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
-from keepworth.memory.store import forking, log, saved_state
+from keepworth.memory.store import episode_log, forking, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
-from keepworth.memory.store.log import Choice, News, Rewarded
+from keepworth.memory.store.episode_log import Rewarded
+from keepworth.memory.store.log import Choice, News
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -262,7 +263,7 @@ class Learning:
                     transaction.provide(self.store.encode(one.texts()))
                     one.replay(transaction, about.episode)
                 if about.episode and not about.decision:
-                    log.completed(transaction, about.episode, now)
+                    episode_log.completed(transaction, about.episode, now)
                 return OperationOutcome(True, outcome.changed)
 
             outcome: OperationOutcome = self.store.change(self.scope, work, bounded=True)
@@ -291,7 +292,7 @@ class Learning:
     def _begun(self) -> int:
         """How many episodes were begun: the number of the next."""
         with self.store.database.reading() as connection:
-            return log.begun(connection)
+            return episode_log.begun(connection)
 
     # Judging.
 

@@ -49,7 +49,6 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
-from keepworth.memory.judging import Judging
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
@@ -65,6 +64,7 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
+    Worth,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -82,6 +82,8 @@ from keepworth.memory.store.views import ScopeView
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
+    from keepworth.memory.policy.ledger import Balance
+    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
@@ -93,7 +95,7 @@ NEARBY = 5
 
 
 @check_keywords
-class Memory(Changes, Judging):
+class Memory(Changes):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
@@ -495,6 +497,47 @@ class Memory(Changes, Judging):
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
         return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
+
+    # What the policy learned.
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that chooses; None where none does."""
+        return None if self.learning is None else self.learning.policy
+
+    def worth(self, id: str, query: str) -> Worth:
+        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
+        `.interval`). Raises UnknownItem, InvalidPolicy."""
+        self._decisions.flush()
+        return self._learns("worth").worth(self.get(id), checked_query(query))
+
+    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
+        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
+
+        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
+        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
+        learning = self._learns("ledger")
+        self._decisions.flush()
+        if items is not None:
+            items = [self.get(id).id for id in several(items, "items", "m1")]
+        if source:
+            checked_source(source, "source")
+            listed = self.store.items(self.scope, current=not everything)
+            there = [each.id for each in listed if each.provenance.source == source]
+            items = there if items is None else [id for id in items if id in set(there)]
+        return learning.ledger(items, everything=everything)
+
+    def propose(self, advice: Advice) -> str:
+        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
+        experience. Raises InvalidAdvice, InvalidPolicy."""
+        return self._learns("propose").propose(advice)
+
+    def _learns(self, verb: str) -> Learning:
+        if self.learning is None:
+            raise InvalidPolicy(
+                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
+            )
+        return self.learning
 
     # Undo.
 

@@ -58,15 +58,10 @@ from keepworth.memory.search.search import (
 from keepworth.memory.search.where import Filter
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Rows, Vectors
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
     from keepworth.memory.store.views import Snapshot
-
-    Rows = npt.NDArray[np.intp]
-    Vectors = npt.NDArray[np.float32]
 
 
 class Written:

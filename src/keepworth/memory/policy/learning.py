@@ -49,13 +49,10 @@ from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import Choice, News
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.search.index import Embedder
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
-
-    Vectors = npt.NDArray[np.float32]
 
 LIVE = 1_000
 """Episodes of which is remembered what they showed and withheld; of others all of it is read from the log."""

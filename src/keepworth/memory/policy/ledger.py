@@ -36,7 +36,8 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float64]
+    from keepworth.episodes.arrays import Floats
+
     Rows = npt.NDArray[np.int64]
 
 ALPHA = 0.05

@@ -13,11 +13,7 @@ from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned
 from keepworth.memory.policy.actions import NONE, Actions
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
-    Rows = npt.NDArray[np.intp]
+    from keepworth.episodes.arrays import Floats, Rows, Vectors
 
 STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED)
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)

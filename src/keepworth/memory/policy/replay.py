@@ -24,10 +24,7 @@ from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import Choice, News
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Floats, Vectors
 
 
 @dataclass(frozen=True, slots=True)

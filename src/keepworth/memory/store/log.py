@@ -223,7 +223,7 @@ def single(connection: AnyConnection, decision: str) -> Choice | None:
     return None if row is None else _choice(row)
 
 
-class Entry(NamedTuple):
+class LearnedEntry(NamedTuple):
     """An entry of the journal about what is learned. what: "act", "step", "reward" of a whole episode, or "choice", the reward
     of one decision; source: who gave a reward; body: {} where it was erased."""
 
@@ -235,7 +235,7 @@ class Entry(NamedTuple):
     body: Mapping[str, Any]
 
 
-def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) -> Iterator[Entry]:
+def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) -> Iterator[LearnedEntry]:
     """The entries about what is learned that count, in order. where: SQL of our own."""
     query = (
         f"SELECT seq, kind, scope, episode, source, payload FROM events WHERE {where} AND "
@@ -248,9 +248,9 @@ def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) 
             continue
         body = {} if payload is None else from_json(payload)
         if kind == REWARD:
-            yield Entry(seq, "choice" if body.get("decision") else "reward", home, episode, source, body)
+            yield LearnedEntry(seq, "choice" if body.get("decision") else "reward", home, episode, source, body)
         elif body.get("name") == NAME:
-            yield Entry(seq, body["what"], home, episode, source, body)
+            yield LearnedEntry(seq, body["what"], home, episode, source, body)
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:

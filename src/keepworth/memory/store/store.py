@@ -53,10 +53,7 @@ from keepworth.memory.store.transaction import (
 from keepworth.memory.store.views import ScopeView, Snapshot
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger("keepworth.memory")

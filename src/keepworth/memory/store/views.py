@@ -19,12 +19,8 @@ from keepworth.memory.store.transaction import indexed_text
 from keepworth.memory.store.words import LEAST, proposed, scores
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.store.store import Store
-
-    Vectors = npt.NDArray[np.float32]
 
 ALWAYS_IN_FORCE = f"{CURRENT} AND expires_at = '' AND valid_from = '' AND valid_to = ''"
 REMEMBERED = 5000

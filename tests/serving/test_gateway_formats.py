@@ -14,12 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.serving.call_formats import (
-    FORMATS,
-    MARK,
-    CallFormat,
-    own_words,
-)
+from keepworth.serving.call_formats import FORMATS, MARK, CallFormat, own_words
 from keepworth.serving.gateway import GatewaySettings, tokens_of
 from tests.serving.gate import KEY, Gate
 

@@ -82,10 +82,7 @@ app.command(
     keepworth show demo demo-quick
     """,
 )(show)
-app.command(
-    rich_help_panel=LOOK,
-    examples="keepworth report",
-)(report)
+app.command(rich_help_panel=LOOK, examples="keepworth report")(report)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
 

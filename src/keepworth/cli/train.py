@@ -14,13 +14,7 @@ from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
-from keepworth.recipes.front_door import (
-    TASKS,
-    carry_out,
-    made_of,
-    record_of,
-    run_name,
-)
+from keepworth.recipes.front_door import TASKS, carry_out, made_of, record_of, run_name
 from keepworth.recipes.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
@@ -202,12 +196,7 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
 
 
 def _asked_for(
-    recipe: str,
-    tasks: str | None,
-    source: Path | None,
-    reward: list[str],
-    environment: str | None,
-    memory: Path | None,
+    recipe: str, tasks: str | None, source: Path | None, reward: list[str], environment: str | None, memory: Path | None
 ) -> Recipe:
     """The recipe of that name or file, or the one that --tasks or --source and what goes with them make."""
     if tasks is None and source is None:

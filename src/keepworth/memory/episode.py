@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, Operation
 from keepworth.episodes.text import as_text
-from keepworth.memory.errors import (
-    ClosedEpisode,
-    InvalidFilter,
-    InvalidScope,
-    InvalidText,
-    check_keywords,
-)
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidScope, InvalidText, check_keywords
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
@@ -37,15 +31,7 @@ class LiveEpisode:
     was done. Everything is on disk before the call returns."""
 
     def __init__(
-        self,
-        memory: Memory,
-        id: str,
-        scope: Scope,
-        task: str,
-        by: str = "",
-        *,
-        number: int = -1,
-        explore: bool = True,
+        self, memory: Memory, id: str, scope: Scope, task: str, by: str = "", *, number: int = -1, explore: bool = True
     ) -> None:
         self.id = id
         self.scope = scope

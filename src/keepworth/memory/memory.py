@@ -189,12 +189,7 @@ class Memory(Changes):
         self.store.close()
 
     def within(
-        self,
-        *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-        shared: Mapping[str, bool] | None = None,
+        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", shared: Mapping[str, bool] | None = None
     ) -> Memory:
         """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
         them. What the policy learned is shared. It is closed with this one.

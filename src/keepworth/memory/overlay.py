@@ -37,24 +37,10 @@ from keepworth.memory.item import (
     plain_metadata,
     timestamp,
 )
-from keepworth.memory.operations import (
-    Act,
-    Draft,
-    OperationOutcome,
-    execute,
-    renamed_act,
-)
+from keepworth.memory.operations import Act, Draft, OperationOutcome, execute, renamed_act
 from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
 from keepworth.memory.search.scan import best, cosines
-from keepworth.memory.search.search import (
-    Hit,
-    Ranked,
-    Request,
-    Search,
-    SearchOptions,
-    checked_query,
-    requested,
-)
+from keepworth.memory.search.search import Hit, Ranked, Request, Search, SearchOptions, checked_query, requested
 from keepworth.memory.search.where import Filter
 
 if TYPE_CHECKING:
@@ -332,14 +318,7 @@ class Bank:
 
     __slots__ = ("_clock", "_embedder", "_overlay", "journal", "scope")
 
-    def __init__(
-        self,
-        overlay: Overlay,
-        embedder: Embedder | None,
-        *,
-        scope: Scope,
-        clock: Clock = now,
-    ) -> None:
+    def __init__(self, overlay: Overlay, embedder: Embedder | None, *, scope: Scope, clock: Clock = now) -> None:
         self._overlay = overlay
         self._embedder = embedder
         self._clock = clock
@@ -347,26 +326,13 @@ class Bank:
         self.journal: list[Applied] = []
 
     @classmethod
-    def empty(
-        cls,
-        encoder: Encoder | None,
-        *,
-        scope: Scope | None = None,
-        clock: Clock = now,
-    ) -> Bank:
+    def empty(cls, encoder: Encoder | None, *, scope: Scope | None = None, clock: Clock = now) -> Bank:
         """A bank in memory alone. Without an encoder only lexical searches work."""
         embedder = None if encoder is None else Embedder(encoder)
         return cls(Overlay(None, embedder), embedder, scope=scope or EVERYWHERE, clock=clock)
 
     @classmethod
-    def on(
-        cls,
-        base: Snapshot,
-        embedder: Embedder | None,
-        *,
-        scope: Scope,
-        clock: Clock = now,
-    ) -> Bank:
+    def on(cls, base: Snapshot, embedder: Embedder | None, *, scope: Scope, clock: Clock = now) -> Bank:
         """A bank over a snapshot of a store."""
         return cls(Overlay(base, embedder), embedder, scope=scope, clock=clock)
 
@@ -427,11 +393,7 @@ class Bank:
         return self.get(self.perform(Operation(OperationKind.ADD, text=text), draft).item)
 
     def apply(
-        self,
-        operation: Operation,
-        *,
-        provenance: Provenance = UNKNOWN,
-        event_time: Timestamp = "",
+        self, operation: Operation, *, provenance: Provenance = UNKNOWN, event_time: Timestamp = ""
     ) -> OperationOutcome:
         """Carry out what an agent asked for. Never raises on a bad operation: it changes nothing and says why."""
         return self.perform(operation, Draft(scope=self.scope, event_time=timestamp(event_time), provenance=provenance))

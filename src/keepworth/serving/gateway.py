@@ -177,11 +177,7 @@ class Gateway:
     """memories: what is recalled from and written to, by the token of each call. upstream: where calls go."""
 
     def __init__(
-        self,
-        memories: OpenMemories,
-        upstream: Upstream,
-        workers: Executor,
-        settings: GatewaySettings | None = None,
+        self, memories: OpenMemories, upstream: Upstream, workers: Executor, settings: GatewaySettings | None = None
     ) -> None:
         self.memories, self.upstream, self.workers = memories, upstream, workers
         self.settings = settings or GatewaySettings()

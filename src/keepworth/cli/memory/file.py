@@ -324,8 +324,7 @@ def reembed(
     """,
 )
 def quarantine(
-    memory: Memory,
-    release: Annotated[str, option("--release ID", "Let this item out, for searches to find.")] = "",
+    memory: Memory, release: Annotated[str, option("--release ID", "Let this item out, for searches to find.")] = ""
 ) -> Lines:
     """List the items that are held for a secret in them, or release one."""
     if release:
@@ -338,8 +337,7 @@ def quarantine(
 
 @command(FILE, examples="keepworth memory audit --last 20 --json", opens=None)
 def audit(
-    file: MemoryPlace,
-    last: Annotated[int, option("--last", "So many entries, the newest.", min=1)] = 100,
+    file: MemoryPlace, last: Annotated[int, option("--last", "So many entries, the newest.", min=1)] = 100
 ) -> Lines:
     """Show who did what through `keepworth serve --memory`, by the ids of tokens."""
     from collections import deque

@@ -40,13 +40,7 @@ class Experience:
         seed: Of the policy's own draws.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        encoder: Encoder,
-        *,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, policy: Policy, encoder: Encoder, *, seed: int = 0) -> None:
         self.policy = policy
         self.encoder = encoder
         self._cache: dict[str, Vectors] = {}

@@ -35,12 +35,7 @@ from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.replay import (
-    Replay,
-    details_of,
-    packed_vector,
-    rewarded_choices,
-)
+from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, combined_advice, lines
 from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import episode_log, forking, log, saved_state

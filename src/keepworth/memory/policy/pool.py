@@ -140,15 +140,7 @@ class Pool:
         """Rows of this status, oldest first."""
         return np.flatnonzero(self.status[: len(self.items)] == code)
 
-    def add(
-        self,
-        draft: Advice,
-        *,
-        status: Status,
-        time: int,
-        episode: int = -1,
-        id: str = "",
-    ) -> int:
+    def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1, id: str = "") -> int:
         """The row of a new item."""
         data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
         if draft.trigger:

@@ -102,9 +102,7 @@ class ScopeView:
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
             proposed_rows = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
             found = select(
-                connection,
-                f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE n {AMONG}",
-                (among(proposed_rows),),
+                connection, f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE n {AMONG}", (among(proposed_rows),)
             )
         found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}
@@ -246,10 +244,7 @@ class Snapshot:
             return found
         return [
             sorted(
-                [
-                    *line,
-                    *((id, float((before @ vector).max())) for id, before in past.items()),
-                ],
+                [*line, *((id, float((before @ vector).max())) for id, before in past.items())],
                 key=lambda pair: -pair[1],
             )[:count]
             for line, vector in zip(found, vectors, strict=True)

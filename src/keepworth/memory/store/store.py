@@ -8,7 +8,6 @@ Nothing here knows about users' verbs (see `memory.py`) or agents' overlays (see
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import uuid
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
 
 Result = TypeVar("Result")
-_LOG = logging.getLogger("keepworth.memory")
 SCOPES = 1024
 """Scopes whose names, and whose ids, are remembered."""
 

@@ -318,23 +318,22 @@ class Bank:
 
     __slots__ = ("_clock", "_embedder", "_overlay", "journal", "scope")
 
-    def __init__(self, overlay: Overlay, embedder: Embedder | None, *, scope: Scope, clock: Clock = now) -> None:
+    def __init__(self, overlay: Overlay, scope: Scope, clock: Clock = now) -> None:
         self._overlay = overlay
-        self._embedder = embedder
+        self._embedder = overlay.embedder
         self._clock = clock
         self.scope = scope
         self.journal: list[Applied] = []
 
     @classmethod
-    def empty(cls, encoder: Encoder | None, *, scope: Scope | None = None, clock: Clock = now) -> Bank:
+    def empty(cls, encoder: Encoder | None, *, clock: Clock = now) -> Bank:
         """A bank in memory alone. Without an encoder only lexical searches work."""
-        embedder = None if encoder is None else Embedder(encoder)
-        return cls(Overlay(None, embedder), embedder, scope=scope or EVERYWHERE, clock=clock)
+        return cls(Overlay(None, None if encoder is None else Embedder(encoder)), EVERYWHERE, clock)
 
     @classmethod
     def on(cls, base: Snapshot, embedder: Embedder | None, *, scope: Scope, clock: Clock = now) -> Bank:
         """A bank over a snapshot of a store."""
-        return cls(Overlay(base, embedder), embedder, scope=scope, clock=clock)
+        return cls(Overlay(base, embedder), scope, clock)
 
     def __len__(self) -> int:
         """How many items are current."""
@@ -357,7 +356,7 @@ class Bank:
 
     def fork(self) -> Bank:
         """An overlay over the present state, in constant time. Neither side sees what the other writes from here on."""
-        return Bank(self._overlay.fork(), self._embedder, scope=self.scope, clock=self._clock)
+        return Bank(self._overlay.fork(), self.scope, self._clock)
 
     def content_hash(self) -> str:
         """64 hex digits over all items but their clocks and value statistics; equal states give equal hashes."""

@@ -130,7 +130,7 @@ def train(
         return
     called = Path(recipe).stem.replace("-", "_") if recipe else TASKS
     own = found.given.tasks.name if not recipe and found.given is not None else called
-    whole = run_name(name or "-".join(each for each in (own, role) if each))
+    whole = run_name(name or "-".join(part for part in (own, role) if part))
     again = _last_command()
 
     def one(config: BaseModel, name: str) -> None:
@@ -263,7 +263,7 @@ def _carry_out(
 def _last_command() -> str:
     import sys
 
-    return shlex.join([program(), *(each for each in sys.argv[1:] if each != "--fresh")])
+    return shlex.join([program(), *(word for word in sys.argv[1:] if word != "--fresh")])
 
 
 def program() -> str:

@@ -518,7 +518,7 @@ class Memory(Changes):
         if source:
             checked_source(source, "source")
             listed = self.store.items(self.scope, current=not everything)
-            there = [each.id for each in listed if each.provenance.source == source]
+            there = [item.id for item in listed if item.provenance.source == source]
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(items, everything=everything)
 

@@ -257,12 +257,12 @@ def new_access(
 def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Of texts such as "team:read,write", the permissions by name. Raises KeepworthError."""
     found: dict[str, tuple[str, ...]] = {}
-    for each in permitted:
-        name, _, permissions = each.rpartition(":")
+    for text in permitted:
+        name, _, permissions = text.rpartition(":")
         listed = tuple(part.strip() for part in permissions.split(",") if part.strip())
         if not name or not listed or name in found:
             raise KeepworthError(
-                f"{each!r:.80} does not say what is shared{' once' if name in found else ''}.",
+                f"{text!r:.80} does not say what is shared{' once' if name in found else ''}.",
                 "Say NAME:read or NAME:read,write.",
             )
         found[name] = listed

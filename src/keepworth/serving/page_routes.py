@@ -77,7 +77,7 @@ def overview(caller: ServedCaller) -> Any:
     with memory.store.database.reading() as connection:
         items, episodes = episode_log.totals(connection, memory.scopes.seen(), nobody)
         news = log.news(connection, memory.scope, log.cancelled(connection), newest=NEWEST)
-    rewards = [each.value for each in news if not (nobody and each.scope.user)]
+    rewards = [reward.value for reward in news if not (nobody and reward.scope.user)]
     return {
         "items": items,
         "episodes": episodes,

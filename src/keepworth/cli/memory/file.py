@@ -355,7 +355,7 @@ def audit(
             what.append(f"{entry['tool']}: {entry.get('outcome', '')}")
         more = f"{entry['times']} times" if "times" in entry else entry.get("status", "")
         ids = " ".join(entry.get("ids", []))
-        yield Line(entry, one_line(f"{'  '.join(each for each in what if each)}  {more}  {ids}".rstrip()))
+        yield Line(entry, one_line(f"{'  '.join(part for part in what if part)}  {more}  {ids}".rstrip()))
 
 
 tokens_app = App(help="Give and take back the tokens of `keepworth serve --memory`.")

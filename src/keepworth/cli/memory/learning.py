@@ -104,7 +104,7 @@ def _episodes(memory: Memory, ids: list[str]) -> Lines:
     for id in ids:
         record = memory.episode_record(id)
         reward = record.reward if record.rewards else None
-        shown = [each.item for each in record.shown]
+        shown = [view.item for view in record.shown]
         text = f"{id}  {'no reward' if reward is None else f'{reward:9.3f}'}  {one_line(record.task)}"
         yield Line({"episode": id, "task": record.task, "reward": reward, "shown": shown}, text)
 
@@ -239,7 +239,7 @@ def _known_source(name: str, known: set[str]) -> None:
     from keepworth.episodes.errors import UnknownName
 
     if name not in known:
-        raise UnknownName("source", name, [each for each in known if each and not each.startswith("own:")])
+        raise UnknownName("source", name, [source for source in known if source and not source.startswith("own:")])
 
 
 def _plain(record: Account | Balance) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class DecisionLog:
         if newest:
             entries = [entry for entry in entries if not is_erased(transaction.connection, entry.episode)]
             waited = since is not None and newest > since
-            entries = [each for entry in entries for each in _without_erased(transaction.connection, entry, waited)]
+            entries = [logged for entry in entries for logged in _without_erased(transaction.connection, entry, waited)]
         transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
 
 

@@ -134,9 +134,9 @@ def with_choices(
     one query; what cannot be read is an error of the function, and of that reward alone."""
     for begin in range(0, len(listed), TOGETHER):
         part = listed[begin : begin + TOGETHER]
-        on_file = _OnFile(connection, {each.episode for each in part}, {each.decision for each in part})
-        for each in part:
-            yield each, partial(on_file.about, each, scope_of, gone)
+        on_file = _OnFile(connection, {reward.episode for reward in part}, {reward.decision for reward in part})
+        for reward in part:
+            yield reward, partial(on_file.about, reward, scope_of, gone)
 
 
 class _OnFile:
@@ -163,16 +163,16 @@ class _OnFile:
         alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
-    def about(self, each: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
+    def about(self, reward: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
         """The task, for whom it is, and the choices that a reward is about."""
-        items = -1 if each.decision else each.items
-        found = self.record(each.episode, scope_of, gone, until=each.seq, items=items) if each.episode else None
+        items = -1 if reward.decision else reward.items
+        found = self.record(reward.episode, scope_of, gone, until=reward.seq, items=items) if reward.episode else None
         task, person = (found.task, found.person) if found is not None else ("", "")
         choices = list(found.choices) if found is not None else []
-        if each.decision:
+        if reward.decision:
             # What is said of this choice comes before the reward of its step.
-            choices = [replace(choice, reward=math.nan) for choice in choices if choice.decision.id == each.decision]
-            row = None if choices else self._alone.get(each.decision)
+            choices = [replace(choice, reward=math.nan) for choice in choices if choice.decision.id == reward.decision]
+            row = None if choices else self._alone.get(reward.decision)
             choices = choices if row is None else [_choice(row)]
         return task, person, choices
 
@@ -199,8 +199,8 @@ class _OnFile:
                     rewards.append((float(body["value"]), whose(body.get("source", ""))))
             elif body.get("name") == NAME:
                 if body["what"] == "act":
-                    last = [each for each in body.get("decisions", waiting[:1]) if each in choices]
-                    waiting = [each for each in waiting if each not in last]
+                    last = [id for id in body.get("decisions", waiting[:1]) if id in choices]
+                    waiting = [id for id in waiting if id not in last]
                     actions.update(dict.fromkeys(last, body["action"]))
                 elif body["what"] == "step":
                     steps.update(dict.fromkeys(last, float(body["reward"])))

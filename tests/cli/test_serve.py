@@ -55,11 +55,7 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
     ],
 )
 def test_mistakes_are_named(
-    arguments: list[str],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

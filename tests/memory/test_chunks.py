@@ -178,10 +178,7 @@ def test_an_item_counts_with_the_best_of_its_vectors_whatever_happened(steps, se
             index.drop([number])
             known.pop(number, None)
     query = generator.standard_normal((1, 8)).astype(np.float32)
-    wanted = sorted(
-        ((float((each @ query[0]).max()), number) for number, each in known.items()),
-        reverse=True,
-    )
+    wanted = sorted(((float((each @ query[0]).max()), number) for number, each in known.items()), reverse=True)
     for scope_ids in (None, {1}):
         (found,) = index.search(query, count, "a scope", scope_ids)
         assert [number for number, _ in found] == [number for _, number in wanted[:count]]

@@ -12,7 +12,7 @@ import pytest
 from keepworth.episodes.episode import Decision, DecisionKind, Operation, OperationKind
 from keepworth.memory.errors import UnknownEpisode
 from keepworth.memory.memory import Memory
-from keepworth.memory.store.log import Logged
+from keepworth.memory.store.decision_log import Logged
 from keepworth.memory.store.maintenance import statistics
 
 VERBS: list[Callable[[Memory, str], object]] = [

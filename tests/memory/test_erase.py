@@ -20,7 +20,7 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory import errors
 from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import log
+from keepworth.memory.store import decision_log
 from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.memory.store.transfer import exported, imported
@@ -202,7 +202,7 @@ def test_questions_from_outside_that_quote_her_or_showed_her_go_too(tmp_path: Pa
 
 
 def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(log, "FLUSH_SECONDS", 60.0)
+    monkeypatch.setattr(decision_log, "FLUSH_SECONDS", 60.0)
     path = tmp_path / "a.mem"
     with memory(path) as m, memory(path) as other:
         m.add("zxplain likes tofu", user_id="zxuser")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import log
+from keepworth.memory.store import decision_log, log
 from keepworth.memory.store.connection import select
 
 
@@ -17,7 +17,7 @@ def test_choices_and_entries_of_an_episode_are_found_by_the_index() -> None:
     with memory.episode("x"):
         pass
     for table in ("decisions", "events"):
-        assert scans(memory, f"SELECT 1 FROM {table} WHERE {log.IN_EPISODE}", ("e",)) == []
+        assert scans(memory, f"SELECT 1 FROM {table} WHERE {decision_log.IN_EPISODE}", ("e",)) == []
 
 
 def test_many_rewards_are_read_as_each_one_would_be() -> None:

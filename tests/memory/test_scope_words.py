@@ -17,7 +17,7 @@ from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.search import scope_words
 from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
 from keepworth.memory.search.scope_words import ScopeWords
-from keepworth.memory.store import log
+from keepworth.memory.store import decision_log
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.derived import Derived
 
@@ -142,7 +142,7 @@ def test_whether_something_was_erased_is_asked_of_an_index() -> None:
         asked: list[str] = []
         with memory.store.database.reading() as connection:
             connection.set_exec_trace(lambda cursor, sql, values: asked.append(sql) or True)
-            log.newest_purge(connection)
+            decision_log.newest_purge(connection)
             connection.set_exec_trace(None)
             plans = [row[3] for sql in asked for row in select(connection, f"EXPLAIN QUERY PLAN {sql}")]
     assert plans

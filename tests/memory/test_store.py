@@ -135,11 +135,7 @@ def test_replay_is_the_view_whatever_happened(behind, sequence):
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(writes, min_size=1, max_size=12),
-    st.lists(steps, max_size=12),
-    sentences,
-)
+@given(st.lists(writes, min_size=1, max_size=12), st.lists(steps, max_size=12), sentences)
 def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
     m = memory()
     episodes = [m.episode(user_id=user) for user in ("ana", "bo", "")]

@@ -14,12 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.serving.call_formats import (
-    FORMATS,
-    MARK,
-    CallFormat,
-    own_words,
-)
+from keepworth.serving.call_formats import FORMATS, MARK, CallFormat, own_words
 from keepworth.serving.gateway import GatewaySettings, tokens_of
 from tests.serving.gate import KEY, Gate
 
@@ -35,11 +30,11 @@ def knows(gate: Gate) -> None:
 def acts(gate: Gate, episode: str) -> str:
     """What an episode was last said to have done, once it is over."""
     store = gate.server.memories.of(next(iter(gate.server.tokens._passing.values()))).memory.store
-    from keepworth.memory.store import log
+    from keepworth.memory.store import episode_log
 
     for _ in range(2000):
         with store.database.reading() as connection:
-            done = log.done_in(connection, episode)[2]
+            done = episode_log.done_in(connection, episode)[2]
         if done is not None:
             return done
         time.sleep(0.005)

@@ -142,10 +142,7 @@ def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after
         assert context(hooked(failed, *one)[0], "PostToolUseFailure").endswith(f"- {after.text}")
         assert hooked({**SESSION, "session_id": user, "hook_event_name": "Stop"}) == ({}, "")
         client.reward(client.episodes(user_id=user)[-1], 1.0)
-        worth = [
-            client.worth(before.id, "use the network flag"),
-            client.worth(after.id, "Bash failed: cannot connect"),
-        ]
+        worth = [client.worth(before.id, "use the network flag"), client.worth(after.id, "Bash failed: cannot connect")]
     assert [(each.seen, round(each.earned, 2)) for each in worth] == [(1.0, 0.0), (1.0, 1.0)]
 
 

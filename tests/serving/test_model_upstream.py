@@ -133,10 +133,7 @@ def test_a_gateway_has_one_upstream(tmp_path: Path) -> None:
 
 
 def test_bodies_that_are_wrong_are_refused_as_the_route_refuses(http: httpx.Client) -> None:
-    for path, wrong in (
-        ("/v1/chat/completions", b"{"),
-        ("/v1/chat/completions", b'{"messages": 5}'),
-    ):
+    for path, wrong in (("/v1/chat/completions", b"{"), ("/v1/chat/completions", b'{"messages": 5}')):
         answer = http.post(path, content=wrong, headers={"Content-Type": "application/json"})
         assert answer.status_code == 400, (path, wrong, answer.text)
         assert answer.json()["error"]["message"]

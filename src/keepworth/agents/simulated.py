@@ -12,10 +12,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.policy.slots import Presented
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-
+    from keepworth.episodes.arrays import Floats
 
 FOLLOW, AGAINST = 2.5, 1.5
 """What a vote of an item shown adds to the log-odds of an action, and takes from those of one that it warns of."""

@@ -19,7 +19,7 @@ app = App(help="Small networks with memory, in worlds that hide their state.")
     keepworth control train --memory ffm --world popgym-RepeatPreviousEasy-v0
     keepworth control train --memory gru --world CartPole-v1 --steps 100000 --folder runs/control/cartpole
     keepworth control train --memory ffm --set traces=64 --set contexts=8
-    """,
+    """
 )
 def train(
     memory: Annotated[str, option("--memory NAME", "A memory: see keepworth methods --kind memory_module.")] = "ffm",
@@ -75,7 +75,7 @@ def train(
     examples="""
     keepworth control table benchmarks/control/table
     keepworth control table runs/control --json
-    """,
+    """
 )
 def table(
     folder: Annotated[Path, argument("", "Folder of runs, or a file that benchmarks.control.table wrote.")] = Path(

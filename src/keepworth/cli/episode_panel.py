@@ -40,5 +40,5 @@ def episode_panel(episode: Episode, title: Iterable[str]) -> RenderableType:
     parts.append(Text.assemble(("reward    ", "bold"), (f"{episode.reward:.3f}", right), (f"  {terms}", "dim")))
     if episode.errors:
         parts.append(Text.assemble(("errors    ", "bold red"), "; ".join(episode.errors)))
-    above = " · ".join(each for each in title if each)
+    above = " · ".join(part for part in title if part)
     return Panel(Group(*parts), title=Text(above, style="dim"), title_align="left", border_style="dim")

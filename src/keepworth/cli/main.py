@@ -82,10 +82,7 @@ app.command(
     keepworth show demo demo-quick
     """,
 )(show)
-app.command(
-    rich_help_panel=LOOK,
-    examples="keepworth report",
-)(report)
+app.command(rich_help_panel=LOOK, examples="keepworth report")(report)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
 
@@ -115,7 +112,7 @@ def main(arguments: list[str]) -> int:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in own:
         os.environ["KEEPWORTH_DEBUG"] = "1"
-        arguments = [each for each in own if each != "--debug"] + arguments[len(own) :]
+        arguments = [word for word in own if word != "--debug"] + arguments[len(own) :]
     # Libraries draw bars of their own while they load; ours is the only one on the screen.
     os.environ.setdefault("TQDM_DISABLE", "1")
     try:
@@ -146,4 +143,4 @@ def _unread() -> int:
 
 
 # typer carries its own copy of click in late versions and imports click in earlier ones: ask it which class it raises.
-_USAGE: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
+_USAGE: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")

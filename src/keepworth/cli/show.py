@@ -57,16 +57,22 @@ def show(
         if export is not None:
             from keepworth.tasks.traces import write_traces
 
-            say(f"{write_traces(export, (each.episode for each in found))} episodes are in {export}.")
+            say(f"{write_traces(export, (stored.episode for stored in found))} episodes are in {export}.")
             return
         if as_json:
-            for each in found:
-                say_json({"step": each.step, "arm": each.arm, **episode_to_json(each.episode)})
+            for stored in found:
+                say_json({"step": stored.step, "arm": stored.arm, **episode_to_json(stored.episode)})
             return
         with console.pager(styles=True) if console.is_terminal else nullcontext():
-            for each in found:
-                named = (f"step {each.step}", each.arm, each.episode.role, each.episode.task, each.episode.stop.value)
-                console.print(episode_panel(each.episode, named))
+            for stored in found:
+                named = (
+                    f"step {stored.step}",
+                    stored.arm,
+                    stored.episode.role,
+                    stored.episode.task,
+                    stored.episode.stop.value,
+                )
+                console.print(episode_panel(stored.episode, named))
     elif names and (evaluated := _evaluated(names[0], runs)) is not None:
         _print_evaluation(_summary(evaluated), console, as_json)
     else:
@@ -130,7 +136,7 @@ def _as_record(run: RunFolder) -> dict[str, Any]:
     from keepworth.evaluation.tables import tables_of
 
     headline = (run.result() or {}).get("headline")
-    tables = [asdict(each) for each in tables_of(run)]
+    tables = [asdict(table) for table in tables_of(run)]
     return {
         "run": run.name,
         "path": str(run.path),
@@ -148,7 +154,7 @@ def _fitting(
 
     found = list(stored_episodes(folder, step=step, arm=arm, role=role))
     if worst:
-        found.sort(key=lambda each: each.episode.reward)
+        found.sort(key=lambda stored: stored.episode.reward)
     if not found[:limit]:
         raise KeepworthError(
             f"No episode of {folder} fits.", "Leave options out: what is shown says its step, arm and role."

@@ -14,13 +14,7 @@ from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
-from keepworth.recipes.front_door import (
-    TASKS,
-    carry_out,
-    made_of,
-    record_of,
-    run_name,
-)
+from keepworth.recipes.front_door import TASKS, carry_out, made_of, record_of, run_name
 from keepworth.recipes.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
@@ -136,7 +130,7 @@ def train(
         return
     called = Path(recipe).stem.replace("-", "_") if recipe else TASKS
     own = found.given.tasks.name if not recipe and found.given is not None else called
-    whole = run_name(name or "-".join(each for each in (own, role) if each))
+    whole = run_name(name or "-".join(part for part in (own, role) if part))
     again = _last_command()
 
     def one(config: BaseModel, name: str) -> None:
@@ -202,12 +196,7 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
 
 
 def _asked_for(
-    recipe: str,
-    tasks: str | None,
-    source: Path | None,
-    reward: list[str],
-    environment: str | None,
-    memory: Path | None,
+    recipe: str, tasks: str | None, source: Path | None, reward: list[str], environment: str | None, memory: Path | None
 ) -> Recipe:
     """The recipe of that name or file, or the one that --tasks or --source and what goes with them make."""
     if tasks is None and source is None:
@@ -274,7 +263,7 @@ def _carry_out(
 def _last_command() -> str:
     import sys
 
-    return shlex.join([program(), *(each for each in sys.argv[1:] if each != "--fresh")])
+    return shlex.join([program(), *(word for word in sys.argv[1:] if word != "--fresh")])
 
 
 def program() -> str:

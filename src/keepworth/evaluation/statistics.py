@@ -21,9 +21,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import require
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from keepworth.episodes.arrays import Floats
 
 RESAMPLES = 10_000
 SCORE = (0.0, 1.0)

@@ -61,7 +61,7 @@ def awaitable(wrapper: object, kind: type, of: str, name: str) -> Any:
     """What the wrapped object has under a name; a function of it runs in a thread."""
     inner = vars(wrapper).get(of)
     if name.startswith("_") or not hasattr(inner, name):
-        verbs = ", ".join(each for each in dir(kind) if not each.startswith("_"))
+        verbs = ", ".join(verb for verb in dir(kind) if not verb.startswith("_"))
         raise AttributeError(f"{type(wrapper).__name__} has no {name!r}: it has the verbs of {kind.__name__} ({verbs})")
     verb = getattr(inner, name)
     if not inspect.ismethod(verb):

@@ -21,10 +21,6 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Policy, Writer
 from keepworth.memory.policy.writers import Facts
 
-GONE = {
-    "advantage": " 'advantage' went before the first release: 'default' learns as fast and is safer, 'mixture' keeps cases."
-}
-"""What became of policies that files may still name."""
 EPISODE_SETTINGS = ("here", "recent")
 """Settings of the registry's part "items of the episode", which every policy takes that keeps cases and retrieves them itself."""
 
@@ -147,7 +143,6 @@ def _maker(name: str) -> Callable[..., Policy]:
     if name in methods:
         return methods[name].make
     unknown = UnknownPolicy("policy", name, policies())
-    unknown.fix += GONE.get(name, "")
     if failed := registry.not_loaded():
         unknown.fix += f" {failed}"
     raise unknown

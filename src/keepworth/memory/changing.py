@@ -39,7 +39,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.store import purge
-from keepworth.memory.store.log import DecisionLog
+from keepworth.memory.store.decision_log import DecisionLog
 from keepworth.memory.writing import Message, messages_of, there
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -15,56 +15,33 @@ PRIVATE = 0o600
 _PART = ".part"
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Of the files that belong to one database."""
-_OF_PART = re.compile(rf"\.(?P<of>.+)\.\d+-[0-9a-f]{{8}}{re.escape(_PART)}(?:-wal|-shm|-journal)?", re.DOTALL)
+_OF_PART = re.compile(
+    rf"\.(?P<of>.+)\.(?P<writer>\d+)-[0-9a-f]{{8}}{re.escape(_PART)}(?:-wal|-shm|-journal)?", re.DOTALL
+)
 ABANDONED = 600
 """Seconds after which a part that nobody wrote to is taken away, where its writer is not seen to live."""
 
 
 def part_of(target: Path) -> Path:
     """A name for what will be `target`, that no other writer uses. What writers left that were killed goes."""
-    for part in leftovers(target):
-        with contextlib.suppress(OSError):
-            if time.time() - part.stat().st_mtime > ABANDONED and not alive(part):
+    with contextlib.suppress(OSError):
+        for name in os.listdir(target.parent):
+            found = _OF_PART.fullmatch(name)
+            if found is None or found["of"] != target.name or _lives(int(found["writer"])):
+                continue
+            part = target.with_name(name)
+            if time.time() - part.stat().st_mtime > ABANDONED:
                 part.unlink()
     return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}{_PART}")
 
 
-def leftovers(target: Path) -> list[Path]:
-    """What writers of `target` that were killed, or are still at work, have under names of `part_of`."""
+def _lives(process: int) -> bool:
+    """Whether a process of this number is there."""
     try:
-        names = os.listdir(target.parent)
-    except OSError:
-        return []
-    return [target.with_name(name) for name in names if (of := part_for(name)) is not None and of == target.name]
-
-
-def part_for(name: str) -> str | None:
-    """The name of the file of which one of this name is a part; None where it is none."""
-    found = _OF_PART.fullmatch(name)
-    return None if found is None else found["of"]
-
-
-def remove(files: Iterable[Path]) -> list[Path]:
-    """Those that could not be removed, such as another user's where a folder says that each removes only their own."""
-    left = []
-    for file in files:
-        try:
-            file.unlink()
-        except FileNotFoundError:
-            pass
-        except OSError:
-            if not file.is_dir():  # which is none of ours
-                left.append(file)
-    return left
-
-
-def alive(part: Path) -> bool:
-    """Whether a process that has the number of its writer is there."""
-    try:
-        os.kill(int(part.name.rsplit(".", 2)[1].partition("-")[0]), 0)
-    except (ValueError, OverflowError, ProcessLookupError):
+        os.kill(process, 0)
+    except (OverflowError, ProcessLookupError):
         return False
-    except OSError:
+    except OSError:  # another user's
         return True
     return True
 

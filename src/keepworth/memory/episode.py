@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, Operation
 from keepworth.episodes.text import as_text
-from keepworth.memory.errors import (
-    ClosedEpisode,
-    InvalidFilter,
-    InvalidScope,
-    InvalidText,
-    check_keywords,
-)
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidScope, InvalidText, check_keywords
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
-from keepworth.memory.store import log
+from keepworth.memory.store import decision_log, episode_log, log
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Episode
@@ -37,15 +31,7 @@ class LiveEpisode:
     was done. Everything is on disk before the call returns."""
 
     def __init__(
-        self,
-        memory: Memory,
-        id: str,
-        scope: Scope,
-        task: str,
-        by: str = "",
-        *,
-        number: int = -1,
-        explore: bool = True,
+        self, memory: Memory, id: str, scope: Scope, task: str, by: str = "", *, number: int = -1, explore: bool = True
     ) -> None:
         self.id = id
         self.scope = scope
@@ -149,7 +135,7 @@ class LiveEpisode:
 
     def end(self, outcome: str = "") -> None:
         """Note that it is over. Rewards may still come."""
-        log.end(self._memory.store, self.scope, self.id, self._memory._unsaid(outcome))
+        episode_log.end(self._memory.store, self.scope, self.id, self._memory._unsaid(outcome))
 
     def record(self) -> Episode:
         """As `Memory.episode_record`."""
@@ -170,7 +156,7 @@ class LiveEpisode:
         """From where the file says that it is."""
         self._memory._decisions.flush()
         with self._memory.store.database.reading() as connection:
-            done = log.done_in(connection, self.id)
+            done = episode_log.done_in(connection, self.id)
         self._steps, self._waiting, self._action, self.acts = done
 
     def _over(self) -> bool:
@@ -190,7 +176,7 @@ class LiveEpisode:
         store = self._memory.store
 
         def work(transaction: Transaction) -> None:
-            if not log.is_erased(transaction.connection, self.id):  # meanwhile
+            if not decision_log.is_erased(transaction.connection, self.id):  # meanwhile
                 log.note(transaction, self.scope, store.clock(), what, self.id, **body)
 
         self._memory._check_episode(self.id)

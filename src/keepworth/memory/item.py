@@ -360,7 +360,7 @@ class Item:
         credited = self.values.credited
         worth = [f"mean reward {self.values.mean:.2f} of {credited}"] if credited else []
         known = [self.kind.value, *whose, *origin, f"at {self.event_time or self.written_at}", *worth, self.standing]
-        return [each for each in known if each and each != "at "]
+        return [fact for fact in known if fact and fact != "at "]
 
     @property
     def open(self) -> bool:
@@ -474,9 +474,9 @@ def _deeper_than(depth: int, value: object) -> bool:
     for _ in range(depth):
         layer = [
             part
-            for each in layer
-            if isinstance(each, (Mapping, list, tuple))
-            for part in (each.values() if isinstance(each, Mapping) else each)
+            for value in layer
+            if isinstance(value, (Mapping, list, tuple))
+            for part in (value.values() if isinstance(value, Mapping) else value)
             if isinstance(part, (Mapping, list, tuple))
         ]
         if not layer:
@@ -555,7 +555,7 @@ def indents(text: str) -> tuple[int, ...]:
     """
     lines = [line for line in text.expandtabs().splitlines() if line.strip()]
     found = [len(line) - len(line.lstrip()) for line in lines]
-    return tuple(each - min(found) for each in found)
+    return tuple(indent - min(found) for indent in found)
 
 
 def indented_alike(one: str, other: str) -> bool:

@@ -49,7 +49,6 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
-from keepworth.memory.judging import Judging
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
@@ -65,6 +64,7 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
+    Worth,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -73,8 +73,8 @@ from keepworth.memory.search.search import (
 )
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
-from keepworth.memory.store import log, purge, undo
-from keepworth.memory.store.log import DecisionLog, Logged
+from keepworth.memory.store import episode_log, log, purge, undo
+from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
@@ -82,6 +82,8 @@ from keepworth.memory.store.views import ScopeView
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
+    from keepworth.memory.policy.ledger import Balance
+    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
@@ -93,7 +95,7 @@ NEARBY = 5
 
 
 @check_keywords
-class Memory(Changes, Judging):
+class Memory(Changes):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
@@ -187,12 +189,7 @@ class Memory(Changes, Judging):
         self.store.close()
 
     def within(
-        self,
-        *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-        shared: Mapping[str, bool] | None = None,
+        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", shared: Mapping[str, bool] | None = None
     ) -> Memory:
         """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
         them. What the policy learned is shared. It is closed with this one.
@@ -411,7 +408,7 @@ class Memory(Changes, Judging):
         from keepworth.memory.episode import LiveEpisode
 
         scope = scope or self.scope
-        number = log.begin(self.store, scope, id, task, person)
+        number = episode_log.begin(self.store, scope, id, task, person)
         self._live[id] = live = LiveEpisode(self, id, scope, task, person, number=number, explore=explore)
         return live
 
@@ -439,7 +436,7 @@ class Memory(Changes, Judging):
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
-        about = log.rewarded(self.store, self.scopes.changeable, target)
+        about = episode_log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             if from_use(person):
@@ -471,7 +468,7 @@ class Memory(Changes, Judging):
     def _pending(self, nobody: bool = False) -> list[str]:
         self._decisions.flush()
         with self.store.database.reading() as connection:
-            return log.acted(connection, self.scope, nobody)
+            return episode_log.acted(connection, self.scope, nobody)
 
     def episodes(
         self,
@@ -489,12 +486,53 @@ class Memory(Changes, Judging):
         checked_number(limit, "limit", 1)
         start = self._begun(after).number if after else -1
         with self.store.database.reading() as connection:
-            return log.episodes_in(connection, scope, start, limit, nobody)
+            return episode_log.episodes_in(connection, scope, start, limit, nobody)
 
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
-        return log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
+        return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
+
+    # What the policy learned.
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that chooses; None where none does."""
+        return None if self.learning is None else self.learning.policy
+
+    def worth(self, id: str, query: str) -> Worth:
+        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
+        `.interval`). Raises UnknownItem, InvalidPolicy."""
+        self._decisions.flush()
+        return self._learns("worth").worth(self.get(id), checked_query(query))
+
+    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
+        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
+
+        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
+        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
+        learning = self._learns("ledger")
+        self._decisions.flush()
+        if items is not None:
+            items = [self.get(id).id for id in several(items, "items", "m1")]
+        if source:
+            checked_source(source, "source")
+            listed = self.store.items(self.scope, current=not everything)
+            there = [item.id for item in listed if item.provenance.source == source]
+            items = there if items is None else [id for id in items if id in set(there)]
+        return learning.ledger(items, everything=everything)
+
+    def propose(self, advice: Advice) -> str:
+        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
+        experience. Raises InvalidAdvice, InvalidPolicy."""
+        return self._learns("propose").propose(advice)
+
+    def _learns(self, verb: str) -> Learning:
+        if self.learning is None:
+            raise InvalidPolicy(
+                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
+            )
+        return self.learning
 
     # Undo.
 
@@ -562,9 +600,9 @@ class Memory(Changes, Judging):
         if id != "":
             self._begun(id)
 
-    def _begun(self, id: str) -> log.Begun:
+    def _begun(self, id: str) -> episode_log.Begun:
         """The episode of this id in this scope. Raises UnknownEpisode."""
-        begun = log.begun_as(self.store, self.scopes.changeable, id)
+        begun = episode_log.begun_as(self.store, self.scopes.changeable, id)
         if begun is None:
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"

@@ -37,36 +37,17 @@ from keepworth.memory.item import (
     plain_metadata,
     timestamp,
 )
-from keepworth.memory.operations import (
-    Act,
-    Draft,
-    OperationOutcome,
-    execute,
-    renamed_act,
-)
+from keepworth.memory.operations import Act, Draft, OperationOutcome, execute, renamed_act
 from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
 from keepworth.memory.search.scan import best, cosines
-from keepworth.memory.search.search import (
-    Hit,
-    Ranked,
-    Request,
-    Search,
-    SearchOptions,
-    checked_query,
-    requested,
-)
+from keepworth.memory.search.search import Hit, Ranked, Request, Search, SearchOptions, checked_query, requested
 from keepworth.memory.search.where import Filter
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Rows, Vectors
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
     from keepworth.memory.store.views import Snapshot
-
-    Rows = npt.NDArray[np.intp]
-    Vectors = npt.NDArray[np.float32]
 
 
 class Written:
@@ -337,43 +318,22 @@ class Bank:
 
     __slots__ = ("_clock", "_embedder", "_overlay", "journal", "scope")
 
-    def __init__(
-        self,
-        overlay: Overlay,
-        embedder: Embedder | None,
-        *,
-        scope: Scope,
-        clock: Clock = now,
-    ) -> None:
+    def __init__(self, overlay: Overlay, scope: Scope, clock: Clock = now) -> None:
         self._overlay = overlay
-        self._embedder = embedder
+        self._embedder = overlay.embedder
         self._clock = clock
         self.scope = scope
         self.journal: list[Applied] = []
 
     @classmethod
-    def empty(
-        cls,
-        encoder: Encoder | None,
-        *,
-        scope: Scope | None = None,
-        clock: Clock = now,
-    ) -> Bank:
+    def empty(cls, encoder: Encoder | None, *, clock: Clock = now) -> Bank:
         """A bank in memory alone. Without an encoder only lexical searches work."""
-        embedder = None if encoder is None else Embedder(encoder)
-        return cls(Overlay(None, embedder), embedder, scope=scope or EVERYWHERE, clock=clock)
+        return cls(Overlay(None, None if encoder is None else Embedder(encoder)), EVERYWHERE, clock)
 
     @classmethod
-    def on(
-        cls,
-        base: Snapshot,
-        embedder: Embedder | None,
-        *,
-        scope: Scope,
-        clock: Clock = now,
-    ) -> Bank:
+    def on(cls, base: Snapshot, embedder: Embedder | None, *, scope: Scope, clock: Clock = now) -> Bank:
         """A bank over a snapshot of a store."""
-        return cls(Overlay(base, embedder), embedder, scope=scope, clock=clock)
+        return cls(Overlay(base, embedder), scope, clock)
 
     def __len__(self) -> int:
         """How many items are current."""
@@ -396,7 +356,7 @@ class Bank:
 
     def fork(self) -> Bank:
         """An overlay over the present state, in constant time. Neither side sees what the other writes from here on."""
-        return Bank(self._overlay.fork(), self._embedder, scope=self.scope, clock=self._clock)
+        return Bank(self._overlay.fork(), self.scope, self._clock)
 
     def content_hash(self) -> str:
         """64 hex digits over all items but their clocks and value statistics; equal states give equal hashes."""
@@ -432,11 +392,7 @@ class Bank:
         return self.get(self.perform(Operation(OperationKind.ADD, text=text), draft).item)
 
     def apply(
-        self,
-        operation: Operation,
-        *,
-        provenance: Provenance = UNKNOWN,
-        event_time: Timestamp = "",
+        self, operation: Operation, *, provenance: Provenance = UNKNOWN, event_time: Timestamp = ""
     ) -> OperationOutcome:
         """Carry out what an agent asked for. Never raises on a bad operation: it changes nothing and says why."""
         return self.perform(operation, Draft(scope=self.scope, event_time=timestamp(event_time), provenance=provenance))
@@ -458,7 +414,9 @@ class Bank:
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
         """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""
         vectors = store.encode(self.texts())
-        outcomes = store.change(self.scope, lambda each: self.replay(each, episode), vectors, bounded=True)
+        outcomes = store.change(
+            self.scope, lambda transaction: self.replay(transaction, episode), vectors, bounded=True
+        )
         self.journal = []
         return list(outcomes)
 

@@ -40,7 +40,7 @@ class Scan:
     def spans(self, text: str) -> list[SensitiveSpan]:
         """What is in a text and not allowed."""
         wanted = [kind for kind, action in self.actions.items() if action != "allow" and kind in RULES]
-        own = [] if self.hook is None else [each for each in self.hook(text) if self._action(each) != "allow"]
+        own = [] if self.hook is None else [span for span in self.hook(text) if self._action(span) != "allow"]
         return apart([*sensitive(text, wanted), *own])
 
     def redacted(self, text: str, *, alone: bool = False) -> str:
@@ -119,8 +119,8 @@ def _strings(value: Any) -> Iterable[str]:
             yield from _strings(key)
             yield from _strings(each)
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _strings(each)
+        for part in value:
+            yield from _strings(part)
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
@@ -129,7 +129,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         return {_mapped(key, change): _mapped(each, change) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_mapped(each, change) for each in value]
+        return [_mapped(part, change) for part in value]
     return value
 
 

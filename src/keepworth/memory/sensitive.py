@@ -124,7 +124,7 @@ def apart(spans: Iterable[SensitiveSpan]) -> list[SensitiveSpan]:
     """Of two that overlap the one that was found by the earlier rule."""
     kept: list[SensitiveSpan] = []
     for span in spans:
-        place = bisect_left(kept, span.start, key=lambda each: each.end - 1)
+        place = bisect_left(kept, span.start, key=lambda span: span.end - 1)
         if place == len(kept) or span.end <= kept[place].start:
             kept.insert(place, span)
     return kept
@@ -143,7 +143,7 @@ def _api_keys(text: str) -> Spans:
 
 def _random(value: str) -> bool:
     """Whether it looks drawn rather than spelled."""
-    return sum(each.isdigit() for each in value) >= 2 and any(each.isalpha() for each in value)
+    return sum(sign.isdigit() for sign in value) >= 2 and any(sign.isalpha() for sign in value)
 
 
 def _private_keys(text: str) -> Spans:
@@ -234,12 +234,12 @@ def _is_assigned(value: str, match: re.Match[str], text: str) -> bool:
 
 def _odd(value: str) -> bool:
     """Whether there are digits or signs among its letters."""
-    return any(each.isdigit() for each in value) or any(not each.isalnum() for each in value.replace("-", ""))
+    return any(sign.isdigit() for sign in value) or any(not sign.isalnum() for sign in value.replace("-", ""))
 
 
 def _cards(text: str) -> Spans:
     for match in _CARD.finditer(text):
-        digits = [int(each) for each in match[0] if each.isdigit()]
+        digits = [int(sign) for sign in match[0] if sign.isdigit()]
         begins = f"{digits[0]}{digits[1]}"
         lengths = next(lengths for begin, lengths in _CARD_FORMS if begins.startswith(begin))
         if len(digits) in lengths and len(set(digits)) > 1 and _luhn(digits):
@@ -259,7 +259,7 @@ def _emails(text: str) -> Spans:
 def _phones(text: str) -> Spans:
     """International ones, which begin with a plus sign, and those written as in North America: no others have a form."""
     for match in _PHONE.finditer(text):
-        if 9 <= sum(each.isdigit() for each in match[0]) <= 15:
+        if 9 <= sum(sign.isdigit() for sign in match[0]) <= 15:
             yield match.span()
 
 
@@ -267,7 +267,7 @@ def _ibans(text: str) -> Spans:
     """ISO 13616: moved to the end and with letters as numbers, the first four make a remainder of 1 modulo 97."""
     for match in _IBAN.finditer(text):
         plain = match[0].replace(" ", "")
-        if 15 <= len(plain) <= 34 and int("".join(str(int(each, 36)) for each in plain[4:] + plain[:4])) % 97 == 1:
+        if 15 <= len(plain) <= 34 and int("".join(str(int(sign, 36)) for sign in plain[4:] + plain[:4])) % 97 == 1:
             yield match.span()
 
 

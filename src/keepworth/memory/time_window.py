@@ -74,7 +74,7 @@ class TimeWindow:
     end: datetime
 
     def __str__(self) -> str:
-        return "/".join(each.isoformat(timespec="minutes") for each in (self.start, self.end))
+        return "/".join(end.isoformat(timespec="minutes") for end in (self.start, self.end))
 
     @property
     def days(self) -> float:

@@ -23,7 +23,7 @@ from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Stat
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import MODES
 from keepworth.memory.search.where import Filter, from_text, parsed
-from keepworth.memory.store import log, notes
+from keepworth.memory.store import episode_log, notes
 
 IN_QUARANTINE = "(held in quarantine)"
 MOST = 1000
@@ -190,7 +190,10 @@ def verb(
             __base__=bases,
             __module__=__name__,
             __cls_kwargs__={"json_schema_extra": schema} if schema else None,
-            **{each.name: (hints[each.name], ... if each.default is each.empty else each.default) for each in named},
+            **{
+                field.name: (hints[field.name], ... if field.default is field.empty else field.default)
+                for field in named
+            },
         )  # type: ignore[call-overload]
         return Verb(method, path, role, function, model, of, key, writes, pages, lines)
 
@@ -205,7 +208,7 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_KINDS: list[Any] = [each.value for each in ItemKind]
+_KINDS: list[Any] = [kind.value for kind in ItemKind]
 _STATUSES: list[Any] = [Statu.value for Statu in Status]
 # What `Memory` refuses by itself, with better words, only the description says.
 Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern": r"^[^\u0000-\u001f]*$"})]
@@ -344,7 +347,7 @@ def add_items(
         made = caller.memory.add(content, infer=infer, **options)  # type: ignore[arg-type]
     # What was stored already and lies in quarantine may hold what somebody else wrote.
     listed = made if isinstance(made, list) else [made]
-    return [masked(each) if caller.withholds(each) else each for each in listed]
+    return [masked(item) if caller.withholds(item) else item for item in listed]
 
 
 @verb("GET /items", "read", Bounds, Page, of=Memory.get_all, key="items", pages=True)
@@ -363,7 +366,7 @@ def list_items(
     options |= caller.nobody(options.get("user_id", ""))
     listed = [part for part in kinds.split(",") if part]
     page = caller.memory.get_all(kinds=listed, newest=newest, all_states=all_states, where=matching, **options)
-    return [caller.item(each) for each in page]
+    return [caller.item(item) for item in page]
 
 
 @verb("DELETE /items", "write", Bounds, of=Memory.delete_all, key="deleted", writes=True)
@@ -487,16 +490,16 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
     memory = caller.memory
     record = memory.episode_record(id)
     if "admin" not in caller.access.roles:  # what it wrote or saw may lie in quarantine
-        concerned = log.concerned_by(memory.store, id)
+        concerned = episode_log.concerned_by(memory.store, id)
         held = {identifier: caller.withholds_id(identifier) for ids in concerned for identifier in ids}
-        held |= {each.item: caller.withholds_id(each.item) for each in record.shown}
+        held |= {shown.item: caller.withholds_id(shown.item) for shown in record.shown}
         operations = [
             replace(event, operation=replace(event.operation, text=IN_QUARANTINE))
             if event.operation.text and any(held[identifier] for identifier in ids)
             else event
             for event, ids in zip(record.operations, concerned, strict=True)
         ]
-        shown = [replace(each, text=IN_QUARANTINE) if held[each.item] else each for each in record.shown]
+        shown = [replace(shown, text=IN_QUARANTINE) if held[shown.item] else shown for shown in record.shown]
         record = replace(record, operations=tuple(operations), shown=tuple(shown))
     return episode_to_json(record)
 
@@ -569,7 +572,7 @@ def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bo
     ids = [part for part in items.split(",") if part] or None
     if ids is None and (nobody or not caller.access.whole):  # the ledger is of the whole tenant
         listed = memory.store.items(memory.scope, current=not everything)
-        ids = [each.id for each in listed if not (nobody and each.scope.user)]
+        ids = [item.id for item in listed if not (nobody and item.scope.user)]
     return memory.ledger(items=ids, source=source, everything=everything)
 
 
@@ -629,4 +632,4 @@ def erase(caller: VerbCaller, **bounds: Any) -> Any:
     return caller.memory.erase(**bounds)
 
 
-VERBS = tuple(each for each in list(globals().values()) if isinstance(each, Verb))
+VERBS = tuple(value for value in list(globals().values()) if isinstance(value, Verb))

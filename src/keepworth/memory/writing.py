@@ -17,7 +17,7 @@ from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, M
 from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
 from keepworth.memory.operations import Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
-from keepworth.memory.store.log import Logged
+from keepworth.memory.store.decision_log import Logged
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -73,11 +73,7 @@ class WriterFailed(MemoryProblem):
 
 
 def _by_writer(
-    memory: Memory,
-    writer: Writer,
-    messages: Sequence[Message],
-    draft: Draft,
-    episode: str,
+    memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft, episode: str
 ) -> list[tuple[Item, OperationKind]]:
     """Raises WriterFailed."""
     # All that rules look at is of one moment; a model that is asked takes its time, and nothing is held open meanwhile.
@@ -102,10 +98,7 @@ def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOu
 
 
 def _asked(
-    memory: Memory,
-    writer: Writer,
-    messages: Sequence[Message],
-    draft: Draft,
+    memory: Memory, writer: Writer, messages: Sequence[Message], draft: Draft
 ) -> tuple[Bank, list[tuple[Operation, OperationOutcome]]]:
     """What the writer asks for, done on a bank."""
     from keepworth.memory.policy.slots import Finished
@@ -158,10 +151,7 @@ def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
 
 
 def _done(
-    memory: Memory,
-    bank: Bank,
-    asked: Sequence[tuple[Operation, OperationOutcome]],
-    episode: str,
+    memory: Memory, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], episode: str
 ) -> Iterator[tuple[Operation, OperationOutcome]]:
     """What was asked of `bank` done on the memory, in one transaction; with the outcomes there."""
     there_now, names = iter(bank.commit_to(memory.store, episode) if bank.journal else ()), dict[str, str]()

@@ -19,10 +19,7 @@ from keepworth.models.http_client import JsonClient, Retries, Timeouts
 from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 ENCODER_KEY = "KEEPWORTH_ENCODER_KEY"
 """The environment variable with the key of an encoder's server."""

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.evaluation.foreign import ForeignSystem
@@ -31,13 +29,8 @@ from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from keepworth.episodes.model import Encoder
     from keepworth.memory.memory import Memory
-
-    Bools = npt.NDArray[np.bool_]
-    Vectors = npt.NDArray[np.float32]
 
 
 class OwnMemory:

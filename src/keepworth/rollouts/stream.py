@@ -54,9 +54,7 @@ from keepworth.rollouts.driver import Feedback, Limits, run_episode
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
-
+    from keepworth.episodes.arrays import Floats, Vectors
 
 Cache: TypeAlias = "dict[str, Vectors]"
 """Vectors of texts, which the arms of a comparison share."""

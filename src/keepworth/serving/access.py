@@ -92,34 +92,22 @@ class Access:
         """Raises KeepworthError for what cannot take effect."""
         for permission in permissions:
             require_known("permission", permission, PERMISSIONS)
-        what, missing = (
-            f"{name!r:.60}",
-            next((permission for permission in permissions if permission not in self.roles), ""),
-        )
-        for wrong, message, fix in (
-            (
-                not self.user_id,
-                f"{what} cannot be shared with a token of nobody, which reaches every person of its tenant already.",
-                "Bind it to a person: --user, or user_id.",
-            ),
-            (
-                name in ("", self.user_id),
-                f"{what} is no name of something to share with {self.user_id!r:.60}.",
-                "Give one that stands for a team, such as team:read,write.",
-            ),
-            (
-                "read" not in permissions,
-                f"What is shared as {what} may be read, or read and written.",
-                f"Give {name}:read or {name}:read,write.",
-            ),
-            (
-                bool(missing),
-                f"This token has not the role {missing}, and cannot {missing} what is shared as {what}.",
-                f"Give it the role {missing}, too.",
-            ),
-        ):
-            if wrong:
-                raise KeepworthError(message, fix)
+        what = f"{name!r:.60}"
+        missing = next((permission for permission in permissions if permission not in self.roles), "")
+        if not self.user_id:
+            message = (
+                f"{what} cannot be shared with a token of nobody, which reaches every person of its tenant already."
+            )
+            raise KeepworthError(message, "Bind it to a person: --user, or user_id.")
+        if name in ("", self.user_id):
+            message = f"{what} is no name of something to share with {self.user_id!r:.60}."
+            raise KeepworthError(message, "Give one that stands for a team, such as team:read,write.")
+        if "read" not in permissions:
+            message = f"What is shared as {what} may be read, or read and written."
+            raise KeepworthError(message, f"Give {name}:read or {name}:read,write.")
+        if missing:
+            message = f"This token has not the role {missing}, and cannot {missing} what is shared as {what}."
+            raise KeepworthError(message, f"Give it the role {missing}, too.")
 
     def require(self, role: str) -> None:
         """Raises NotServed."""
@@ -269,12 +257,12 @@ def new_access(
 def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Of texts such as "team:read,write", the permissions by name. Raises KeepworthError."""
     found: dict[str, tuple[str, ...]] = {}
-    for each in permitted:
-        name, _, permissions = each.rpartition(":")
+    for text in permitted:
+        name, _, permissions = text.rpartition(":")
         listed = tuple(part.strip() for part in permissions.split(",") if part.strip())
         if not name or not listed or name in found:
             raise KeepworthError(
-                f"{each!r:.80} does not say what is shared{' once' if name in found else ''}.",
+                f"{text!r:.80} does not say what is shared{' once' if name in found else ''}.",
                 "Say NAME:read or NAME:read,write.",
             )
         found[name] = listed

@@ -183,9 +183,8 @@ class _Door:
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
         ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in LOCAL_HOSTS if "host" in headers}
-        ours |= {
-            f"{scheme}://{headers['host']}" for scheme in ("http", "https") if "host" in headers
-        }  # the page itself
+        # The page itself.
+        ours |= {f"{scheme}://{headers['host']}" for scheme in ("http", "https") if "host" in headers}
         if site not in ("none", "same-origin") or (origin is not None and origin not in ours):
             raise NotServed(
                 "This server answers programs, not pages of other sites.",

@@ -64,7 +64,7 @@ class CallFormat:
     def pieces(self, body: Body) -> list[Any] | None:
         """None for a body that memory cannot be put into."""
         given = body.get(self.listed)
-        return given if isinstance(given, list) and given and all(isinstance(each, dict) for each in given) else None
+        return given if isinstance(given, list) and given and all(isinstance(piece, dict) for piece in given) else None
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         """Where pieces begin a turn of the user, or may have in an earlier call; the last is the newest."""
@@ -126,7 +126,7 @@ class ChatFormat(CallFormat):
             choice: Body = next(iter(_listed(event.get("choices"))), {})
             message = _object(choice.get("delta") or choice.get("message"))
             words.append(_text(message.get("content")))
-            tools += [_text(_object(each.get("function")).get("name")) for each in _listed(message.get("tool_calls"))]
+            tools += [_text(_object(call.get("function")).get("name")) for call in _listed(message.get("tool_calls"))]
         return SpokenReply("".join(words), tuple(filter(None, tools)))
 
 
@@ -323,7 +323,7 @@ def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _listed(value: Any) -> list[Any]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
 def _object(value: Any) -> Mapping[str, Any]:

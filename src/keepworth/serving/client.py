@@ -350,7 +350,7 @@ def _sent(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (list, tuple)):
-        return [_sent(name, each) for each in value]
+        return [_sent(name, part) for part in value]
     return value
 
 

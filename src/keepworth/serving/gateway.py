@@ -177,11 +177,7 @@ class Gateway:
     """memories: what is recalled from and written to, by the token of each call. upstream: where calls go."""
 
     def __init__(
-        self,
-        memories: OpenMemories,
-        upstream: Upstream,
-        workers: Executor,
-        settings: GatewaySettings | None = None,
+        self, memories: OpenMemories, upstream: Upstream, workers: Executor, settings: GatewaySettings | None = None
     ) -> None:
         self.memories, self.upstream, self.workers = memories, upstream, workers
         self.settings = settings or GatewaySettings()
@@ -200,7 +196,7 @@ class Gateway:
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """(method, path) -> what answers it."""
-        remembering = {("POST", each.path): partial(self.asked, each) for each in FORMATS}
+        remembering = {("POST", format.path): partial(self.asked, format) for format in FORMATS}
         return {**remembering, **dict.fromkeys(_PASSED, self.through)}
 
     async def through(self, call: ServedCall, request: Request) -> Response:
@@ -290,9 +286,8 @@ class Gateway:
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
-            with (
-                open.memory.store.database.reading()
-            ):  # a session names a conversation, and all of the person's are searched
+            # A session names a conversation, and all of the person's are searched.
+            with open.memory.store.database.reading():
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((place for place in before if place < newest), default=-1)
             memory.after = before[last].episode if last >= 0 else ""

@@ -114,9 +114,8 @@ class CheckedTool(Tool):  # type: ignore[misc]
         try:
             return await super().run(arguments, context, convert_result)
         except ToolError as error:
-            raise (
-                error.__cause__ if type(error.__cause__) is ToolError else error
-            ) from None  # without the SDK's preface
+            # Without the SDK's preface.
+            raise (error.__cause__ if type(error.__cause__) is ToolError else error) from None
 
 
 Opened = Callable[[Context[Any, Any]], tuple[OpenMemory, Access, dict[str, str]]]
@@ -198,14 +197,13 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
     @tool(verbs.item_history)
     def memory_history(host: ToolHost, id: str) -> NoteHistory:
         """What happened to a memory, oldest first."""
-        listed = host.memory.history(
-            id
-        )  # a former wording may hold the secret, too: one in quarantine is told without words
-        states = [each.after for each in listed if each.after is not None]
+        # A former wording may hold the secret, too: one in quarantine is told without words.
+        listed = host.memory.history(id)
+        states = [change.after for change in listed if change.after is not None]
         held = bool(states) and states[-1].status is Status.QUARANTINED
         changes = [
-            f"{each.at} {each.kind}: {'(gone)' if each.after is None else IN_QUARANTINE if held else each.after.text}"
-            for each in listed
+            f"{change.at} {change.kind}: {'(gone)' if change.after is None else IN_QUARANTINE if held else change.after.text}"
+            for change in listed
         ]
         return NoteHistory(changes=changes)
 
@@ -284,7 +282,9 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
     ]
     guarded.__name__, guarded.__doc__ = function.__name__, function.__doc__
     guarded.__signature__ = inspect.Signature([*kept, call], return_annotation=hints["return"])  # type: ignore[attr-defined]
-    guarded.__annotations__ = {each.name: each.annotation for each in (*kept, call)} | {"return": hints["return"]}
+    guarded.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, call)} | {
+        "return": hints["return"]
+    }
     return guarded
 
 

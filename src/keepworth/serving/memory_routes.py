@@ -48,7 +48,7 @@ def memory_table(memories: OpenMemories, more: tuple[Verb, ...] = ()) -> dict[tu
     """(method, path) -> what answers it. more: verbs beside those of memory."""
     verbs = (*VERBS, who, *more)
     table: dict[tuple[str, str], RouteAnswers] = {
-        (each.method, BASE + each.path): partial(_answer, each, memories) for each in verbs
+        (verb.method, BASE + verb.path): partial(_answer, verb, memories) for verb in verbs
     }
     document = json.dumps(described(verbs)).encode()
     table["GET", "/openapi.json"] = lambda call: ReadyAnswer(document)
@@ -109,7 +109,9 @@ def _made(answer: Any) -> Iterator[str]:
     """Ids of what was made for a request."""
     if isinstance(answer, Mapping):
         made = [answer, *(answer["items"] if isinstance(answer.get("items"), list) else [])]
-        yield from (each["id"] for each in made if isinstance(each, Mapping) and isinstance(each.get("id"), str))
+        yield from (
+            record["id"] for record in made if isinstance(record, Mapping) and isinstance(record.get("id"), str)
+        )
 
 
 def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCall, answered: Callable[[], Any]) -> Any:
@@ -216,7 +218,7 @@ def _wrong(about: str, value: object, message: str, fix: str) -> NotServed:
 
 def described(verbs: tuple[Verb, ...]) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
-    bodies = [each.model for each in verbs if each.in_body and each.model.model_fields]
+    bodies = [verb.model for verb in verbs if verb.in_body and verb.model.model_fields]
     listed = sorted(bodies, key=lambda kind: kind.__name__)
     _, schemas = models_json_schema(
         [(kind, "validation") for kind in listed], ref_template="#/components/schemas/{model}"
@@ -231,8 +233,8 @@ def described(verbs: tuple[Verb, ...]) -> dict[str, Any]:
         },
     }
     paths: dict[str, dict[str, Any]] = {}
-    for each in verbs:
-        paths.setdefault(BASE + each.path, {})[each.method.lower()] = _operation(each)
+    for route in verbs:
+        paths.setdefault(BASE + route.path, {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.1.0",
         "info": {"title": "keepworth memory", "version": keepworth.__version__},

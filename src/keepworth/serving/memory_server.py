@@ -98,13 +98,7 @@ class MemoryServer(HttpServer):
             raise
 
     def _application(
-        self,
-        workers: Executor,
-        *,
-        host: str,
-        upstream: Upstream | None,
-        settings: GatewaySettings | None,
-        mcp: bool,
+        self, workers: Executor, *, host: str, upstream: Upstream | None, settings: GatewaySettings | None, mcp: bool
     ) -> ASGIApp:
         streamed: dict[tuple[str, str], Streamed] = {}
         if upstream is not None:

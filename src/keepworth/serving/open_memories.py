@@ -17,7 +17,7 @@ from typing import Any
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.place import MemoryPlace, place_of
-from keepworth.memory.store import log
+from keepworth.memory.store import episode_log
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed
 
@@ -53,7 +53,7 @@ class OpenMemory:
         scopes += [
             begun.scope
             for id in listed
-            if id.startswith("e") and (begun := log.begun_as(self.memory.store, self.memory.scopes.seen(), id))
+            if id.startswith("e") and (begun := episode_log.begun_as(self.memory.store, self.memory.scopes.seen(), id))
         ]
         return list(dict.fromkeys(scope.user for scope in scopes))
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 from itertools import accumulate
 from typing import Any
 
-from keepworth.memory.store import log
+from keepworth.memory.store import episode_log, log
 from keepworth.memory.verbs import Bounds, Page, verb
 from keepworth.page import PARTS, STYLE, asset
 from keepworth.page.charts import Panel, Series, as_elements
@@ -75,9 +75,9 @@ def overview(caller: ServedCaller) -> Any:
     """How much there is, and what rewards say: their course."""
     memory, nobody = caller.memory, bool(caller.nobody())
     with memory.store.database.reading() as connection:
-        items, episodes = log.totals(connection, memory.scopes.seen(), nobody)
+        items, episodes = episode_log.totals(connection, memory.scopes.seen(), nobody)
         news = log.news(connection, memory.scope, log.cancelled(connection), newest=NEWEST)
-    rewards = [each.value for each in news if not (nobody and each.scope.user)]
+    rewards = [reward.value for reward in news if not (nobody and reward.scope.user)]
     return {
         "items": items,
         "episodes": episodes,
@@ -111,10 +111,10 @@ def list_episode_summaries(caller: ServedCaller, **options: Any) -> Any:
     memory = caller.memory
     memory.flush()
     scope = memory.scopes.narrowed(*(options.get(name, "") for name in Bounds.model_fields))
-    before = memory._begun(options["after"]).number if options.get("after") else log.LAST
+    before = memory._begun(options["after"]).number if options.get("after") else episode_log.LAST
     nobody = bool(caller.nobody(options.get("user_id", "")))
     with memory.store.database.reading() as connection:
-        return log.summaries(
+        return episode_log.summaries(
             connection,
             lambda id: memory.store.scope_named(connection, id),
             scope,

@@ -89,14 +89,7 @@ class Upstream:
         self._http = transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
 
     async def send(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        headers: Mapping[str, str],
-        content: bytes,
-        *,
-        episode: str,
+        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
     ) -> UpstreamAnswer:
         """The beginning of an answer. The key goes where the caller's token stood: Anthropic's clients have their own header.
 

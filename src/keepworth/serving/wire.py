@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [plain(part) for part in value]
     return value
 
 
@@ -69,7 +69,7 @@ def read(kind: Any, value: Any) -> Any:
     if get_origin(kind) is UnionType:
         return read(inside[0], value)
     if get_origin(kind) is list or (get_origin(kind) is tuple and inside[-1] is Ellipsis):
-        return get_origin(kind)(read(inside[0], each) for each in value)
+        return get_origin(kind)(read(inside[0], part) for part in value)
     if get_origin(kind) is tuple:
         return tuple(read(part, each) for part, each in zip(inside, value, strict=True))
     return float(value) if kind is float and isinstance(value, str) else value

@@ -148,11 +148,7 @@ def told(memory: Any) -> dict[str, Any]:
         "AND": {"AND": [{"topic": "food"}, {"stars": {"gte": 3}}]},
         "OR": {"OR": [{"topic": "game"}, {"stars": {"lte": 1}}]},
         "NOT": {"NOT": [{"topic": "game"}, {"stars": 1}]},
-        "all at once": {
-            "stars": {"gte": 1},
-            "OR": [{"topic": "game"}, {"topic": "food"}],
-            "NOT": [{"stars": 5}],
-        },
+        "all at once": {"stars": {"gte": 1}, "OR": [{"topic": "game"}, {"topic": "food"}], "NOT": [{"stars": 5}]},
     }.items():
         given = {**ana, **filters}
         see(

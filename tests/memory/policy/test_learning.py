@@ -10,13 +10,7 @@ import pytest
 
 from keepworth import policy
 from keepworth.memory.episode import answered
-from keepworth.memory.errors import (
-    ClosedEpisode,
-    InvalidFilter,
-    ScopeFull,
-    StorageFull,
-    UnknownEpisode,
-)
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, ScopeFull, StorageFull, UnknownEpisode
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.default import default

@@ -67,14 +67,7 @@ def test_chances_sum_to_one_however_different_the_deviations_are(ratio: float) -
 @pytest.mark.parametrize("kind", ["thompson", "gumbel", "greedy"])
 def test_a_mixture_sums_to_one_and_matches_its_draws(kind: str) -> None:
     conflicts = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=bool) if kind != "gumbel" else None
-    mixture = Mixture(
-        kind,
-        np.array([0.3, 0.1, -0.2]),
-        np.array([0.2, 0.5, 0.1]),
-        2,
-        explore=0.2,
-        conflicts=conflicts,
-    )
+    mixture = Mixture(kind, np.array([0.3, 0.1, -0.2]), np.array([0.2, 0.5, 0.1]), 2, explore=0.2, conflicts=conflicts)
     slates = [slate for size in range(3) for slate in permutations(range(3), size)]
     assert sum(mixture.probability(slate) for slate in slates) == pytest.approx(1.0, abs=1e-7)
     generator = np.random.default_rng(3)

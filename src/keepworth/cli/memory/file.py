@@ -324,8 +324,7 @@ def reembed(
     """,
 )
 def quarantine(
-    memory: Memory,
-    release: Annotated[str, option("--release ID", "Let this item out, for searches to find.")] = "",
+    memory: Memory, release: Annotated[str, option("--release ID", "Let this item out, for searches to find.")] = ""
 ) -> Lines:
     """List the items that are held for a secret in them, or release one."""
     if release:
@@ -338,8 +337,7 @@ def quarantine(
 
 @command(FILE, examples="keepworth memory audit --last 20 --json", opens=None)
 def audit(
-    file: MemoryPlace,
-    last: Annotated[int, option("--last", "So many entries, the newest.", min=1)] = 100,
+    file: MemoryPlace, last: Annotated[int, option("--last", "So many entries, the newest.", min=1)] = 100
 ) -> Lines:
     """Show who did what through `keepworth serve --memory`, by the ids of tokens."""
     from collections import deque
@@ -357,7 +355,7 @@ def audit(
             what.append(f"{entry['tool']}: {entry.get('outcome', '')}")
         more = f"{entry['times']} times" if "times" in entry else entry.get("status", "")
         ids = " ".join(entry.get("ids", []))
-        yield Line(entry, one_line(f"{'  '.join(each for each in what if each)}  {more}  {ids}".rstrip()))
+        yield Line(entry, one_line(f"{'  '.join(part for part in what if part)}  {more}  {ids}".rstrip()))
 
 
 tokens_app = App(help="Give and take back the tokens of `keepworth serve --memory`.")

@@ -8,19 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.memory.group import (
-    LEARN,
-    POLICY,
-    Id,
-    Limit,
-    Line,
-    Lines,
-    NoteLine,
-    TopK,
-    again,
-    app,
-    command,
-)
+from keepworth.cli.memory.group import LEARN, POLICY, Id, Limit, Line, Lines, NoteLine, TopK, again, app, command
 from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
 from keepworth.episodes.text import entry, one_line
@@ -82,40 +70,23 @@ def search_in(
         yield NoteLine("Nothing found, or nothing that the policy would show.")
 
 
-@command(
-    episode_app,
-    examples='keepworth memory episode act e4f0c1 "sent form B"',
-    opens="default",
-    policy=POLICY,
-)
+@command(episode_app, examples='keepworth memory episode act e4f0c1 "sent form B"', opens="default", policy=POLICY)
 def act(memory: Memory, episode: EpisodeId, action: Annotated[str, argument("", "What was done.")]) -> Lines:
     """Note what was done after the last searches."""
     memory.reopen(episode).act(action)
     yield Line({"episode": episode, "action": action}, f"{episode}: noted.")
 
 
-@command(
-    episode_app,
-    examples="keepworth memory episode end e4f0c1",
-    opens="default",
-    policy=POLICY,
-)
+@command(episode_app, examples="keepworth memory episode end e4f0c1", opens="default", policy=POLICY)
 def end(
-    memory: Memory,
-    episode: EpisodeId,
-    outcome: Annotated[str, option("--outcome TEXT", "How it ended.")] = "completed",
+    memory: Memory, episode: EpisodeId, outcome: Annotated[str, option("--outcome TEXT", "How it ended.")] = "completed"
 ) -> Lines:
     """Note that an episode is over. Rewards may still come."""
     memory.reopen(episode).end(outcome or "completed")
     yield Line({"episode": episode, "outcome": outcome or "completed"}, f"{episode}: over.")
 
 
-@command(
-    episode_app,
-    "list",
-    examples="keepworth memory episode list --user ana --limit 20",
-    bounds=True,
-)
+@command(episode_app, "list", examples="keepworth memory episode list --user ana --limit 20", bounds=True)
 def list_episodes(
     memory: Memory,
     bounds: dict[str, Any],
@@ -133,7 +104,7 @@ def _episodes(memory: Memory, ids: list[str]) -> Lines:
     for id in ids:
         record = memory.episode_record(id)
         reward = record.reward if record.rewards else None
-        shown = [each.item for each in record.shown]
+        shown = [view.item for view in record.shown]
         text = f"{id}  {'no reward' if reward is None else f'{reward:9.3f}'}  {one_line(record.task)}"
         yield Line({"episode": id, "task": record.task, "reward": reward, "shown": shown}, text)
 
@@ -185,11 +156,7 @@ def pending(memory: Memory) -> Lines:
 
 
 @command(LEARN, examples='keepworth memory worth m17 "how to refund"', encoder=True, policy=POLICY)
-def worth(
-    memory: Memory,
-    id: Id,
-    query: Annotated[str, argument("", "What is asked.")],
-) -> Lines:
+def worth(memory: Memory, id: Id, query: Annotated[str, argument("", "What is asked.")]) -> Lines:
     """Say what showing one item adds where something is asked, as far as rewards say."""
     found = memory.worth(id, query)
     overall = None if found.overall is None else _plain(found.overall)
@@ -272,7 +239,7 @@ def _known_source(name: str, known: set[str]) -> None:
     from keepworth.episodes.errors import UnknownName
 
     if name not in known:
-        raise UnknownName("source", name, [each for each in known if each and not each.startswith("own:")])
+        raise UnknownName("source", name, [source for source in known if source and not source.startswith("own:")])
 
 
 def _plain(record: Account | Balance) -> dict[str, Any]:

@@ -153,18 +153,18 @@ def read_mem0(text: str) -> Iterator[FoundRecord]:
     listed = whole.get("results", whole.get("memories")) if isinstance(whole, dict) else whole
     if not isinstance(listed, list):
         raise MemoryProblem("This is no list of mem0's.", 'Give the JSON of its get_all: {"results": [...]}.')
-    for number, each in enumerate(listed, 1):
-        if not isinstance(each, dict) or "memory" not in each:
+    for number, entry in enumerate(listed, 1):
+        if not isinstance(entry, dict) or "memory" not in entry:
             yield FoundRecord(f"entry {number}", {"problem": "it has no field 'memory'"})
             continue
-        record: Record = {"text": each["memory"], "event_time": each.get("created_at") or ""}
-        if each.get("expiration_date"):
-            record["expires_at"] = each["expiration_date"]
+        record: Record = {"text": entry["memory"], "event_time": entry.get("created_at") or ""}
+        if entry.get("expiration_date"):
+            record["expires_at"] = entry["expiration_date"]
         for theirs, ours in _MEM0_SCOPES.items():
-            if each.get(theirs):
-                record[ours] = each[theirs]
-        if isinstance(each.get("metadata"), dict):
-            record["metadata"] = each["metadata"]
+            if entry.get(theirs):
+                record[ours] = entry[theirs]
+        if isinstance(entry.get("metadata"), dict):
+            record["metadata"] = entry["metadata"]
         yield FoundRecord(f"entry {number}", record)
 
 

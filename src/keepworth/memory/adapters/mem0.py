@@ -245,7 +245,7 @@ class Memory:
     def history(self, memory_id: str) -> list[dict[str, Any]]:
         """What happened to a memory, oldest first; [] for an id that there is not."""
         try:
-            revisions = [each for each in self.memory.history(memory_id) if each.kind != "REWARD"]
+            revisions = [revision for revision in self.memory.history(memory_id) if revision.kind != "REWARD"]
         except UnknownItem:
             return []
         merged: list[Revision] = []
@@ -254,7 +254,7 @@ class Memory:
                 merged[-1] = replace(merged[-1], after=revision.after)
             else:
                 merged.append(revision)
-        return [_change(memory_id, each, revisions[0].at) for each in merged]
+        return [_change(memory_id, revision, revisions[0].at) for revision in merged]
 
     def reset(self) -> None:
         """Erase everything in the memory, or, of one that was opened with bounds, within them, for good."""
@@ -330,7 +330,7 @@ def translated(filters: Mapping[str, Any]) -> dict[str, Any]:
     out: list[dict[str, Any]] = []
     for name, value in filters.items():
         if name in ("AND", "OR", "NOT"):
-            joined = [translated(each) for each in value]
+            joined = [translated(part) for part in value]
             out.append({"$not": {"$or": joined}} if name == "NOT" else {f"${name.lower()}": joined})
         elif isinstance(value, Mapping):
             for operator in value:

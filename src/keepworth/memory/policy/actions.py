@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bools = npt.NDArray[np.bool_]
-    Floats = npt.NDArray[np.float64]
-    Numbers = npt.NDArray[np.int64]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Bools, Floats, Numbers, Vectors
 
 APART = 0.5
 """Answers less alike than this share of what is usual among answers have different meanings."""

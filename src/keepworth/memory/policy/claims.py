@@ -55,7 +55,7 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
     text = _RULES.quote.sub(" ", text[:LONGEST_TEXT]).replace("’", "'").replace("‘", "'")
     if not _is_english(text):
         # No rule knows these words: what is said whole, but for what asks.
-        return [Claim(each) for each in _plain(text)][:MOST_CLAIMS]
+        return [Claim(line) for line in _plain(text)][:MOST_CLAIMS]
     given: list[Claim] = []
     who = ""
     for sentence in sentences(text):
@@ -102,8 +102,8 @@ def _clauses(sentence: str) -> list[str]:
     tail = min(
         (
             result
-            for each in ((QUESTION_TAIL, _RULES.wonders) if asks else (_RULES.wonders,))
-            if (result := each.search(sentence))
+            for pattern in ((QUESTION_TAIL, _RULES.wonders) if asks else (_RULES.wonders,))
+            if (result := pattern.search(sentence))
         ),
         key=lambda result: result.start(),
         default=None,
@@ -194,7 +194,7 @@ def _plain(text: str) -> list[str]:
         for line in lines
         if (len(line.split()) >= 3 or (len(line) >= 4 and not line[0].isascii())) and not _is_notation(line)
     ]
-    return [_short(each) for each in long if not each.endswith(("?", "\uff1f", "\u061f", "\u037e"))]
+    return [_short(line) for line in long if not line.endswith(("?", "\uff1f", "\u061f", "\u037e"))]
 
 
 # -- what a statement says --------------------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def asked_for(claim: Claim) -> list[str]:
     wanted = [claim.text, f"{about}{more}".strip()]
     if claim.instead:
         wanted.append(f"{about}{claim.instead}")
-    return [each for each in dict.fromkeys(wanted) if each.strip()]
+    return [search for search in dict.fromkeys(wanted) if search.strip()]
 
 
 def gives_way(old: Claim, new: Claim) -> bool:

@@ -25,13 +25,9 @@ from keepworth.memory.policy.rewards import EpisodeClock
 from keepworth.memory.policy.slots import Finished, Policy, Presented, Query, Use, written
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.overlay import Bank
     from keepworth.memory.search.index import Embedder
-
-    Vectors = npt.NDArray[np.float32]
-    Floats = npt.NDArray[np.float64]
 
 CACHED = 50_000
 """Texts that keep their vectors."""
@@ -44,13 +40,7 @@ class Experience:
         seed: Of the policy's own draws.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        encoder: Encoder,
-        *,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, policy: Policy, encoder: Encoder, *, seed: int = 0) -> None:
         self.policy = policy
         self.encoder = encoder
         self._cache: dict[str, Vectors] = {}

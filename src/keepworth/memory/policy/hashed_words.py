@@ -13,9 +13,7 @@ import numpy as np
 from keepworth.episodes.model import EncoderIdentity
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 WORD = re.compile(r"[^\W_]+")
 

@@ -35,26 +35,19 @@ from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.replay import (
-    Replay,
-    details_of,
-    packed_vector,
-    rewarded_choices,
-)
+from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, combined_advice, lines
 from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
-from keepworth.memory.store import forking, log, saved_state
+from keepworth.memory.store import episode_log, forking, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
-from keepworth.memory.store.log import Choice, News, Rewarded
+from keepworth.memory.store.episode_log import Rewarded
+from keepworth.memory.store.log import Choice, News
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.search.index import Embedder
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
-
-    Vectors = npt.NDArray[np.float32]
 
 LIVE = 1_000
 """Episodes of which is remembered what they showed and withheld; of others all of it is read from the log."""
@@ -264,7 +257,7 @@ class Learning:
                     transaction.provide(self.store.encode(one.texts()))
                     one.replay(transaction, about.episode)
                 if about.episode and not about.decision:
-                    log.completed(transaction, about.episode, now)
+                    episode_log.completed(transaction, about.episode, now)
                 return OperationOutcome(True, outcome.changed)
 
             outcome: OperationOutcome = self.store.change(self.scope, work, bounded=True)
@@ -293,7 +286,7 @@ class Learning:
     def _begun(self) -> int:
         """How many episodes were begun: the number of the next."""
         with self.store.database.reading() as connection:
-            return log.begun(connection)
+            return episode_log.begun(connection)
 
     # Judging.
 

@@ -36,7 +36,8 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float64]
+    from keepworth.episodes.arrays import Floats
+
     Rows = npt.NDArray[np.int64]
 
 ALPHA = 0.05
@@ -221,7 +222,7 @@ def account(
                 low, high = _whoever_is_left_out((low, high), a, psi, most, by)
         # No effect is larger than the range of rewards.
         effect = min(max(effect, -span), span)
-        low, high = (min(max(each, -span), span) if math.isfinite(each) else each for each in (low, high))
+        low, high = (min(max(end, -span), span) if math.isfinite(end) else end for end in (low, high))
     return Account(item, shown, n - shown, effect, mean, low, high, spread, span, effect * turned)
 
 
@@ -251,12 +252,12 @@ class Balance:
     @property
     def gross(self) -> float:
         """Rewards that withholding what helps has cost so far, by the estimated effects, and showing what harms."""
-        return sum(each.cost for each in self.accounts if each.cost > 0.0)
+        return sum(account.cost for account in self.accounts if account.cost > 0.0)
 
     @property
     def gain(self) -> float:
         """Rewards that withholding what harms has brought, and showing what helps."""
-        return -sum(each.cost for each in self.accounts if each.cost < 0.0)
+        return -sum(account.cost for account in self.accounts if account.cost < 0.0)
 
     @property
     def net(self) -> float:
@@ -402,7 +403,7 @@ class _Columns:
 
     def of(self, since: int) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         recent = np.array(self.at) >= since
-        a, p, y, g, expected = (np.array(each)[recent] for each in (self.a, self.p, self.y, self.g, self.expected))
+        a, p, y, g, expected = (np.array(column)[recent] for column in (self.a, self.p, self.y, self.g, self.expected))
         return a, p, y, g, expected
 
     def _beyond(self) -> float:

@@ -27,12 +27,9 @@ from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.transaction import changed_since
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
-
-    Vectors = npt.NDArray[np.float32]
 
 
 class Mirror:

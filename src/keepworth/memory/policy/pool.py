@@ -13,11 +13,7 @@ from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned
 from keepworth.memory.policy.actions import NONE, Actions
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
-    Rows = npt.NDArray[np.intp]
+    from keepworth.episodes.arrays import Floats, Rows, Vectors
 
 STATUSES = (Status.ACTIVE, Status.CANDIDATE, Status.QUARANTINED, Status.ARCHIVED)
 ACTIVE, CANDIDATE, QUARANTINED, ARCHIVED = range(4)
@@ -144,15 +140,7 @@ class Pool:
         """Rows of this status, oldest first."""
         return np.flatnonzero(self.status[: len(self.items)] == code)
 
-    def add(
-        self,
-        draft: Advice,
-        *,
-        status: Status,
-        time: int,
-        episode: int = -1,
-        id: str = "",
-    ) -> int:
+    def add(self, draft: Advice, *, status: Status, time: int, episode: int = -1, id: str = "") -> int:
         """The row of a new item."""
         data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
         if draft.trigger:

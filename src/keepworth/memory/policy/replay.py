@@ -20,13 +20,11 @@ from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import compact
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import AnyConnection
-from keepworth.memory.store.log import Choice, News, Rewarded
+from keepworth.memory.store.episode_log import Rewarded
+from keepworth.memory.store.log import Choice, News
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Floats, Vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,11 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from keepworth.memory.errors import InvalidReward
 from keepworth.memory.operations import LARGEST_REWARD
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Numbers = npt.NDArray[np.int64]
+    pass
 
 WINDOW = 40
 SHARE = 2.0

@@ -26,14 +26,9 @@ from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Slate
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Floats, Rows, Vectors
     from keepworth.memory.memory import Memory
     from keepworth.memory.overlay import Bank
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
-    Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, timestamp
-from keepworth.memory.policy.claims import (
-    Claim,
-    asked_for,
-    claims,
-    corrected,
-    parsed_claim,
-    stems,
-    taken_over,
-)
+from keepworth.memory.policy.claims import Claim, asked_for, claims, corrected, parsed_claim, stems, taken_over
 from keepworth.memory.policy.replacing import BOUND, replaces, told_as_change
 from keepworth.memory.policy.slots import Finished
 

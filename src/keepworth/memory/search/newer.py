@@ -100,7 +100,7 @@ def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | N
     """What stands in each text between the words that both begin and end with; None where they have too little in common."""
     if not one or not other or (one[0] != other[0] and one[-1] != other[-1]) or len({*one}.intersection(other)) < SAME:
         return None
-    one, other = ([word for word in each if word not in BESIDE] for each in (one, other))
+    one, other = ([word for word in words if word not in BESIDE] for words in (one, other))
     shorter = min(len(one), len(other))
     start = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     end = next((at for at in range(shorter - start) if one[-1 - at] != other[-1 - at]), shorter - start)

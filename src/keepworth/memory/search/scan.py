@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 MANY = 8
 """Queries from which on one matrix product is faster than a dot product for each row."""

@@ -185,8 +185,8 @@ def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] 
             found.append({name: {"$eq": json.loads(value)}})
         except (ValueError, RecursionError):
             found.append({name: {"$eq": value}})
-    for each in found:
-        parsed(each, place=place)
+    for filter in found:
+        parsed(filter, place=place)
     return {"$and": found} if len(found) > 1 else found[0] if found else None
 
 

@@ -380,11 +380,6 @@ class Backend(ABC):
                 self._closed = True
                 self._close_connections()
 
-    @property
-    def forked(self) -> bool:
-        """Whether this process was forked while its parent was in the middle of using the memory: see `errors.Forked`."""
-        return self._forked
-
     def before_fork(self) -> None:
         """Close every connection, where all threads leave the memory in time."""
         self._quiet = False

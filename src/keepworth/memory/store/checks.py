@@ -99,10 +99,7 @@ def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterat
     head = scalar(connection, "SELECT max(seq) FROM events") or 0
     if scalar(connection, "SELECT count(*) FROM events") != head or scalar(
         connection, "SELECT min(seq) FROM events"
-    ) not in (
-        None,
-        1,
-    ):
+    ) not in (None, 1):
         yield f"table events: entries are missing between 1 and {head}"
     through = first(connection, "SELECT count(*), max(through) FROM indexed")
     if through[0] != 1 or not 0 <= through[1] <= head:
@@ -153,10 +150,7 @@ def _chain_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
 def journal_problems(store: Store, connection: AnyConnection) -> list[str]:
     """Where the journal, as `connection` sees it, does not lead to the items, images and decisions there are. Raises
     rows.Unreadable."""
-    return [
-        *_journal_problems(store, connection, dict(_all_items(store, connection))),
-        *_decision_problems(connection),
-    ]
+    return [*_journal_problems(store, connection, dict(_all_items(store, connection))), *_decision_problems(connection)]
 
 
 def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:

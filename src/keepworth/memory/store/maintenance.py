@@ -17,8 +17,8 @@ from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.decision_log import shorten
 from keepworth.memory.store.full_text import CURRENT, index_through
-from keepworth.memory.store.log import shorten
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 

@@ -8,7 +8,6 @@ Nothing here knows about users' verbs (see `memory.py`) or agents' overlays (see
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import uuid
@@ -18,26 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.errors import (
-    EncoderMismatch,
-    Purged,
-    ScopeFull,
-    UnknownSnapshot,
-)
-from keepworth.memory.item import (
-    EVERYWHERE,
-    Clock,
-    Item,
-    Scope,
-    Status,
-    duplicate_key,
-    now,
-)
+from keepworth.memory.errors import EncoderMismatch, Purged, ScopeFull, UnknownSnapshot
+from keepworth.memory.item import EVERYWHERE, Clock, Item, Scope, Status, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.scan import Scan
-from keepworth.memory.search.index import (
-    Embedder,
-)
+from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.where import Filter
 from keepworth.memory.store import forking, notes, opening, rows, schema, undo
 from keepworth.memory.store.backend import Backend
@@ -45,21 +29,13 @@ from keepworth.memory.store.connection import AMONG, AnyConnection, among, first
 from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
-from keepworth.memory.store.transaction import (
-    PARTS,
-    Transaction,
-    changed_since,
-)
+from keepworth.memory.store.transaction import PARTS, Transaction, changed_since
 from keepworth.memory.store.views import ScopeView, Snapshot
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 Result = TypeVar("Result")
-_LOG = logging.getLogger("keepworth.memory")
 SCOPES = 1024
 """Scopes whose names, and whose ids, are remembered."""
 

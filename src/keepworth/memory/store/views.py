@@ -19,12 +19,8 @@ from keepworth.memory.store.transaction import indexed_text
 from keepworth.memory.store.words import LEAST, proposed, scores
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.store.store import Store
-
-    Vectors = npt.NDArray[np.float32]
 
 ALWAYS_IN_FORCE = f"{CURRENT} AND expires_at = '' AND valid_from = '' AND valid_to = ''"
 REMEMBERED = 5000
@@ -106,9 +102,7 @@ class ScopeView:
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
             proposed_rows = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
             found = select(
-                connection,
-                f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE n {AMONG}",
-                (among(proposed_rows),),
+                connection, f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE n {AMONG}", (among(proposed_rows),)
             )
         found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}
@@ -250,10 +244,7 @@ class Snapshot:
             return found
         return [
             sorted(
-                [
-                    *line,
-                    *((id, float((before @ vector).max())) for id, before in past.items()),
-                ],
+                [*line, *((id, float((before @ vector).max())) for id, before in past.items())],
                 key=lambda pair: -pair[1],
             )[:count]
             for line, vector in zip(found, vectors, strict=True)

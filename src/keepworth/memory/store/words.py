@@ -181,11 +181,7 @@ class RankedTexts:
 
 
 def scores(
-    texts: Mapping[int, str],
-    terms: Sequence[str],
-    statistics: CorpusStatistics,
-    known: RankedTexts,
-    latin: str | None,
+    texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, known: RankedTexts, latin: str | None
 ) -> list[tuple[int, float]]:
     """BM25 of each text, the same as `InvertedIndex.scores` gives it. latin: see `search.terms.terms`."""
     weights, mean = statistics.weights(terms)

@@ -37,10 +37,7 @@ from keepworth.methods.policies._slates import Mixture
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Bools = npt.NDArray[np.bool_]
-    Floats = npt.NDArray[np.float64]
-    Rows = npt.NDArray[np.intp]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Bools, Floats, Rows, Vectors
 
 BLOCK = 64
 NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))

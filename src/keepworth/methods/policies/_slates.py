@@ -25,10 +25,7 @@ from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.propensity import Slate
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Bools = npt.NDArray[np.bool_]
+    from keepworth.episodes.arrays import Bools, Floats
 
 # Beyond this many deviations a normal density is below 1e-14 of its peak.
 _REACH = 8.0

@@ -18,10 +18,7 @@ from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Bools = npt.NDArray[np.bool_]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Bools, Vectors
 
 
 @dataclass(frozen=True, slots=True)

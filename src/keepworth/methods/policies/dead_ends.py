@@ -15,11 +15,7 @@ from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
-    Numbers = npt.NDArray[np.int64]
+    from keepworth.episodes.arrays import Floats, Numbers, Vectors
 
 PARTS = ("cap",)
 

@@ -16,7 +16,7 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 
 class CompletedScores:

@@ -19,7 +19,7 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Bools = npt.NDArray[np.bool_]
+    from keepworth.episodes.arrays import Bools
 
 START = 2.0
 """Importance of a new insight, as published."""

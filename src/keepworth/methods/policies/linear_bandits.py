@@ -13,10 +13,7 @@ from keepworth.methods.policies._parts import Coherent, on_advice
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
-
+    from keepworth.episodes.arrays import Vectors
 
 LINEAR_PRIOR = 0.2
 

@@ -13,10 +13,7 @@ from keepworth.methods.policies._parts import BestValue, MostSimilar
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Floats, Vectors
 
 
 class KernelQ:

@@ -14,9 +14,7 @@ from keepworth.methods.policies._parts import BestValue, MostSimilar, eligible
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,7 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Floats, Vectors
 
 WORDS = 512
 """Size of word sets."""

@@ -50,12 +50,9 @@ from keepworth.registry import Method
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Floats
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.pool import Pool
-
-    Floats = npt.NDArray[np.float64]
 
 Message = Mapping[str, Any]
 Extract = Callable[[Sequence[Message]], Iterable[tuple[str, Sequence[int]]]]

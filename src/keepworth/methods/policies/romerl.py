@@ -14,9 +14,7 @@ from keepworth.methods.policies.memrl import Blend
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
+    from keepworth.episodes.arrays import Vectors
 
 Kind = tuple[int, bool]
 """What a memory advises, as a number, and whether it warns of it."""

@@ -27,10 +27,7 @@ from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Bools = npt.NDArray[np.bool_]
+    from keepworth.episodes.arrays import Floats
 
 POOL, MOST, HIDDEN = 20, 5, 128
 

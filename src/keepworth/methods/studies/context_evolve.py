@@ -32,9 +32,7 @@ from keepworth.methods.writers._importance import FEATURES, hand_features
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from keepworth.episodes.arrays import Floats
 
 EXPONENT, EPSILON, SHOWN_TEXTS = 0.6, 0.01, 3
 

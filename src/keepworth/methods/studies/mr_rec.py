@@ -39,9 +39,7 @@ from keepworth.registry import Method
 from keepworth.tasks.splits import side
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from keepworth.episodes.arrays import Floats
 
 MOST = 3
 """Aspects that may be asked for."""

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
+    from keepworth.episodes.arrays import Floats
 
 _TIME = re.compile(r"\b(?:yesterday|today|last|ago|weeks?|months?|years?|monday|friday|recently|just|since|now)\b")
 _WANTING = re.compile(r"\b(?:need|want|looking|thinking|interested|planning|consider|hoping|curious)\b")

@@ -43,9 +43,9 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from keepworth.episodes.arrays import Floats
     from keepworth.memory.memory import Memory
 
-    Floats = npt.NDArray[np.float64]
     Whole = npt.NDArray[np.intp]
 
 NAME, CHECK = "keeper", "keeper's check"

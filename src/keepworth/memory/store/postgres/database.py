@@ -99,8 +99,8 @@ class ServerConnection:
             return self._sent(statements, bindings, None)
         gathered, self._gathered = self._gathered, []
         with self.raw.pipeline():
-            for each in gathered:
-                self._sent(*each, False)
+            for statement in gathered:
+                self._sent(*statement, False)
             return self._sent(statements, bindings, False)
 
     def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:

@@ -56,7 +56,9 @@ CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SA
 def statements() -> list[str]:
     """What lays out an empty memory, in order, in the SQL of Postgres."""
     listed = [part.strip() for part in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";")]
-    plain = [each for each in listed if each and "fts5" not in each and "automerge" not in each]
+    plain = [
+        statement for statement in listed if statement and "fts5" not in statement and "automerge" not in statement
+    ]
     own = [
         "ALTER TABLE episodes ADD COLUMN rowid BIGINT NOT NULL UNIQUE",
         "CREATE INDEX scopes_by_token ON scopes USING gin (string_to_array(tokens, ' '))",

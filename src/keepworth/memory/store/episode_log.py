@@ -1,0 +1,279 @@
+"""Episodes as the file keeps them: begun, ended, listed, and put together again with what happened in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keepworth.episodes.episode import (
+    Decision,
+    DecisionKind,
+    Episode,
+    MemoryEvent,
+    Operation,
+    OperationKind,
+    ParseStatus,
+    RewardTerm,
+    Shown,
+    StopReason,
+)
+from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
+from keepworth.memory.item import Scope
+from keepworth.memory.operations import Credit
+from keepworth.memory.store import notes
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.decision_log import IN_EPISODE, find, of_episode
+from keepworth.memory.store.log import counting, homes_inside
+from keepworth.memory.store.rows import REWARD
+from keepworth.memory.store.schema import OF_KIND
+
+if TYPE_CHECKING:
+    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.transaction import Transaction
+
+
+def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
+    """The number of the new episode, counted from 0. Raises ClosedEpisode where there is one of this id."""
+
+    def work(transaction: Transaction) -> int:
+        if first(transaction.connection, "SELECT 1 FROM episodes WHERE id = ?", (id,)) is not None:
+            raise ClosedEpisode(f"episode {id!r:.80} was begun before: nothing of it was written again.")
+        row: int = scalar(
+            transaction.connection,
+            "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",
+            (id, transaction.book.row(scope).id, task, store.clock(), person),
+        )
+        return row - 1
+
+    number: int = store.change(scope, work)
+    return number
+
+
+def begun(connection: AnyConnection) -> int:
+    """How many episodes were begun: the number of the next."""
+    return scalar(connection, "SELECT max(rowid) FROM episodes") or 0
+
+
+def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
+    def work(transaction: Transaction) -> None:
+        transaction.connection.execute(
+            "UPDATE episodes SET ended = ?, outcome = ? WHERE id = ? AND outcome <> 'erased'",
+            (store.clock(), outcome, id),
+        )
+
+    store.change(scope, work)
+
+
+def completed(transaction: Transaction, episode: str, now: str) -> None:
+    transaction.connection.execute("UPDATE episodes SET ended = ?, outcome = 'completed' WHERE id = ?", (now, episode))
+
+
+def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
+    """Ids of those inside `scope` with a number, counted from 0, above `after`, in order."""
+    homes = among(homes_inside(connection, scope, nobody))
+    query = (
+        f"SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND scope {AMONG} ORDER BY rowid LIMIT ?"
+    )
+    return [id for (id,) in select(connection, query, (after, homes, limit))]
+
+
+LAST = 2**62
+"""A number that no episode reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary:
+    """An episode in one line. searches: choices that were logged in it; shown: items in them; reward: the latest for the whole of
+    it that counts, None where there is none; receipt: whether it was a call through the gateway, of which it is known what was
+    sent."""
+
+    id: str
+    task: str
+    scope: Scope
+    person: str
+    began: str
+    ended: str
+    outcome: str
+    searches: int
+    shown: int
+    reward: float | None
+    receipt: bool
+
+
+def summaries(
+    connection: AnyConnection,
+    scope_of: Callable[[int], Scope],
+    scope: Scope,
+    before: int,
+    limit: int,
+    nobody: bool = False,
+) -> list[EpisodeSummary]:
+    """Episodes inside `scope` with a number, counted from 0, below `before`, the newest first."""
+    homes = among(homes_inside(connection, scope, nobody))
+    listed = select(
+        connection,
+        "SELECT id, task, scope, person, began, ended, outcome FROM episodes WHERE rowid - 1 < ? AND outcome <> 'erased' "
+        f"AND scope {AMONG} ORDER BY rowid DESC LIMIT ?",
+        (before, homes, limit),
+    )
+    of = f"episode {AMONG} AND episode <> ''"
+    ids = among([row[0] for row in listed])
+    counted = select(
+        connection,
+        f"SELECT episode, count(*), sum(json_array_length(chosen)) FROM decisions WHERE {of} GROUP BY episode",
+        (ids,),
+    )
+    counts = {episode: (searches, shown or 0) for episode, searches, shown in counted}
+    receipts = notes.with_receipt(connection, [row[0] for row in listed])
+    rewards = {
+        entry.episode: float(entry.body["value"])
+        for entry in counting(connection, f"{of} AND kind = '{REWARD}'", (ids,))
+        if entry.what == "reward" and "value" in entry.body
+    }
+    return [
+        EpisodeSummary(id, task, scope_of(home), *(*more, *counts.get(id, (0, 0)), rewards.get(id), id in receipts))
+        for id, task, home, *more in listed
+    ]
+
+
+def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
+    """How many current items and how many episodes there are inside `scope`. nobody: without a person."""
+    homes = among(homes_inside(connection, scope, nobody))
+    items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {AMONG}", (homes,)) or 0
+    query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND scope {AMONG}"
+    return items, scalar(connection, query, (homes,)) or 0
+
+
+def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list[str]:
+    """Episodes inside `scope` in which something was done and that have no reward yet, oldest first. nobody: without a person."""
+    homes, waiting, over = homes_inside(connection, scope, nobody), dict[str, None](), set[str]()
+    for entry in counting(connection, f"{OF_KIND} AND episode <> ''"):
+        if entry.home not in homes:
+            continue
+        if entry.what == "act":
+            waiting[entry.episode] = None
+        elif entry.what == "reward":
+            over.add(entry.episode)
+    return [episode for episode in waiting if episode not in over]
+
+
+def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], str | None, int]:
+    """(searches, the choices that wait for an act, the last act, acts) of an episode that is gone on with."""
+    query = f"SELECT id FROM decisions WHERE {IN_EPISODE} AND kind = ? ORDER BY n"
+    choices = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
+    acts = [entry.body for entry in counting(connection, IN_EPISODE, (episode,)) if entry.what == "act"]
+    over = {id for body in acts for id in body.get("decisions", ())}
+    return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What was said when an episode was begun. number: counted from 0 in its file."""
+
+    scope: Scope
+    task: str
+    person: str
+    number: int
+
+
+def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
+    """The episode of this id; None where there is none inside `scope`."""
+    if not isinstance(id, str) or not id.isascii():
+        return None
+    query = "SELECT scope, task, person, rowid - 1 FROM episodes WHERE id = ? AND outcome <> 'erased'"
+    with store.database.reading() as connection:
+        row = first(connection, query, (id,))
+        home = None if row is None else store.scope_named(connection, row[0])
+    return Begun(home, *row[1:]) if home is not None and scope.contains(home) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewarded:
+    """What a reward for an episode or a decision is about. decision: "" where it is for the whole episode."""
+
+    scope: Scope
+    episode: str
+    decision: str
+    shown: tuple[Decision, ...]
+    person: str = ""
+
+
+def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
+    """What the episode or the decision of this id showed. Raises UnknownEpisode."""
+    with store.database.reading() as connection:
+        episode = begun_as(store, scope, target)
+        if episode is not None:
+            return Rewarded(episode.scope, target, "", tuple(of_episode(connection, target)), episode.person)
+        one = find(connection, target) if isinstance(target, str) and target.isascii() else None
+        home = None if one is None else store.scope_named(connection, one[2])
+    if one is None or home is None or not scope.contains(home):
+        raise UnknownEpisode(
+            f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a logged "
+            "search"
+        )
+    return Rewarded(home, one[1], target, (one[0],))
+
+
+def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
+    """Of each operation of an episode, in the order of its record: the items that it names, and the one that it may have made."""
+    made = (OperationKind.ADD, OperationKind.SUPERSEDE, OperationKind.MERGE)
+    acts = [(entry.seq, decoded[0]) for entry in store.entries(IN_EPISODE, (id,)) if (decoded := entry.act())]
+    return [
+        (*act.targets, *((f"m{seq}",) if act.kind in made else ())) for seq, act in acts if isinstance(act, Operation)
+    ]
+
+
+def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
+    """Rolled-back entries are part of it: they happened. Model calls are no part of a memory: there are no segments."""
+    if not isinstance(id, str) or not id.isascii():
+        raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
+    with store.database.reading() as connection:
+        row = first(connection, "SELECT scope, task, began, ended, outcome FROM episodes WHERE id = ?", (id,))
+        if row is None or not scope.contains(store.scope_named(connection, row[0])):
+            raise UnknownEpisode(
+                f"no episode {id!r:.80} in this scope of {store.database.path}: take the `.id` of one, or one of `episodes()`"
+            )
+        decisions = of_episode(connection, id)
+        entries = store.entries(IN_EPISODE, (id,))
+        shown = _shown(store, seen or scope, decisions)
+    rewards, operations = [], []
+    for entry in entries:
+        decoded = entry.act()
+        if decoded is None:
+            continue
+        act, _ = decoded
+        if isinstance(act, Credit):
+            rewards.append(RewardTerm(name=act.source or "reward", value=act.value, scorer=act.source))
+        elif isinstance(act, Operation):
+            outcome = "applied" if entry.applied else f"no-op: {entry.reason}"
+            operations.append(MemoryEvent(act, ParseStatus.OK, outcome))
+    _, task, _, ended, outcome = row
+    return Episode(
+        id=id,
+        task=task,
+        role="",
+        question="",
+        segments=(),
+        answer="",
+        expected=(),
+        rewards=tuple(rewards),
+        stop=StopReason.COMPLETED if ended and outcome in ("", "completed") else StopReason.ABORTED,
+        memory_snapshot=f"s{entries[0].seq - 1}" if entries else f"s{store.head()}",
+        policy_version=0,
+        shown=shown,
+        decisions=tuple(decisions),
+        operations=tuple(operations),
+        errors=(outcome,) if outcome.startswith("stopped by") else (),
+    )
+
+
+def _shown(store: Store, scope: Scope, decisions: list[Decision]) -> tuple[Shown, ...]:
+    items = store.fetch(scope, [id for decision in decisions for id in decision.chosen])
+    out = []
+    for decision in decisions:
+        scores = dict(decision.candidates)
+        for id in decision.chosen:
+            item = items.get(id)
+            out.append(Shown(id, scores.get(id, 0.0), item.text if item is not None else "(erased)"))
+    return tuple(out)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.methods._arrays import Floats, Numbers, Vectors
 from keepworth.methods.policies._cases import cases, require_part
 from keepworth.methods.policies._parts import AllRetrieved, Experiences, MostSimilar
 from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
-    Numbers = npt.NDArray[np.int64]
 
 PARTS = ("cap",)
 

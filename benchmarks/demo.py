@@ -63,21 +63,21 @@ def demonstrated(cores: int, quick: bool, runs: Path) -> dict[str, Any]:
     whole = (time.monotonic() - begun) / 60
     folder = runs / ("demo-quick" if quick else "demo")
     computing = json.loads((folder / "config.json").read_text())["environment"]
-    kept = ("threads", "precision", "pass_seconds")
+    fields = ("threads", "precision", "pass_seconds")
     shown = "make demo QUICK=1" if quick else "make demo"
-    return {"command": shown, "whole_command": whole, **{k: computing[k] for k in kept}, "machine": about}
+    return {"command": shown, "whole_command": whole, **{k: computing[k] for k in fields}, "machine": about}
 
 
 def chosen(cores: int, starts: int) -> dict[str, Any]:
     """How often which number of threads is chosen."""
     about = machine(cores)
-    found = []
+    runs = []
     for _ in range(starts):
-        said = on_cores(cores, [sys.executable, "-c", START], stdout=subprocess.PIPE).stdout.split()
-        found.append({"threads": int(said[0]), "pass_seconds": float(said[1])})
-        print(found[-1], flush=True)
-    counts = Counter(str(each["threads"]) for each in found)
-    return {"cores": cores, "starts": starts, "chosen": dict(counts), "each": found, "machine": about}
+        output = on_cores(cores, [sys.executable, "-c", START], stdout=subprocess.PIPE).stdout.split()
+        runs.append({"threads": int(output[0]), "pass_seconds": float(output[1])})
+        print(runs[-1], flush=True)
+    counts = Counter(str(row["threads"]) for row in runs)
+    return {"cores": cores, "starts": starts, "chosen": dict(counts), "each": runs, "machine": about}
 
 
 def main() -> None:

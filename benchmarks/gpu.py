@@ -119,9 +119,9 @@ def sampled_against_scored(setting: Setting) -> dict[str, Any]:
     return made | {"passes": all(value["passes"] for value in made.values())}
 
 
-def gaps(found: np.ndarray[Any, Any], precision: Precision) -> dict[str, Any]:
+def gaps(differences: np.ndarray[Any, Any], precision: Precision) -> dict[str, Any]:
     """Of absolute differences in nats."""
-    measured = {"n": len(found), "mean": float(found.mean()), "largest": float(found.max())}
+    measured = {"n": len(differences), "mean": float(differences.mean()), "largest": float(differences.max())}
     good = all(measured[name] <= limit for name, limit in LIMITS[precision].items())  # what is no number is not
     return measured | {"limit": dict(LIMITS[precision]), "passes": good}
 
@@ -133,7 +133,7 @@ def tree_against_sequences(setting: Setting) -> dict[str, Any]:
     model = setting.load("fp32")
     texts = setting.texts(model)
     drawn = model.sample(texts, SamplingParams(setting.tokens, n=setting.group, seed=2))
-    branches = [[each.ids[: 1 + (5 * j) % setting.tokens] for j, each in enumerate(own)] for own in drawn]
+    branches = [[sample.ids[: 1 + (5 * j) % setting.tokens] for j, sample in enumerate(samples)] for samples in drawn]
     exact = one_at_a_time(setting.plain("fp32"), texts, branches)
     made: dict[str, Any] = {"fp32": gaps(np.abs(scores_of(model, texts, branches) - exact), "fp32")}
     ours_off = np.abs(scores_of(setting.load("bf16"), texts, branches) - exact)
@@ -153,12 +153,12 @@ def scores_of(
     model: InProcessModel, texts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]
 ) -> np.ndarray[Any, Any]:
     """Of every token of every branch, in order, scored as a tree."""
-    return np.array([lp for own in model.score(texts, branches) for row in own for lp in row])
+    return np.array([lp for group in model.score(texts, branches) for row in group for lp in row])
 
 
 def one_at_a_time(network: Any, texts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> np.ndarray[Any, Any]:
     """The same, each sequence by itself."""
-    rows = [alone(network, text, branch) for text, own in zip(texts, branches, strict=True) for branch in own]
+    rows = [alone(network, text, branch) for text, group in zip(texts, branches, strict=True) for branch in group]
     return np.concatenate(rows)
 
 
@@ -181,15 +181,15 @@ def as_on_the_processor(setting: Setting) -> dict[str, Any]:
     sampled = base.sample(texts, params)
     expected = gradients(base, named, texts, sampled)
     model = setting.load("fp32")
-    own = drawn_adapter(model)
+    adapter = drawn_adapter(model)
     with torch.no_grad():
-        for name, value in own.items():
+        for name, value in adapter.items():
             value.copy_(begins[name])
     again = model.sample(texts, params)
     pairs = [(a.ids, b.ids) for x, y in zip(sampled, again, strict=True) for a, b in zip(x, y, strict=True)]
-    found = gradients(model, own, texts, sampled)
+    here = gradients(model, adapter, texts, sampled)
     length = math.sqrt(sum(float((value**2).sum()) for value in expected.values()))
-    off = math.sqrt(sum(float(((found[name] - value) ** 2).sum()) for name, value in expected.items())) / length
+    off = math.sqrt(sum(float(((here[name] - value) ** 2).sum()) for name, value in expected.items())) / length
     return {
         "answers": len(pairs),
         "identical_answers": sum(a == b for a, b in pairs),
@@ -216,7 +216,7 @@ def gradients(
 
     learner.master_weights.step = noting  # type: ignore[method-assign]
     learner.update(
-        [group(model, f"t/{i}", text, own) for i, (text, own) in enumerate(zip(texts, sampled, strict=True))]
+        [group(model, f"t/{i}", text, samples) for i, (text, samples) in enumerate(zip(texts, sampled, strict=True))]
     )
     return taken
 
@@ -246,7 +246,7 @@ def attention_used(setting: Setting) -> dict[str, Any]:
         drawn = model.sample(texts, SamplingParams(2, n=setting.group, seed=4))
     made["sampling"] = attention_in(names)
     with operations() as names:
-        model.score(texts, [[each.ids for each in own] for own in drawn])
+        model.score(texts, [[sample.ids for sample in samples] for samples in drawn])
     made["scoring"] = attention_in(names)
     return made
 
@@ -289,9 +289,9 @@ def speed_beside_generate(setting: Setting) -> dict[str, Any]:
         "prompt_tokens": setting.prompt_tokens,
         "tokens": setting.drawn,
         "seconds": spent,
-        "tokens_per_second": {name: tokens / statistics.median(each) for name, each in spent.items()},
+        "tokens_per_second": {name: tokens / statistics.median(seconds) for name, seconds in spent.items()},
         "times_as_fast": {
-            name: statistics.median(each) / statistics.median(spent[OURS]) for name, each in spent.items()
+            name: statistics.median(seconds) / statistics.median(spent[OURS]) for name, seconds in spent.items()
         },
         **({"peak_device_bytes": peaks} if setting.device != "cpu" else {}),
     }
@@ -310,7 +310,8 @@ def training_step(setting: Setting) -> dict[str, Any]:
             synchronise(setting.device)
             drawn = time.perf_counter()
             groups = [
-                group(model, f"t/{i}", text, own) for i, (text, own) in enumerate(zip(texts, sampled, strict=True))
+                group(model, f"t/{i}", text, samples)
+                for i, (text, samples) in enumerate(zip(texts, sampled, strict=True))
             ]
             learned = learner.update(groups)
             synchronise(setting.device)

@@ -41,8 +41,8 @@ def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int 
     figure.suptitle(_as_text(title), x=0.01, ha="left", fontsize=11, fontweight="bold")
     if note:
         figure.supxlabel("\n".join(wrap(_as_text(note), 60 * columns)), x=0.01, ha="left", fontsize=8, color="#555555")
-    for place, panel in enumerate(panels):
-        axes = figure.add_subplot(lines, columns, place + 1)
+    for row, panel in enumerate(panels):
+        axes = figure.add_subplot(lines, columns, row + 1)
         name = f"{panel.role}: {panel.title}" if panel.role and several else panel.title
         axes.set_title(_as_text(name), loc="left", fontsize=10, fontweight="bold")
         axes.set_ylabel(_as_text(panel.unit), fontsize=9, color="#555555")

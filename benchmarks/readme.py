@@ -33,7 +33,7 @@ def filled(text: str, marker: str, content: str) -> str:
     pattern = re.compile(rf"(<!-- {marker}:begin -->\n).*?(<!-- {marker}:end -->)", re.DOTALL)
     if not pattern.search(text):
         raise SystemExit(f"no markers {marker}:begin and {marker}:end to write between")
-    return pattern.sub(lambda found: f"{found[1]}{content}\n{found[2]}", text)
+    return pattern.sub(lambda match: f"{match[1]}{content}\n{match[2]}", text)
 
 
 def result_table(table: ResultTable) -> str:
@@ -78,9 +78,9 @@ def arms(record: Record) -> str:
         markdown(["gain over the untrained model", "mean [95 %]", "questions", "seeds"], gains),
     ]
     if "claim" in record:
-        said = record["claim"]
-        each = ", ".join(f"{value:+.3f}" for value in said["gain_of_each_seed"])
-        parts.append(f"Gain of each seed: {each}.")
+        record_claim = record["claim"]
+        gain_list = ", ".join(f"{value:+.3f}" for value in record_claim["gain_of_each_seed"])
+        parts.append(f"Gain of each seed: {gain_list}.")
     return "\n\n".join(parts)
 
 

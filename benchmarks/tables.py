@@ -21,14 +21,14 @@ def takes_nothing(about: str | None) -> None:
 
 def with_appendix(page: Path) -> list[Path]:
     """The page, and the page of its measurements where there is one."""
-    return [each for each in (page, page.parent / "appendix" / page.name) if each.is_file()]
+    return [path for path in (page, page.parent / "appendix" / page.name) if path.is_file()]
 
 
 def filled(page: Path, name: str, content: str) -> None:
     """Writes `content` between the marks of `name` in `page`, or in the page of that name in the appendix. SystemExit where
     both lack them."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    holding = [each for each in with_appendix(page) if begin in (text := each.read_text()) and end in text]
+    holding = [path for path in with_appendix(page) if begin in (text := path.read_text()) and end in text]
     if len(holding) != 1:
         raise SystemExit(f"{page} and its appendix have {len(holding)} places for {begin} ... {end}, not one")
     (page,) = holding

@@ -32,9 +32,9 @@ class PlantedAttribute:
 def _attributes(side: str) -> tuple[PlantedAttribute, ...]:
     return tuple(
         PlantedAttribute(
-            each["name"], tuple(each["values"]), each["question"], each["states"], each["changes"], each["ends"]
+            text["name"], tuple(text["values"]), text["question"], text["states"], text["changes"], text["ends"]
         )
-        for each in _TEXTS[side]
+        for text in _TEXTS[side]
     )
 
 
@@ -110,10 +110,12 @@ def _conversation(attributes: Sequence[PlantedAttribute], wordings: str, person:
             messages += [(at, "user", " ".join(words)), (at, "assistant", "Noted! Anything else?")]
             if draw.random() < 0.5:
                 messages += [(at, "user", draw.choice(CHAT[wordings])), (at, "assistant", "Of course.")]
-    beside = [one, another, third, fourth]
+    distractors = [one, another, third, fourth]
     kinds = {
         **dict.fromkeys(first + second, "change"),
         **dict.fromkeys(stable, "stable"),
-        **dict.fromkeys(beside, "beside"),
+        **dict.fromkeys(distractors, "beside"),
     }
-    return PlantedConversation(person, tuple(messages), tuple(first + stable + beside + second), kinds, tuple(changes))
+    return PlantedConversation(
+        person, tuple(messages), tuple(first + stable + distractors + second), kinds, tuple(changes)
+    )

@@ -67,9 +67,9 @@ class Reader:
             for line in str(message["content"]).splitlines()
         ]
         for line in lines if topic else ():
-            found = re.search(rf"\b{topic}\b.*?\b(?:take|is now|is)\s+(\w+)", line)
-            if found is not None:
-                return f"Take {found[1]}."
+            match = re.search(rf"\b{topic}\b.*?\b(?:take|is now|is)\s+(\w+)", line)
+            if match is not None:
+                return f"Take {match[1]}."
         options = {**ADVISED, **LIKED}.get(topic, ("nothing",))
         return f"Take {options[int(hashlib.sha256(raw).hexdigest(), 16) % len(options)]}."
 
@@ -183,8 +183,8 @@ class Loop:
                 asked = {"role": "user", "content": f"Which {topic}, please?"}
                 begun = [opening, asked]
                 raw = model.chat.completions.with_raw_response.create(model="reader", messages=begun)
-                said = raw.parse().choices[0].message.content
-                right = truth in said
+                reply = raw.parse().choices[0].message.content
+                right = truth in reply
                 success.append(float(right))
                 if off:
                     continue
@@ -200,9 +200,9 @@ class Loop:
                 elif self.arm in ("permuted", "shuffled"):
                     memory.reward(episode, others.choice(success))
                 if not right and topic in LIKED:
-                    told = {"role": "user", "content": f"No. My favourite {topic} is {truth}, please remember."}
+                    correction = {"role": "user", "content": f"No. My favourite {topic} is {truth}, please remember."}
                     model.chat.completions.create(
-                        model="reader", messages=[*begun, {"role": "assistant", "content": said}, told]
+                        model="reader", messages=[*begun, {"role": "assistant", "content": reply}, correction]
                     )
                     self._noted(memory, f"favourite {topic} is {truth}")
         advised = [value for value, topic in zip(success, tasks, strict=True) if topic in ADVISED]

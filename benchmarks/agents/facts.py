@@ -79,14 +79,14 @@ def planted(memory: Memory, arm: str, talk: PlantedConversation, scores: Scores)
     """Plays one conversation, then asks for what changed. Each score is a list of one number for each case."""
     user = talk.person
     born: dict[str, int] = {}
-    kept: dict[str, str] = {}
+    values: dict[str, str] = {}
     for number, (day, role, text) in enumerate(talk.messages):
         at = (FIRST_DAY + timedelta(days=day, seconds=number)).isoformat()
         for item in keep(memory, arm, text, role, at, user):
             born.setdefault(item.id, number)
-            kept.setdefault(item.id, item.text)
+            values.setdefault(item.id, item.text)
     current = {item.id: item for item in memory.get_all(user_id=user, limit=1000)}
-    said = [text for _, _, text in talk.messages]
+    texts = [text for _, _, text in talk.messages]
     facts = [plain(fact) for fact in talk.facts]
     for item in current.values():
         words = plain(item.text)
@@ -95,19 +95,19 @@ def planted(memory: Memory, arm: str, talk: PlantedConversation, scores: Scores)
         scores["kept items that hold a fact"][user].append(float(bool(about)))
         scores["kept words that belong to a fact"][user].append(share if about else 0.0)
     for fact in talk.facts:
-        place = next(number for number, text in enumerate(said) if fact in text)
+        index = next(number for number, text in enumerate(texts) if fact in text)
         if "stable" in talk.kinds[fact]:
-            there = any(born[id] == place and _about(plain(item.text), plain(fact)) for id, item in current.items())
+            there = any(born[id] == index and _about(plain(item.text), plain(fact)) for id, item in current.items())
             scores["facts that did not change and are there"][user].append(float(there))
         if talk.kinds[fact] != "change":
-            its = [id for id, text in kept.items() if born[id] == place and _about(plain(text), plain(fact))]
+            its = [id for id, text in values.items() if born[id] == index and _about(plain(text), plain(fact))]
             for id in its[:1]:
-                words = stems(kept[id])
+                words = stems(values[id])
                 stands = id in current or any(words <= stems(item.text) for item in current.values())
                 scores["facts that did not change and gave way"][user].append(float(not stands))
     for change in talk.changes:
-        first = next(number for number, text in enumerate(said) if change.first in text)
-        second = next(number for number, text in enumerate(said) if change.second in text and number > first)
+        first = next(number for number, text in enumerate(texts) if change.first in text)
+        second = next(number for number, text in enumerate(texts) if change.second in text and number > first)
         stale = {id for id, item in current.items() if born[id] == first and change.stale in item.text}
         new = {
             id for id, item in current.items() if born[id] == second and (change.ended or change.current in item.text)
@@ -175,7 +175,7 @@ def measured(
     encoder: str,
     arms: Sequence[str],
     before: Scores | None = None,
-    kept: dict[str, Scores] | None = None,
+    checkpoints: dict[str, Scores] | None = None,
 ) -> dict[str, Any]:
     """The arms over the same cases, with their differences from the first, paired by person. before: scores of the last arm by
     other code, which it is compared with, too; kept: where those of the last arm are put."""
@@ -186,11 +186,11 @@ def measured(
         with opened(encoder, arm) as memory:
             play(memory, arm, by_arm[arm])
             failed = len(memory.get_all(where={"extraction": "failed"}))
-        print(name, arm, {key: round(_mean(each), 3) for key, each in by_arm[arm].items()}, failed, flush=True)
+        print(name, arm, {key: round(_mean(cell), 3) for key, cell in by_arm[arm].items()}, failed, flush=True)
         if arm == "model":
             row["messages that the model failed at"] = failed
     for arm, scores in by_arm.items():
-        row[arm] = {key: _estimated(each, key) for key, each in scores.items()}
+        row[arm] = {key: _estimated(cell, key) for key, cell in scores.items()}
     first, *others = arms
     for arm in others:
         row[f"{arm} less {first}"] = {
@@ -200,8 +200,8 @@ def measured(
         }
     if before:
         row[f"{arms[-1]} less {arms[-1]} before"] = differences(before, by_arm[arms[-1]])
-    if kept is not None:
-        kept[name] = by_arm[arms[-1]]
+    if checkpoints is not None:
+        checkpoints[name] = by_arm[arms[-1]]
     return row
 
 
@@ -225,14 +225,14 @@ def _of_one(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _mean(each: dict[str, list[float]]) -> float:
-    values = [value for own in each.values() for value in own]
+def _mean(cell: dict[str, list[float]]) -> float:
+    values = [value for of_person in cell.values() for value in of_person]
     return sum(values) / len(values)
 
 
-def _estimated(each: dict[str, list[float]], name: str) -> dict[str, Any]:
-    values = [value for own in each.values() for value in own]
-    people = [person for person, own in each.items() for _ in own]
+def _estimated(cell: dict[str, list[float]], name: str) -> dict[str, Any]:
+    values = [value for of_person in cell.values() for value in of_person]
+    people = [person for person, of_person in cell.items() for _ in of_person]
     within = None if name.startswith(("items", "words")) else (0.0, 1.0)
     return {**asdict(pooled_estimate(values, people, within=within)), "cases": len(values)}
 
@@ -258,7 +258,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "planted": {},
     }
     before: dict[str, Scores] = json.loads(options.before.read_text()) if options.before else {}
-    kept: dict[str, Scores] = {}
+    checkpoints: dict[str, Scores] = {}
     for name, attributes, wording in CELLS:
         if options.cells and name not in options.cells:
             continue
@@ -271,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 planted(memory, arm, talk, scores)
 
         asked = sum(role == "user" for talk in talks for _, role, _ in talk.messages)
-        row = measured(name, play, options.encoder, options.arms, before.get(name), kept)
+        row = measured(name, play, options.encoder, options.arms, before.get(name), checkpoints)
         result["planted"][name] = {"messages": asked, **row}
     tasks = [
         task
@@ -290,7 +290,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             **measured("longmemeval", play_updates, options.encoder, options.arms),
         }
     if options.scores:
-        options.scores.write_text(json.dumps(kept) + "\n")
+        options.scores.write_text(json.dumps(checkpoints) + "\n")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -62,23 +62,23 @@ def fuzzed(examples: int, seed: int, phases: str = "coverage,fuzzing,stateful") 
         done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
         if not report.exists():
             raise SystemExit(f"schemathesis gave no report:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        found = json.loads(report.read_text())
+        counts = json.loads(report.read_text())
         failed = list(_failures(events.read_text().splitlines()))
-    failures = Counter(each for each in failed if each[0] != ALLOWED)
-    failures.update(("error", "", str(error)[:300]) for error in found["errors"])
-    refused = Counter(_plain(said) for check, _, said in failed if check == ALLOWED)
+    failures = Counter(failure for failure in failed if failure[0] != ALLOWED)
+    failures.update(("error", "", str(error)[:300]) for error in counts["errors"])
+    refused = Counter(_plain(message) for check, _, message in failed if check == ALLOWED)
     return {
         "seed": seed,
-        "cases": found["test_cases"]["generated"],
-        "operations": found["operations"]["tested"],
-        "complete": found["complete"],
+        "cases": counts["test_cases"]["generated"],
+        "operations": counts["operations"]["tested"],
+        "complete": counts["complete"],
         "failures": [
-            {"check": check, "operation": operation, "said": said, "times": times}
-            for (check, operation, said), times in failures.items()
+            {"check": check, "operation": operation, "said": message, "times": times}
+            for (check, operation, message), times in failures.items()
         ],
         "refused though described": dict(refused.most_common()),
-        "schemathesis": found["schemathesis_version"],
-        "seconds": round(found["running_time"], 1),
+        "schemathesis": counts["schemathesis_version"],
+        "seconds": round(counts["running_time"], 1),
     }
 
 
@@ -103,9 +103,9 @@ def _detail(response: Mapping[str, Any]) -> str:
         return str(response.get("status_code", "no answer"))
 
 
-def _plain(said: str) -> str:
+def _plain(message: str) -> str:
     """Without what differs from case to case."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"|got .*? \(|\d+", "...", said)[:160]
+    return re.sub(r"'[^']*'|\"[^\"]*\"|got .*? \(|\d+", "...", message)[:160]
 
 
 def _without_keys(described: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Acknowledged:
     episodes: set[str] = field(default_factory=set)
     rewards: set[str] = field(default_factory=set)
     turns: dict[str, str] = field(default_factory=dict)
-    said: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
     asked: int = 0
     again: int = 0
 
@@ -87,7 +87,7 @@ class Caller(threading.Thread):
     def turn(self) -> None:
         """A turn through the gateway, asked once."""
         text = f"{self.name} told in turn {self.number} that it rains."
-        self.seen.said.add(text)
+        self.seen.texts.add(text)
         body = {"model": "instant", "messages": [{"role": "user", "content": text}]}
         answer = self.once("/v1/chat/completions", body, {"X-Keepworth-User": self.name})
         if answer is None:
@@ -122,7 +122,7 @@ class Caller(threading.Thread):
             self._kept = connection
             connection.request("POST", path, json.dumps(body), sent)
             answer = connection.getresponse()
-            said = answer.read()
+            reply = answer.read()
         except (OSError, http.client.HTTPException):
             if self._kept is not None:
                 self._kept.close()
@@ -130,14 +130,14 @@ class Caller(threading.Thread):
             time.sleep(0.02)
             return None
         if answer.status == 409:
-            return dict(json.loads(said))
+            return dict(json.loads(reply))
         if answer.status >= 400:
-            raise AssertionError(f"{path}: {answer.status} {said!r:.300}")
+            raise AssertionError(f"{path}: {answer.status} {reply!r:.300}")
         if path.startswith("/v1/chat"):
             if answer.headers["X-Keepworth-Memory"] != "on":
                 raise AssertionError(f"memory was {answer.headers['X-Keepworth-Memory']}")
             return {"episode": answer.headers["X-Keepworth-Episode"]}
-        return dict(json.loads(said))
+        return dict(json.loads(reply))
 
 
 def killed(folder: Path, *, kills: int, seconds: float = 1.5, seed: int = 0) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def killed(folder: Path, *, kills: int, seconds: float = 1.5, seed: int = 0) -> 
     for caller in callers:
         if caller.error is not None:
             raise AssertionError(f"{caller.name}: {caller.error!r}") from caller.error
-    found = verified(file, [caller.seen for caller in callers])
+    checks = verified(file, [caller.seen for caller in callers])
     log = (folder / "server.log").read_text()
     assert "Traceback" not in log, log[-3000:]
     return {
@@ -183,7 +183,7 @@ def killed(folder: Path, *, kills: int, seconds: float = 1.5, seed: int = 0) -> 
         "callers": CALLERS,
         "seed": seed,
         "start_seconds": round(sum(starts) / len(starts), 2),
-        **found,
+        **checks,
     }
 
 
@@ -213,7 +213,7 @@ def verified(file: Path, seen: list[Acknowledged]) -> dict[str, Any]:
     turns = {text: episode for one in seen for text, episode in one.turns.items()}
     episodes = {id for one in seen for id in one.episodes}
     rewards = {id for one in seen for id in one.rewards}
-    said = {text for one in seen for text in one.said}
+    acknowledged = {text for one in seen for text in one.texts}
     lost = {
         "items": sorted(items - set(written)),
         "turns": sorted(set(turns) - set(written)),
@@ -236,8 +236,8 @@ def verified(file: Path, seen: list[Acknowledged]) -> dict[str, Any]:
         },
         "lost": 0,
         "done_twice": 0,
-        "turns_without_an_answer": len(said) - len(turns),
-        "of_these_kept": len((said - set(turns)) & set(written)),
+        "turns_without_an_answer": len(acknowledged) - len(turns),
+        "of_these_kept": len((acknowledged - set(turns)) & set(written)),
         "calls": sum(one.asked for one in seen),
         "asked_again": sum(one.again for one in seen),
         "journal_entries": sum(written.values()) + sum(rewarded.values()) + sum(acted.values()),

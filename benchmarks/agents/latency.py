@@ -92,22 +92,22 @@ def standing(file: Path, seed: int = 0, log: Path | None = None) -> Iterator[Sta
         upstream = stack.enter_context(instant_upstream())
         proxy = stack.enter_context(bare_proxy(upstream))
         server = stack.enter_context(memory_server(file, upstream, "--encoder", "hashing", log=log))
-        own = Standing(upstream, proxy, server, seed)
+        servers = Standing(upstream, proxy, server, seed)
         for arm in ARMS:
             # What one person said is held from the second question on, and there are 100 of them.
-            open_loop(own.process(arm).url, own.sent(arm), rate=25, seconds=36 if arm == "memory on" else 1)
-            settled(own.process(arm))
-        yield own
+            open_loop(servers.process(arm).url, servers.sent(arm), rate=25, seconds=36 if arm == "memory on" else 1)
+            settled(servers.process(arm))
+        yield servers
 
 
-def open_round(own: Standing, arm: str, *, rate: float, seconds: float) -> dict[str, Any]:
-    process = own.process(arm)
+def open_round(servers: Standing, arm: str, *, rate: float, seconds: float) -> dict[str, Any]:
+    process = servers.process(arm)
     before = process.cpu_seconds()
-    found = open_loop(process.url, own.sent(arm), rate=rate, seconds=seconds)
-    if set(found.statuses) != {200}:
-        raise SystemExit(f"{arm}: not all calls were answered: {found.statuses}")
+    result = open_loop(process.url, servers.sent(arm), rate=rate, seconds=seconds)
+    if set(result.statuses) != {200}:
+        raise SystemExit(f"{arm}: not all calls were answered: {result.statuses}")
     time.sleep(0.5)  # what is noted beside belongs to it
-    times = sorted(found.milliseconds)
+    times = sorted(result.milliseconds)
     return {
         "n": len(times),
         "p50_ms": round(at(times, 0.5), 2),
@@ -117,19 +117,19 @@ def open_round(own: Standing, arm: str, *, rate: float, seconds: float) -> dict[
     }
 
 
-def saturated_round(own: Standing, arm: str, *, seconds: float) -> dict[str, Any]:
-    process = own.process(arm)
+def saturated_round(servers: Standing, arm: str, *, seconds: float) -> dict[str, Any]:
+    process = servers.process(arm)
     before, run = process.cpu_seconds(), str(time.time_ns())
-    found = saturated(process.url, seconds=seconds, run=run, mode="on" if arm == "memory on" else "off")
+    result = saturated(process.url, seconds=seconds, run=run, mode="on" if arm == "memory on" else "off")
     settled(process)
     used = process.cpu_seconds() - before
     return {
-        "n": int(found["requests"]),
-        "per_second": round(found["requests"] / found["seconds"], 1),
-        "p50_ms": round(found["p50_ms"], 1),
-        "p95_ms": round(found["p95_ms"], 1),
-        "cpu_ms": round(1e3 * used / found["requests"], 2),
-        "cores": round(used / found["seconds"], 2),
+        "n": int(result["requests"]),
+        "per_second": round(result["requests"] / result["seconds"], 1),
+        "p50_ms": round(result["p50_ms"], 1),
+        "p95_ms": round(result["p95_ms"], 1),
+        "cpu_ms": round(1e3 * used / result["requests"], 2),
+        "cores": round(used / result["seconds"], 2),
     }
 
 
@@ -152,30 +152,32 @@ def measured(file: Path, *, rounds: int, seconds: float, rate: float, low: float
     def note(arm: str, kind: str, row: dict[str, Any]) -> None:
         by_arm[arm][kind].append(row)
         print(arm, kind, row, flush=True)
-        settled(own.process(arm))
+        settled(servers.process(arm))
 
-    with standing(file) as own:
+    with standing(file) as servers:
         for _ in range(rounds):
             loads.append(round(os.getloadavg()[0], 1))
             for arm in SLOW:
-                note(arm, "open at a low rate", open_round(own, arm, rate=low, seconds=seconds))
+                note(arm, "open at a low rate", open_round(servers, arm, rate=low, seconds=seconds))
             for arm in FAST:
-                note(arm, "open", open_round(own, arm, rate=rate, seconds=seconds))
+                note(arm, "open", open_round(servers, arm, rate=rate, seconds=seconds))
             for arm in SATURATED:
-                note(arm, "saturated", saturated_round(own, arm, seconds=seconds / 2))
+                note(arm, "saturated", saturated_round(servers, arm, seconds=seconds / 2))
     return {
-        "arms": {arm: {kind: summed(found) for kind, found in kinds.items() if found} for arm, kinds in by_arm.items()},
+        "arms": {
+            arm: {kind: summed(repeats) for kind, repeats in kinds.items() if repeats} for arm, kinds in by_arm.items()
+        },
         "rounds": by_arm,
         "load_average": loads,
     }
 
 
-def summed(found: list[dict[str, Any]]) -> dict[str, float]:
+def summed(rounds: list[dict[str, Any]]) -> dict[str, float]:
     """The median over rounds of each figure, and the sum of calls."""
-    names = [name for name in found[0] if name != "n"]
+    names = [name for name in rounds[0] if name != "n"]
     return {
-        "n": sum(one["n"] for one in found),
-        **{name: statistics.median(one[name] for one in found) for name in names},
+        "n": sum(one["n"] for one in rounds),
+        **{name: statistics.median(one[name] for one in rounds) for name in names},
     }
 
 

@@ -58,8 +58,8 @@ class InstantUpstream(asyncio.Protocol):
         self.waiting += data
         while (end := self.waiting.find(b"\r\n\r\n")) >= 0:
             head = bytes(self.waiting[:end]).lower()
-            place = head.find(b"content-length:")
-            length = int(head[place + 15 :].split(b"\r\n", 1)[0]) if place >= 0 else 0
+            start = head.find(b"content-length:")
+            length = int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
             if len(self.waiting) < end + 4 + length:
                 return
             del self.waiting[: end + 4 + length]
@@ -261,10 +261,10 @@ async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent:
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
     lowered = head.lower()
-    place = lowered.find(b"content-length:")
-    if place < 0:
+    start = lowered.find(b"content-length:")
+    if start < 0:
         raise ValueError(f"an answer without a length: {head!r:.200}")
-    await reader.readexactly(int(lowered[place + 15 :].split(b"\r\n", 1)[0]))
+    await reader.readexactly(int(lowered[start + 15 :].split(b"\r\n", 1)[0]))
     return int(head[9:12])
 
 
@@ -337,9 +337,9 @@ def saturated(url: str, *, seconds: float, run: str, mode: str = "on", connectio
     with tempfile.TemporaryDirectory() as folder:
         script, lines = Path(folder) / "turns.lua", Path(folder) / "turns.txt"
         script.write_text(_LUA)
-        said = [turns.next() for _ in range(4000)]
+        texts = [turns.next() for _ in range(4000)]
         lines.write_bytes(
-            b"".join(f"{user}\t".encode() + body.replace(b" s1n", b" RUNn") + b"\n" for user, body in said)
+            b"".join(f"{user}\t".encode() + body.replace(b" s1n", b" RUNn") + b"\n" for user, body in texts)
         )
         environment = {
             **os.environ,

@@ -143,10 +143,10 @@ def latency(result: dict[str, Any]) -> str:
     ]
     head = ("", "asked", "answered a second", "p50 ms", "p95 ms", "CPU ms a call")
     cores, loads = result["machine"]["cores"], result["load_average"]
-    each = result["items"] // result["people"]
+    held = result["items"] // result["people"]
     return (
         f"{markdown(head, rows)}\n\nTimes of whole calls over {result['connections']} connections, each call a new conversation "
-        f"of one of {result['people']} people with {each:,} items. Vectors are of hashed words. Medians of {len(loads)} rounds "
+        f"of one of {result['people']} people with {held:,} items. Vectors are of hashed words. Medians of {len(loads)} rounds "
         f"on {cores} shared cores, load {min(loads):.1f} to {max(loads):.1f}. {measured(result)}"
     )
 
@@ -237,12 +237,12 @@ def of_before(result: dict[str, Any]) -> str:
 def loop_in_short(result: dict[str, Any]) -> str:
     """The sentence of the README."""
     end = {arm: estimate([row["second half"] for row in rows]) for arm, rows in result["rows"].items()}
-    said = {
-        arm: f"{100 * each.mean:.0f} % ({100 * each.low:.0f} to {100 * each.high:.0f})" for arm, each in end.items()
+    means = {
+        arm: f"{100 * mean.mean:.0f} % ({100 * mean.low:.0f} to {100 * mean.high:.0f})" for arm, mean in end.items()
     }
     return (
         f"An agent on OpenAI's SDK, {result['episodes']} tasks, {result['seeds']} runs. Right in the second half: "
-        f"{said['on']} with memory and rewards, {said['off']} with memory alone, {said['none']} without. Two standard errors "
+        f"{means['on']} with memory and rewards, {means['off']} with memory alone, {means['none']} without. Two standard errors "
         f"are shaded. The user and the model are scripts ([how](docs/appendix/server.md#a-closed-loop)). {of_before(result)}"
     )
 

@@ -71,14 +71,14 @@ def served(command: str, folder: Path, there: str) -> Iterator[tuple[str, str]]:
     )
     try:
         assert process.stdout is not None
-        said: list[str] = []
+        lines: list[str] = []
         for line in process.stdout:
-            said.append(line)
+            lines.append(line)
             if line.startswith("token: "):
                 yield port, line.split()[1]
                 break
         else:
-            raise SystemExit(f"{command} did not start:\n{''.join(said)}")
+            raise SystemExit(f"{command} did not start:\n{''.join(lines)}")
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -148,7 +148,7 @@ def main() -> None:
         "machine": {
             "python": platform.python_version(),
             "cores": os.cpu_count(),
-            "load": [round(each, 1) for each in os.getloadavg()],
+            "load": [round(value, 1) for value in os.getloadavg()],
         },
         "n": 1,
         "quickstarts": rows,

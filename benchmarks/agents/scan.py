@@ -40,15 +40,15 @@ def measured(examples: int = 0) -> dict[str, Any]:
                     continue
                 seen.add(sentence)
                 begun = time.process_time()
-                found = sensitive(sentence)
+                spans = sensitive(sentence)
                 used += time.process_time() - begun
                 characters += len(sentence)
-                kinds = {span.kind for span in found}
+                kinds = {span.kind for span in spans}
                 clusters.append(session.id)
                 for kind in (*SECRETS, *PERSONAL):
                     flags[kind].append(float(kind in kinds))
                 flags["any secret"].append(float(any(kind in SECRETS for kind in kinds)))
-                for span in found:
+                for span in spans:
                     shown[span.kind] += 1
                     if shown[span.kind] <= examples:
                         print(f"{span.kind}: {sentence[max(0, span.start - 60) : span.end + 20]!r}")

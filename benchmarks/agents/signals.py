@@ -102,7 +102,7 @@ HELD_OUT = (
 
 def on_wordings(cases: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
     seen = [
-        (want, found.name if (found := signal_of(text, role=role, asked_before=ASKED)) else "")
+        (want, signal.name if (signal := signal_of(text, role=role, asked_before=ASKED)) else "")
         for text, role, want in cases
     ]
     named = [(want, got) for want, got in seen if got]
@@ -133,21 +133,21 @@ def real_turns() -> list[tuple[str, str]]:
 
 
 def on_real_conversations(show: bool) -> dict[str, Any]:
-    pairs, found = real_turns(), defaultdict(list)
-    for asked, said in pairs:
-        signal = signal_of(said, asked_before=asked)
+    pairs, by_signal = real_turns(), defaultdict(list)
+    for asked, reply in pairs:
+        signal = signal_of(reply, asked_before=asked)
         if signal is not None:
-            found[signal.name].append((asked, said))
+            by_signal[signal.name].append((asked, reply))
     row: dict[str, Any] = {"turns": len(pairs)}
-    for name, cases in sorted(found.items()):
+    for name, cases in sorted(by_signal.items()):
         random.Random(0).shuffle(cases)
         sample = cases[:SAMPLE]
         row[name] = {
             "seen": asdict(rate(len(cases), len(pairs))),
             "right by hand": asdict(rate(min(RIGHT[name], len(sample)), len(sample))),
         }
-        for asked, said in sample if show else ():
-            print(f"[{name}] {said[:150]!r}\n    after {asked[:110]!r}")
+        for asked, reply in sample if show else ():
+            print(f"[{name}] {reply[:150]!r}\n    after {asked[:110]!r}")
     return row
 
 

@@ -51,10 +51,10 @@ def finished(name: str, seed: int, settings: dict[str, Any], runs: Path, threads
 
 def scores(run: RunFolder, arm: str) -> dict[str, float]:
     """Token F1 of every test question in the last measurement of an arm."""
-    found: dict[str, float] = {}
+    by_task: dict[str, float] = {}
     for stored in run.episodes(arm=f"test-{arm}"):
-        found[stored.episode.task] = next(t.value for t in stored.episode.rewards if t.name == "token_f1")
-    return found
+        by_task[stored.episode.task] = next(t.value for t in stored.episode.rewards if t.name == "token_f1")
+    return by_task
 
 
 def token_passes(run: RunFolder) -> float:
@@ -111,12 +111,12 @@ def main() -> None:
     first = next(iter(runs.values()))
     before = ("no_memory_untrained", "untrained", "wrong_memory_untrained", "oracle_untrained")
     rows = [as_row(control, level(first[:1], control), seeds=1) for control in before]
-    for name, found in runs.items():
+    for name, group in runs.items():
         after = {name: "trained", **{f"{name}, {control}": control for control in CONTROLS}}
-        rows += [as_row(label, level(found, arm), seeds=len(found)) for label, arm in after.items()]
+        rows += [as_row(label, level(group, arm), seeds=len(group)) for label, arm in after.items()]
     gains = [
-        as_row(f"{name}: {label}", pooled(found, after, before), seeds=len(found))
-        for name, found in runs.items()
+        as_row(f"{name}: {label}", pooled(group, after, before), seeds=len(group))
+        for name, group in runs.items()
         for label, after, before in (
             ("with memory", "trained", "untrained"),
             ("without memory", "no_memory", "no_memory_untrained"),
@@ -128,8 +128,8 @@ def main() -> None:
         "levels": rows,
         "gains": gains,
         "versions": versions(),
-        "token_passes": {name: [token_passes(run) for run in found] for name, found in runs.items()},
-        "configurations": {name: found[0].config for name, found in runs.items()},
+        "token_passes": {name: [token_passes(run) for run in group] for name, group in runs.items()},
+        "configurations": {name: group[0].config for name, group in runs.items()},
     }
     if len(runs.get("reinforced", ())) == 3:
         record["claim"] = claim(runs["reinforced"], gains)
@@ -138,12 +138,12 @@ def main() -> None:
 
 
 def claim(runs: list[RunFolder], gains: list[dict[str, Any]]) -> dict[str, Any]:
-    each = [pooled([run], "trained").mean for run in runs]
+    means = [pooled([run], "trained").mean for run in runs]
     pool = next(row for row in gains if row["arm"] == "reinforced: with memory")
     flat = [row for row in gains if row["arm"].startswith("reinforced: ") and row is not pool]
     return {
-        "gain_of_each_seed": each,
-        "every_seed_at_least_0.15": min(each) >= 0.15,
+        "gain_of_each_seed": means,
+        "every_seed_at_least_0.15": min(means) >= 0.15,
         "mean_at_least_0.20": pool["mean"] >= 0.20,
         "interval_above_0.10": pool["low"] > 0.10,
         "controls_within_0.05_of_zero": all(abs(row["mean"]) < 0.05 for row in flat),

@@ -26,8 +26,8 @@ def where(benchmark: Benchmark) -> str:
     try:
         benchmark("test")
     except MissingData as error:
-        found = re.search(r"Get it from (.*?), then pass", error.fix)
-        return found[1] if found else error.fix
+        match = re.search(r"Get it from (.*?), then pass", error.fix)
+        return match[1] if match else error.fix
     finally:
         if before is not None:
             os.environ[VARIABLE] = before
@@ -39,13 +39,13 @@ def main() -> None:
     known = sizes()
     rows = []
     for name, benchmark in methods("benchmark").items():
-        each, size = benchmark.make, known.get(name)
-        judged, counted = each.metric, ""
+        make, size = benchmark.make, known.get(name)
+        judged, counted = make.metric, ""
         if size:
             judged = ", ".join(f"`{name}`" if name != "choice" else "right option" for name in size["judged"]) or judged
             counted = " / ".join(f"{size['questions'][side]:,}" for side in SPLITS)
             counted += f"; {size['haystacks']:,} x {size['entries']:,}"
-        rows.append((f"`{each.name}`", benchmark.about, judged, each.licence, where(each), counted))
+        rows.append((f"`{make.name}`", benchmark.about, judged, make.licence, where(make), counted))
     head = ("name", "what it asks", "judged by", "licence", "where", "train / dev / test; haystacks x entries")
     filled(PAGE, "benchmarks", markdown(head, rows, left=len(head)))
 

@@ -42,16 +42,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=SIZES)
     options = parser.parse_args()
-    found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
-    benchmarks = [each.make for name, each in methods("benchmark").items() if name not in ANY]
+    sizes = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
+    benchmarks = [method.make for name, method in methods("benchmark").items() if name not in ANY]
     for benchmark in benchmarks:
         try:
-            found[benchmark.name] = counted(benchmark, options.data)
-            print(benchmark.name, found[benchmark.name]["questions"], flush=True)
+            sizes[benchmark.name] = counted(benchmark, options.data)
+            print(benchmark.name, sizes[benchmark.name]["questions"], flush=True)
         except MissingData as error:
             print(f"{benchmark.name}: left as it was: {error.message}", flush=True)
-    kept = {benchmark.name: found[benchmark.name] for benchmark in benchmarks if benchmark.name in found}
-    options.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    current = {benchmark.name: sizes[benchmark.name] for benchmark in benchmarks if benchmark.name in sizes}
+    options.out.write_text(json.dumps(current, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -63,11 +63,11 @@ def summarise(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per memory and xi the mean, least and greatest success over seeds."""
     rows = []
     for word, xi in dict.fromkeys((cell["memory"], cell["xi"]) for cell in cells):
-        those = [cell for cell in cells if (cell["memory"], cell["xi"]) == (word, xi)]
-        success = [cell["success"] for cell in those]
-        same = {key: those[0][key] for key in ("memory", "K", "reach", "xi", "regime")}
-        found = {"success": round(mean(success), 3), "least": min(success), "greatest": max(success)}
-        rows.append({**same, "n": len(those), **found, "steps": round(mean(cell["steps"] for cell in those))})
+        group = [cell for cell in cells if (cell["memory"], cell["xi"]) == (word, xi)]
+        success = [cell["success"] for cell in group]
+        same = {key: group[0][key] for key in ("memory", "K", "reach", "xi", "regime")}
+        row = {"success": round(mean(success), 3), "least": min(success), "greatest": max(success)}
+        rows.append({**same, "n": len(group), **row, "steps": round(mean(cell["steps"] for cell in group))})
     return rows
 
 

@@ -105,9 +105,9 @@ class Steps:
         def scores() -> dict[str, Any]:
             theirs = self.engine.score([self.prompt] * 2, [branches] * 2)
             ours = self.base.score([self.prompt] * 2, [branches] * 2)
-            flat = [each for group in theirs for branch in group for each in branch]
-            own = [each for group in ours for branch in group for each in branch]
-            return {"tokens": len(flat), "mean_gap_nats": round(mean_gap(flat, own), 4)}
+            flat = [value for group in theirs for branch in group for value in branch]
+            ours_flat = [value for group in ours for branch in group for value in branch]
+            return {"tokens": len(flat), "mean_gap_nats": round(mean_gap(flat, ours_flat), 4)}
 
         self.step("six sequences scored at once", scores)
 
@@ -132,7 +132,7 @@ class Steps:
         def unload() -> dict[str, Any]:
             self.engine.unload()
             listed = self.engine._client.get("/v1/models")["data"]
-            return {"ok": not [each for each in listed if "@" in each["id"]]}
+            return {"ok": not [model for model in listed if "@" in model["id"]]}
 
         self.step("calibrated", lambda: {"mean_gap_nats": round(self.engine.calibrate(self.base), 4)})
         model = InProcessModel.load(self.folder, precision="fp32")

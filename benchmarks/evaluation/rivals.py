@@ -131,7 +131,7 @@ class Rival:
         self._folder, self._known, self._places = Path(folder), {}, {}
         self.open()
         names = (*PACKAGES[self.name], *ALSO.get(self.name, ()))
-        return {"versions": {name: found for name in names if (found := version(name)) is not None}}
+        return {"versions": {name: installed for name in names if (installed := version(name)) is not None}}
 
     def write(self, entries: list[dict[str, str]]) -> None:
         self.embed([entry["text"] for entry in entries])
@@ -189,11 +189,11 @@ class Mem0System(Rival):
             self.memory.add(entry["text"], user_id="user", infer=False, metadata={"place": entry["id"]})
             for entry in entries
         ]
-        return [each["results"][0]["id"] for each in done]
+        return [response["results"][0]["id"] for response in done]
 
     def search(self, question: str, most: int) -> list[tuple[str, float]]:
-        found = self.memory.search(question, filters={"user_id": "user"}, top_k=most, threshold=0.0)
-        return [(result["metadata"]["place"], float(result["score"])) for result in found["results"]]
+        hits = self.memory.search(question, filters={"user_id": "user"}, top_k=most, threshold=0.0)
+        return [(result["metadata"]["place"], float(result["score"])) for result in hits["results"]]
 
     def has(self, id: str) -> bool:
         return self.memory.get(self._places[id]) is not None
@@ -214,8 +214,8 @@ class LangGraphSystem(Rival):
         return [entry["id"] for entry in entries]
 
     def search(self, question: str, most: int) -> list[tuple[str, float]]:
-        found = self.store.search(("memories",), query=question, limit=most)
-        return [(each.key, float(each.score)) for each in found]
+        hits = self.store.search(("memories",), query=question, limit=most)
+        return [(hit.key, float(hit.score)) for hit in hits]
 
     def has(self, id: str) -> bool:
         return self.store.get(("memories",), id) is not None
@@ -256,9 +256,9 @@ class RemeSystem(Rival):
         return [entry["id"] for entry in entries]
 
     def search(self, question: str, most: int) -> list[tuple[str, float]]:
-        found = self._run(self._retrieve, query=question, top_k=most)["memory_list"]
-        self._retrieved = {node.memory_id: node for node in found}
-        return [(node.memory_id, float(node.score)) for node in found]
+        hits = self._run(self._retrieve, query=question, top_k=most)["memory_list"]
+        self._retrieved = {node.memory_id: node for node in hits}
+        return [(node.memory_id, float(node.score)) for node in hits]
 
     def learn(self, reward: float, shown: list[str]) -> None:
         used = [self._retrieved[id].model_dump() for id in shown if id in self._retrieved]
@@ -313,7 +313,7 @@ class Bm25sSystem(Rival):
         return {}
 
 
-RIVALS: dict[str, type[Rival]] = {each.name: each for each in (Mem0System, LangGraphSystem, Bm25sSystem, RemeSystem)}
+RIVALS: dict[str, type[Rival]] = {rival.name: rival for rival in (Mem0System, LangGraphSystem, Bm25sSystem, RemeSystem)}
 
 
 def main(name: str, *rest: str) -> None:
@@ -330,8 +330,8 @@ def main(name: str, *rest: str) -> None:
 
     def embed(texts: list[str]) -> list[list[float]]:
         say({"embed": texts})
-        found: list[list[float]] = json.loads(sys.stdin.readline())["vectors"]
-        return found
+        vectors: list[list[float]] = json.loads(sys.stdin.readline())["vectors"]
+        return vectors
 
     rival = RIVALS[name](embed)
     while line := sys.stdin.readline():

@@ -17,11 +17,11 @@ FILES = {name: ROOT / f"benchmarks/learning/{name}.json" for name in ("overwrite
 Record = dict[str, Any]
 
 
-def interval(each: Record, sign: str = "") -> str:
+def interval(cell: Record, sign: str = "") -> str:
     """The mean, and its interval where the record has one."""
-    if "low" not in each:
-        return f"{each['mean']:{sign}.2f}"
-    return f"{each['mean']:{sign}.2f} ({each['low']:{sign}.2f} to {each['high']:{sign}.2f})"
+    if "low" not in cell:
+        return f"{cell['mean']:{sign}.2f}"
+    return f"{cell['mean']:{sign}.2f} ({cell['low']:{sign}.2f} to {cell['high']:{sign}.2f})"
 
 
 def heading(record: Record, key: str, name: str) -> str:
@@ -41,10 +41,10 @@ def levels(record: Record) -> str:
     return markdown(("arm", heading(record, "levels", "mean"), "each seed", "questions"), rows)
 
 
-def counted(each: Record) -> str:
+def counted(cell: Record) -> str:
     """How many questions, and of how many clusters where the interval is over those."""
-    questions = each.get("questions") or each["n"]
-    return str(questions) if each.get("n", questions) == questions else f"{questions} of {each['n']} compositions"
+    questions = cell.get("questions") or cell["n"]
+    return str(questions) if cell.get("n", questions) == questions else f"{questions} of {cell['n']} compositions"
 
 
 def gains(record: Record) -> str:
@@ -59,7 +59,7 @@ def gains(record: Record) -> str:
     ]
     if all("low" in gain for gain in record["gains"]):
         head.append("verdict")
-        rows = [[*row, verdict(each)] for row, each in zip(rows, record["gains"], strict=True)]
+        rows = [[*row, verdict(gain)] for row, gain in zip(rows, record["gains"], strict=True)]
     return markdown(head, rows)
 
 
@@ -70,27 +70,27 @@ def gap_by_seed(record: Record, gain: Record) -> list[float]:
     return [one - other for one, other in zip(after, of_seeds[gain["over"]], strict=True)]
 
 
-def verdict(each: Record) -> str:
-    if each["low"] > 0:
+def verdict(gain: Record) -> str:
+    if gain["low"] > 0:
         return "better"
-    return "worse" if each["high"] < 0 else "no difference shown"
+    return "worse" if gain["high"] < 0 else "no difference shown"
 
 
 def about(record: Record) -> str:
     config = record["configuration"]
-    said = [f"{config['steps']} steps of {config['tasks_per_step']} groups of {config['group_size']}"]
-    said += [f"temperature {config['temperature']:g}", f"learning rate {config['learning_rate']:g}"]
-    said += [f"refill {config['refill']}"] if config["refill"] else []
+    sentences = [f"{config['steps']} steps of {config['tasks_per_step']} groups of {config['group_size']}"]
+    sentences += [f"temperature {config['temperature']:g}", f"learning rate {config['learning_rate']:g}"]
+    sentences += [f"refill {config['refill']}"] if config["refill"] else []
     seeds = len(record["reward_by_step"])
     kind = "LoRA" if config["train"] == "lora" else "all weights"
-    return f"{seeds} seed{'s' * (seeds > 1)}; {', '.join(said)}; {kind}."
+    return f"{seeds} seed{'s' * (seeds > 1)}; {', '.join(sentences)}; {kind}."
 
 
 def memory(record: Record) -> str:
     """How often the answer stood in the memory that the answer was given from."""
     if not record.get("written"):
         return ""
-    levels = ", ".join(f"{each['arm']} {interval(each)}" for each in record["written"])
+    levels = ", ".join(f"{level['arm']} {interval(level)}" for level in record["written"])
     return f"\n\nThe answer is in the last memory: {levels}."
 
 

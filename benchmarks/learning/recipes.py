@@ -81,7 +81,7 @@ def measured_arms(run: RunFolder) -> list[tuple[str, str]]:
 def scores(run: RunFolder, split: str, arm: str, term: str) -> dict[str, float]:
     """The value of every question in the last measurement of an arm."""
     stored = run.episodes(arm=f"{split}-{arm}".replace(" ", "_"))
-    return {each.episode.task: term_value(each.episode, term) for each in stored}
+    return {episode.episode.task: term_value(episode.episode, term) for episode in stored}
 
 
 Arms = dict[str, list[RunFolder]]
@@ -90,31 +90,31 @@ Arms = dict[str, list[RunFolder]]
 
 def by_seed(runs: Arms, split: str, arm: str, term: str) -> list[dict[str, float]]:
     """Each question's value in every seed. Raises ValueError where seeds were asked different questions."""
-    own, name = (runs[arm], "trained") if arm in runs else (runs["reinforce"], arm)
-    every = [scores(run, split, name, term) for run in own]
-    if any(found.keys() != every[0].keys() for found in every):
+    of_arm, name = (runs[arm], "trained") if arm in runs else (runs["reinforce"], arm)
+    every = [scores(run, split, name, term) for run in of_arm]
+    if any(values.keys() != every[0].keys() for values in every):
         raise ValueError(f"the seeds were asked different questions: {split}, {arm}")
     return every
 
 
 def averaged(every: list[dict[str, float]]) -> dict[str, float]:
-    return {task: sum(found[task] for found in every) / len(every) for task in every[0]}
+    return {task: sum(values[task] for values in every) / len(every) for task in every[0]}
 
 
 def written_of(runs: Arms) -> dict[str, Any]:
     """Whether the memory that an answer was given from held the answer: what reward has done to the writing itself."""
     held: dict[str, dict[str, float]] = {}
     for arm in (*BEFORE["overwrite_reading"], "trained"):
-        own, name = (runs[arm], "trained") if arm in runs else (runs["reinforce"], arm)
+        of_arm, name = (runs[arm], "trained") if arm in runs else (runs["reinforce"], arm)
         of_runs = []
-        for run in own:
-            found = {}
+        for run in of_arm:
+            levels = {}
             for stored in run.episodes(arm=f"test questions-{name}".replace(" ", "_")):
                 episode = stored.episode
                 memory = " ".join(tokens(episode.segments[-2].text))
                 gold = " ".join(tokens(episode.expected[0]))
-                found[episode.task] = float(f" {gold} " in f" {memory} ")
-            of_runs.append(found)
+                levels[episode.task] = float(f" {gold} " in f" {memory} ")
+            of_runs.append(levels)
         held[arm] = averaged(of_runs)
     gains = [
         row(differences(held["trained"], held[before]), None, over=before) for before in BEFORE["overwrite_reading"]
@@ -138,8 +138,8 @@ def ruled(trained: dict[str, float]) -> dict[str, Any]:
     """The simple rule that is right most often of these very questions, told the whole problem, and how far above it the trained
     policy is."""
     every = problems("svamp")
-    asked = {each.id: (each.question, float(each.answer)) for each in every}
-    learned = [asked[each.id] for each in every if each.split == "train"]
+    asked = {problem.id: (problem.question, float(problem.answer)) for problem in every}
+    learned = [asked[problem.id] for problem in every if problem.split == "train"]
     ids = {task: task.rsplit("/", 1)[-1] for task in trained}
     name, right = best_of(learned, [asked[ids[task]] for task in trained])
     values = dict(zip(trained, right, strict=True))
@@ -152,8 +152,8 @@ def differences(after: dict[str, float], before: dict[str, float]) -> dict[str, 
 
 def row(values: dict[str, float], unit: Callable[[str], str] | None, **more: Any) -> dict[str, Any]:
     clusters = [unit(task) for task in values] if unit else None
-    found = estimate(list(values.values()), clusters=clusters)
-    return {**more, "mean": found.mean, "low": found.low, "high": found.high, "n": found.n, "questions": len(values)}
+    mean = estimate(list(values.values()), clusters=clusters)
+    return {**more, "mean": mean.mean, "low": mean.low, "high": mean.high, "n": mean.n, "questions": len(values)}
 
 
 def mean_of(values: dict[str, float], unit: Callable[[str], str] | None) -> float:
@@ -165,24 +165,24 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
     term, unit, first = TERMS[recipe], UNITS.get(recipe), runs["reinforce"]
     measured = measured_arms(first[0])
     splits = list(dict.fromkeys(split for split, _ in measured))
-    beside = [arm for arm in runs if arm != "reinforce"]
+    others = [arm for arm in runs if arm != "reinforce"]
     measured = [
         pair
         for split in splits
-        for pair in (*(p for p in measured if p[0] == split), *((split, arm) for arm in beside))
+        for pair in (*(p for p in measured if p[0] == split), *((split, arm) for arm in others))
     ]
     levels, gains = [], []
     for split, arm in measured:
         every = by_seed(runs, split, arm, term)
-        each = [mean_of(found, unit) for found in every]
-        levels.append(row(averaged(every), unit, test=split, arm=arm, seeds=len(every), by_seed=each))
+        of_seeds = [mean_of(values, unit) for values in every]
+        levels.append(row(averaged(every), unit, test=split, arm=arm, seeds=len(every), by_seed=of_seeds))
     for split in splits:
         after = by_seed(runs, split, "trained", term)
         for before in BEFORE.get(recipe, ("untrained",)):
             base = by_seed(runs, split, before, term)
-            each = [mean_of(differences(one, other), unit) for one, other in zip(after, base, strict=True)]
+            of_seeds = [mean_of(differences(one, other), unit) for one, other in zip(after, base, strict=True)]
             gap = differences(averaged(after), averaged(base))
-            gains.append(row(gap, unit, test=split, over=before, seeds=len(after), by_seed=each))
+            gains.append(row(gap, unit, test=split, over=before, seeds=len(after), by_seed=of_seeds))
     metric = METRICS[recipe]
     dev = [
         [(line["step"], line["mean"]) for line in run.evals() if line["split"] == "dev" and line["metric"] == metric]
@@ -196,8 +196,8 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
         more["rule"] = ruled(averaged(by_seed(runs, splits[0], "trained", term)))
         calls = {arm: by_seed(runs, split, arm, CALLS) for split, arm in measured}
         more["calls"] = [
-            row(averaged(each), unit, arm=arm, by_seed=[mean_of(found, unit) for found in each])
-            for arm, each in calls.items()
+            row(averaged(series), unit, arm=arm, by_seed=[mean_of(values, unit) for values in series])
+            for arm, series in calls.items()
         ]
     return {
         "what": f"{term} of the recipe {recipe}, greedy, test questions read once before and once after",
@@ -211,15 +211,15 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
             [line.get("curriculum/reward_sampled", line["reward"]) for line in run.metrics()] for run in first
         ],
         "tokens": {
-            arm: [sum(line["response_length"] * line["episodes"] for line in run.metrics()) for run in own]
-            for arm, own in runs.items()
+            arm: [sum(line["response_length"] * line["episodes"] for line in run.metrics()) for run in of_arm]
+            for arm, of_arm in runs.items()
         },
         "groups_by_step": {
-            arm: [[line["groups"] for line in run.metrics()] for run in own] for arm, own in runs.items()
+            arm: [[line["groups"] for line in run.metrics()] for run in of_arm] for arm, of_arm in runs.items()
         },
         "versions": versions(),
         "configuration": first[0].config,
-        **{f"configuration_{arm}": runs[arm][0].config for arm in beside},
+        **{f"configuration_{arm}": runs[arm][0].config for arm in others},
         "environment": first[0].environment,
     }
 
@@ -230,9 +230,11 @@ def show(record: dict[str, Any]) -> None:
         table = Table(title=title, box=None)
         for column in ("test", name, "mean", "95 % interval", "n", "seeds"):
             table.add_column(column, justify="left" if column in ("test", name) else "right")
-        for each in record[key]:
-            interval = f"[{each['low']:.2f}, {each['high']:.2f}]"
-            table.add_row(each["test"], each[name], f"{each['mean']:.3f}", interval, str(each["n"]), str(each["seeds"]))
+        for entry in record[key]:
+            interval = f"[{entry['low']:.2f}, {entry['high']:.2f}]"
+            table.add_row(
+                entry["test"], entry[name], f"{entry['mean']:.3f}", interval, str(entry["n"]), str(entry["seeds"])
+            )
         console.print(table)
 
 

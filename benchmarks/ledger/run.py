@@ -53,9 +53,9 @@ def kinds() -> list[tuple[float, dict[str, bool]]]:
 
 def core_cell(world: World, size: float, more: dict[str, bool], seed: int) -> dict[str, Any]:
     length = LENGTH * 2 if more.get("confounded") else LENGTH  # it comes up in half of the episodes
-    found = simulate(world, (size,), runs=RUNS, length=length, seed=seed, looks=LOOKS, **more)
-    row = {"runs": RUNS, "episodes": length, **shares("any_time", ~found.missed[:, 0])}
-    for look, (effect_, mean, half, truth) in found.at.items():
+    outcome = simulate(world, (size,), runs=RUNS, length=length, seed=seed, looks=LOOKS, **more)
+    row = {"runs": RUNS, "episodes": length, **shares("any_time", ~outcome.missed[:, 0])}
+    for look, (effect_, mean, half, truth) in outcome.at.items():
         there = ~np.isnan(effect_[:, 0])
         if there.mean() < 0.5:
             continue
@@ -65,14 +65,14 @@ def core_cell(world: World, size: float, more: dict[str, bool], seed: int) -> di
             right = np.sign(effect_[there]) == np.sign(size)
             row |= shares(f"sign_{look}", right)
     row["effect_mean"], row["effect_sd"] = (
-        float(f(found.at[200][0][~np.isnan(found.at[200][0])])) for f in (np.mean, np.std)
+        float(f(outcome.at[200][0][~np.isnan(outcome.at[200][0])])) for f in (np.mean, np.std)
     )
-    row["half_width_200"] = float(np.nanmean(found.at[200][2]))
-    row["truth"] = float(np.nanmean(found.at[200][3]))
+    row["half_width_200"] = float(np.nanmean(outcome.at[200][2]))
+    row["truth"] = float(np.nanmean(outcome.at[200][3]))
     if size:
-        row |= shares("counter_right", np.sign(found.counter[:, 0]) == np.sign(size))
-        row |= shares("kernel_right", np.sign(found.kernel[:, 0]) == np.sign(size))
-    clear = np.where(found.cleared < 0, np.inf, found.cleared)
+        row |= shares("counter_right", np.sign(outcome.counter[:, 0]) == np.sign(size))
+        row |= shares("kernel_right", np.sign(outcome.kernel[:, 0]) == np.sign(size))
+    clear = np.where(outcome.cleared < 0, np.inf, outcome.cleared)
     middle = float(np.median(clear))
     row["clear_after"] = middle if math.isfinite(middle) else None
     return row
@@ -88,17 +88,17 @@ COSTS: dict[str, tuple[float, ...]] = {
 
 
 def cost_cell(items: tuple[float, ...], withhold: float, budget: float, length: int) -> dict[str, Any]:
-    found: Outcome = simulate(
+    outcome: Outcome = simulate(
         WORLDS[1], items, runs=COST_RUNS, length=length, seed=77, withhold=withhold, budget=budget, fade=True
     )
-    points = 100.0 * found.cost[length]
-    cleared = (found.cleared > 0).mean()
+    points = 100.0 * outcome.cost[length]
+    cleared = (outcome.cleared > 0).mean()
     return {
         "runs": COST_RUNS,
         "points": float(points.mean()),
         "points_error": float(points.std() / math.sqrt(COST_RUNS)),
         "cleared": float(cleared),
-        **shares("any_time", ~found.missed.ravel()),
+        **shares("any_time", ~outcome.missed.ravel()),
     }
 
 
@@ -132,9 +132,9 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
             base += world.drift * math.sin(2 * math.pi * (len(rewards) / 500 + seed / 7))
             base += EASE * (2 * easy - 1) if confounded else 0.0
             share = 2 / (1 + world.near_miss) if matches else 2 * world.near_miss / (1 + world.near_miss)
-            each = size * share
-            base -= each * 0.5 if up else 0.0
-            words = [WORDS[place] for place in rng.integers(len(WORDS), size=8 if world.steps == 1 else 6)]
+            arm_size = size * share
+            base -= arm_size * 0.5 if up else 0.0
+            words = [WORDS[index] for index in rng.integers(len(WORDS), size=8 if world.steps == 1 else 6)]
             words += TOPIC[topic].split() if world.topic else []
             asked = " ".join(["zebra" if up else "walrus", *words])
             with memory.episode("help") as episode:
@@ -143,7 +143,7 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
                     query = asked if world.steps == 1 else f"{asked} step {step}"
                     hits = episode.search(query, top_k=1, mode="lexical")
                     shown = shown or any(hit.id == item.id for hit in hits)
-                p1, p0 = (min(max(base + extra, LOW), HIGH) for extra in (each, 0.0))
+                p1, p0 = (min(max(base + extra, LOW), HIGH) for extra in (arm_size, 0.0))
                 y = rng.binomial(world.steps, p1 if shown else p0) / world.steps
                 episode.reward(y)
             rewards.append(y)
@@ -199,8 +199,8 @@ def memory_cell(world: World, size: float, confounded: bool, seed: int) -> dict[
     if size:
         row |= shares("sign_200", np.sign(effects) == np.sign(size))
         row |= shares("counter_right", np.sign([run["counter"] for run in runs]) == np.sign(size))
-        for place, name in enumerate(("kernel_right", "wide_kernel_right")):
-            row |= shares(name, np.sign([run["kernel"][place] for run in runs]) == np.sign(size))
+        for index, name in enumerate(("kernel_right", "wide_kernel_right")):
+            row |= shares(name, np.sign([run["kernel"][index] for run in runs]) == np.sign(size))
     return row
 
 
@@ -208,23 +208,23 @@ PARTS = ("core", "cost", "memory")
 
 
 def cells() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
-    found: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {part: {} for part in PARTS}
+    by_part: dict[str, dict[str, Callable[[], dict[str, Any]]]] = {part: {} for part in PARTS}
     for number, world in enumerate(WORLDS):
-        for place, (size, more) in enumerate(kinds()):
+        for index, (size, more) in enumerate(kinds()):
             name = f"{world.name} | {size:+.1f} | {next(iter(more), '')}"
-            seed = 100 * number + place
-            found["core"][name] = lambda w=world, s=size, m=more, seed=seed: core_cell(w, s, m, seed)
+            seed = 100 * number + index
+            by_part["core"][name] = lambda w=world, s=size, m=more, seed=seed: core_cell(w, s, m, seed)
     for name, items in COSTS.items():
         for withhold, budget in RATES:
             for length in (600, 2000):
                 key = f"{name} | {withhold:g} | {budget:g} | {length}"
-                found["cost"][key] = lambda i=items, w=withhold, b=budget, n=length: cost_cell(i, w, b, n)
-    for place, (size, confounded) in enumerate(((-0.2, True), (0.2, False), (-0.2, False), (0.0, False))):
+                by_part["cost"][key] = lambda i=items, w=withhold, b=budget, n=length: cost_cell(i, w, b, n)
+    for index, (size, confounded) in enumerate(((-0.2, True), (0.2, False), (-0.2, False), (0.0, False))):
         for number, world in enumerate(WORLDS):
             name = f"{world.name} | {size:+.1f} | {'confounded' if confounded else ''}"
-            seed = 10 * number + place
-            found["memory"][name] = lambda w=world, s=size, c=confounded, seed=seed: memory_cell(w, s, c, seed)
-    return found
+            seed = 10 * number + index
+            by_part["memory"][name] = lambda w=world, s=size, c=confounded, seed=seed: memory_cell(w, s, c, seed)
+    return by_part
 
 
 def settings() -> dict[str, Any]:

@@ -27,8 +27,8 @@ def usual_variance(n: Array, residuals: Array, inverse: Array) -> Array:
     """The variance of psi if rewards vary alike with the item and without. n: rows; residuals: sum of (y - g)^2; inverse: mean
     of 1 / (p (1 - p)). A tenth of the ledger's `PRIOR` rows are as far off as they can be."""
     few = ledger.PRIOR / 10.0
-    found: Array = (residuals + few / 4.0) / (n + few) * inverse
-    return found
+    variance: Array = (residuals + few / 4.0) / (n + few) * inverse
+    return variance
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def simulate(
             up = rng.random(shape) < np.where(easy, COMES_UP["easy"], COMES_UP["hard"])[:, None]
         # Effects average to what is planted, and success stays near one half.
         share = np.where(matches, 2 / (1 + world.near_miss), 2 * world.near_miss / (1 + world.near_miss))
-        each = size * share[:, None]
-        base = base - (each * np.where(up, 0.5, 0.0)).sum(1)
+        arm_size = size * share[:, None]
+        base = base - (arm_size * np.where(up, 0.5, 0.0)).sum(1)
         n = n1 + n0
         open_ = up & ~over
         test = np.where(open_, n, np.inf).argmin(1)
@@ -126,8 +126,8 @@ def simulate(
         a = (rng.random(runs) < p) | ~has
         shown = up & ~down
         shown[every, test] &= a
-        others = base + (each * shown).sum(1) - np.where(a & shown[every, test], each[every, test], 0.0)
-        with_it = np.clip(others + each[every, test], LOW, HIGH)
+        others = base + (arm_size * shown).sum(1) - np.where(a & shown[every, test], arm_size[every, test], 0.0)
+        with_it = np.clip(others + arm_size[every, test], LOW, HIGH)
         without = np.clip(others, LOW, HIGH)
         won = np.where(shown[every, test], with_it, without)
         y = rng.binomial(world.steps, won) / world.steps
@@ -176,14 +176,14 @@ def simulate(
         for look, stored in at.items():
             here = n == look
             if here.any():
-                place = cell[0][here], cell[1][here]
+                index = cell[0][here], cell[1][here]
                 variance = usual_variance(n, residuals[cell], inverse[cell] / n)
                 fixed = 1.959964 * ledger.deviation(n, total[cell], squares[cell], variance) / np.sqrt(n)
                 both = (w1[cell] > 0) & (w0[cell] > 0)
                 beyond_1, beyond_0 = r1[cell] / np.maximum(w1[cell], 1e-9), r0[cell] / np.maximum(w0[cell], 1e-9)
                 point = np.where(both, beyond_1 - beyond_0, effect)
                 for target, value in zip(stored, (point, effect, fixed, real_mean), strict=True):
-                    target[place] = value[here]
+                    target[index] = value[here]
         if t + 1 in (600, 2000):
             cost[t + 1] = spent / (t + 1)
     everything = by_topic.sum(1) / counted.sum(1)

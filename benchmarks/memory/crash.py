@@ -85,12 +85,12 @@ def crash_rounds(
     for number in range(rounds):
         running = [
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(path), str(writers), f"round {number} process {each}", "process"],
+                [sys.executable, "-c", WRITER, str(path), str(writers), f"round {number} process {process}", "process"],
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,
             )
-            for each in range(processes)
+            for process in range(processes)
         ]
         lines = []
         for process in running:

@@ -248,8 +248,8 @@ def _processor_time(runs: Sequence[dict[str, float]]) -> str:
 def _in_a_process(function: str, *arguments: str) -> dict[str, float]:
     code = f"import sys; from benchmarks.memory.engine import {function}; {function}(*sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    numbers: dict[str, float] = json.loads(done.stdout)
+    return numbers
 
 
 def opened(path: str, asked: str, question: str, options: str) -> None:
@@ -297,8 +297,8 @@ def _say(start: float, made: float, busy: float) -> None:
 def _most_resident() -> int:
     """Bytes. `getrusage` would count what the process that began this one had."""
     try:
-        said = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        return 1024 * int(said["VmHWM"].split()[0])
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return 1024 * int(status["VmHWM"].split()[0])
     except (OSError, KeyError):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
@@ -444,9 +444,9 @@ def _words(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     lines = timed(_calls(memory, data, {"mode": "lexical"}))
     yield line("search by words", "ms", lines, target="p95 <= 10")
     common = [" ".join(f"w{n}" for n in random.Random(seed).sample(range(8), 3)) for seed in range(60)]
-    found = []
-    slow = timed([lambda query=query: found.append(memory.search(query, mode="lexical")) for query in common], warm=5)  # type: ignore[misc]
-    answered = sum(bool(hits) for hits in found)
+    words = []
+    slow = timed([lambda query=query: words.append(memory.search(query, mode="lexical")) for query in common], warm=5)  # type: ignore[misc]
+    answered = sum(bool(hits) for hits in words)
     note = f"{answered} of {len(common)} answered"
     yield line("search by common words only", "ms", slow, target="p95 <= 10", note=note)
     if len(data.texts) <= 100_000:
@@ -467,9 +467,9 @@ def lexical_overlap(memory: Memory, texts: Sequence[str], queries: Sequence[str]
         terms = asked_terms(query)
         scores = full.scores(terms, full.statistics(terms, np.zeros(0, np.intp)))
         best = {texts[row] for row in np.argsort(-scores, kind="stable")[:k] if scores[row] > 0}
-        found = {hit.text for hit in memory.search(query, mode="lexical", top_k=k)}
+        exact = {hit.text for hit in memory.search(query, mode="lexical", top_k=k)}
         if best:
-            shares.append(len(best & found) / len(best))
+            shares.append(len(best & exact) / len(best))
     return float(np.mean(shares))
 
 
@@ -481,17 +481,17 @@ def _forks(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
     forks = timed([bank.fork] * 500, warm=50)
     yield line("fork", "ms", forks, target="<= 0.2")
     tracemalloc.start()
-    kept = [bank.fork() for _ in range(10_000)]
+    copies = [bank.fork() for _ in range(10_000)]
     unwritten, _ = tracemalloc.get_traced_memory()
-    for number, fork in enumerate(kept):
+    for number, fork in enumerate(copies):
         # The first is searched below, and its text has to have a vector.
         fork.add(f"fork {number} wrote this, in a dozen words or so, like most facts" if number else data.queries[0])
     written, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    yield Figure("fork, memory until written", "bytes", unwritten / len(kept), target="<= 10,000", n=len(kept))
+    yield Figure("fork, memory until written", "bytes", unwritten / len(copies), target="<= 10,000", n=len(copies))
     note = f"{unwritten / 1e6:.1f} MB before the write"
     yield Figure("10,000 live forks, one item in each", "MB", written / 1e6, target="<= 200", note=note)
-    fork = kept[0]
+    fork = copies[0]
     queries = data.queries[:100]
     asked: list[list[Callable[[], object]]] = [
         [lambda query=query, side=side: side.search(query, mode="dense") for query in queries]  # type: ignore[misc]
@@ -514,14 +514,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     encoder = None if arguments.encoder == "none" else encoder_named(arguments.encoder)
-    setting, found = machine(), []
+    setting, rows = machine(), []
     with tempfile.TemporaryDirectory() as folder:
         for figure in figures(arguments.size, Path(folder), seed=arguments.seed, encoder=encoder):
-            found.append(figure)
+            rows.append(figure)
             print(f"{figure.name:50} {figure.p50:10.3g} {figure.p95:10.3g} {figure.unit}", flush=True)
     if arguments.json:
         record = {"size": arguments.size, "seed": arguments.seed, "machine": setting}
-        record["figures"] = [asdict(figure) for figure in found]
+        record["figures"] = [asdict(figure) for figure in rows]
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

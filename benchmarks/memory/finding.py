@@ -73,30 +73,30 @@ def paragraphs(data: Path, name: str, half: str, linked: bool) -> Iterator[Pool]
     for row in rows:
         for title, sentences in row["context"]:
             texts.setdefault(title, f"{title}. " + " ".join(map(str.strip, sentences)))
-    place = {title: number for number, title in enumerate(texts)}
+    index = {title: number for number, title in enumerate(texts)}
     questions: list[Question] = []
     for number, row in enumerate(rows):
-        titles = list(dict.fromkeys(title for title, _ in row["supporting_facts"] if title in place))
+        titles = list(dict.fromkeys(title for title, _ in row["supporting_facts"] if title in index))
         asked = row["question"]
         if linked:
             if len(titles) < 2:
                 continue
             asked, titles = f"{texts[titles[0]]} {asked}", titles[1:]
-        questions.append((asked, frozenset(place[title] for title in titles), str(number)))
+        questions.append((asked, frozenset(index[title] for title in titles), str(number)))
     yield Pool(list(texts.values()), questions)
 
 
 def conversations(data: Path, half: str, names: bool = True) -> Iterator[Pool]:
     """names: whether a turn begins with who speaks; without, it is as short as in a chat that is kept."""
-    for number, each in enumerate(read(data / "locomo" / "locomo10.json.gz")):
+    for number, sample in enumerate(read(data / "locomo" / "locomo10.json.gz")):
         if (number < 5) != (half == "dev"):
             continue
-        said = each["conversation"]
+        talk = sample["conversation"]
         sessions = sorted(
-            (name for name in said if re.fullmatch(r"session_\d+", name)), key=lambda s: int(s.split("_")[1])
+            (name for name in talk if re.fullmatch(r"session_\d+", name)), key=lambda s: int(s.split("_")[1])
         )
-        turns = [turn for name in sessions for turn in said[name]]
-        place = {turn["dia_id"]: at for at, turn in enumerate(turns)}
+        turns = [turn for name in sessions for turn in talk[name]]
+        index = {turn["dia_id"]: at for at, turn in enumerate(turns)}
         items = [
             (f"{turn['speaker']}: " if names else "")
             + turn["text"]
@@ -104,8 +104,8 @@ def conversations(data: Path, half: str, names: bool = True) -> Iterator[Pool]:
             for turn in turns
         ]
         answered = [
-            (one["question"], frozenset(place[e] for e in one["evidence"] if e in place), str(number))
-            for one in each["qa"]
+            (one["question"], frozenset(index[e] for e in one["evidence"] if e in index), str(number))
+            for one in sample["qa"]
             if one["category"] != 5
         ]
         yield Pool(items, [question for question in answered if question[1]])
@@ -121,29 +121,29 @@ def long_memory(data: Path, half: str, form: str, shard: int = 40) -> Iterator[P
     random.Random(0).shuffle(rows)
     for start in range(0, len(rows), shard):
         items: list[str] = []
-        place: dict[tuple[str, int], int] = {}
+        index: dict[tuple[str, int], int] = {}
         questions: list[Question] = []
         for row in rows[start : start + shard]:
-            found = set()
+            evidence = set()
             for name, session in zip(row["haystack_session_ids"], row["haystack_sessions"], strict=True):
-                said = [f"{turn['role']}: {turn['content']}" for turn in session]
-                for number, text in enumerate(["\n".join(said)] if form == "sessions" else said):
-                    if (name, number) not in place:
-                        place[name, number] = len(items)
+                turns = [f"{turn['role']}: {turn['content']}" for turn in session]
+                for number, text in enumerate(["\n".join(turns)] if form == "sessions" else turns):
+                    if (name, number) not in index:
+                        index[name, number] = len(items)
                         items.append(text)
                     answers = (
                         name in row["answer_session_ids"] if form == "sessions" else session[number].get("has_answer")
                     )
                     if answers:
-                        found.add(place[name, number])
-            if found:
-                questions.append((row["question"], frozenset(found), row["question_id"]))
+                        evidence.add(index[name, number])
+            if evidence:
+                questions.append((row["question"], frozenset(evidence), row["question_id"]))
         if form == "talk":
             drawn = random.Random(1)
             places = [drawn.randrange(len(items) - 6) for _ in questions]
             questions = [
-                (" ".join(text[:200] for text in items[at : at + 3]) + f" user: {asked}", found, name)
-                for at, (asked, found, name) in zip(places, questions, strict=True)
+                (" ".join(text[:200] for text in items[at : at + 3]) + f" user: {asked}", evidence, name)
+                for at, (asked, evidence, name) in zip(places, questions, strict=True)
             ]
         yield Pool(items, questions)
 
@@ -163,7 +163,7 @@ def intents(data: Path, half: str) -> Iterator[Pool]:
     yield Pool([text for text, _ in items], questions)
 
 
-def preferences(data: Path, half: str, people: int = 25, said: int = 80) -> Iterator[Pool]:
+def preferences(data: Path, half: str, people: int = 25, utterances: int = 80) -> Iterator[Pool]:
     """A memory for each person: one preference of each topic among other things that people said, and requests that it concerns.
     The first people are for development."""
     by_topic: dict[str, list[dict[str, str]]] = {}
@@ -176,10 +176,10 @@ def preferences(data: Path, half: str, people: int = 25, said: int = 80) -> Iter
     for person in range(people):
         number = person + (people if half == "test" else 0)
         rows = [value[number] for value in by_topic.values() if len(value) > number]
-        items = [row["preference"] for row in rows] + turns[person * said : (person + 1) * said]
+        items = [row["preference"] for row in rows] + turns[person * utterances : (person + 1) * utterances]
         order = random.Random(person).sample(range(len(items)), len(items))
-        place = {of: at for at, of in enumerate(order)}
-        questions = [(row["question"], frozenset([place[n]]), str(person)) for n, row in enumerate(rows)]
+        index = {of: at for at, of in enumerate(order)}
+        questions = [(row["question"], frozenset([index[n]]), str(person)) for n, row in enumerate(rows)]
         yield Pool([items[of] for of in order], questions)
 
 
@@ -209,11 +209,11 @@ def support(data: Path, half: str) -> Iterator[Pool]:
     talk."""
     history = json.loads((data / "memorybank" / "memory_bank_en.json").read_text())
     talk = [
-        each["query"]
+        exchange["query"]
         for person in history.values()
         for day in person["history"].values()
-        for each in day
-        if len(each["query"]) < 160
+        for exchange in day
+        if len(exchange["query"]) < 160
     ]
     draw = random.Random(4)
     draw.shuffle(talk)
@@ -226,7 +226,7 @@ def support(data: Path, half: str) -> Iterator[Pool]:
 
     (pool,) = intents(data, half)
     items = [dialogue(text, talk[:middle]) for text in pool.items]
-    yield Pool(items, [(dialogue(text, talk[middle:]), found, intent) for text, found, intent in pool.questions])
+    yield Pool(items, [(dialogue(text, talk[middle:]), gold, intent) for text, gold, intent in pool.questions])
 
 
 POOLS: Mapping[str, Callable[[Path, str], Iterator[Pool]]] = {
@@ -254,7 +254,7 @@ def systems(pool: Pool, encoder: Any) -> dict[str, Search]:
     import Stemmer
 
     memory = Memory(":memory:", encoder=encoder, policy=None)
-    place = {item.id: number for number, item in enumerate(memory.add_many(pool.items, repeat=True))}
+    index = {item.id: number for number, item in enumerate(memory.add_many(pool.items, repeat=True))}
     stems = Stemmer.Stemmer("english")
 
     def words_of(texts: list[str]) -> Any:
@@ -265,14 +265,14 @@ def systems(pool: Pool, encoder: Any) -> dict[str, Search]:
     matrix = unit(encoder.encode(pool.items))
 
     def ours(mode: str) -> Search:
-        return lambda question: [place[hit.id] for hit in memory.search(question, top_k=FIRST, mode=mode)]
+        return lambda question: [index[hit.id] for hit in memory.search(question, top_k=FIRST, mode=mode)]
 
     def by_words(question: str) -> dict[int, float]:
         asked = words_of([question])
         if not len(asked.vocab):
             return {}
-        found, scores = lexical.retrieve(asked, k=min(DEPTH, len(pool.items)), show_progress=False)
-        return {int(n): float(s) for n, s in zip(found[0], scores[0], strict=True) if s > 0}
+        rows, scores = lexical.retrieve(asked, k=min(DEPTH, len(pool.items)), show_progress=False)
+        return {int(n): float(s) for n, s in zip(rows[0], scores[0], strict=True) if s > 0}
 
     def by_meaning(question: str) -> dict[int, float]:
         cosines = matrix @ unit(encoder.encode([question]))[0]
@@ -317,7 +317,7 @@ def spread(half: dict[int, float]) -> dict[int, float]:
 
 def measured(pools: Sequence[Pool], encoder: Any) -> dict[str, Any]:
     """Recall of each question by each system, and what the question shares with others."""
-    found: dict[str, list[float]] = {}
+    by_metric: dict[str, list[float]] = {}
     shared: list[str] = []
     for pool in pools:
         compared = systems(pool, encoder)
@@ -325,23 +325,23 @@ def measured(pools: Sequence[Pool], encoder: Any) -> dict[str, Any]:
             shared.append(cluster)
             for name, search in compared.items():
                 hits = len(wanted.intersection(search(question)))
-                found.setdefault(name, []).append(hits / min(len(wanted), FIRST))
-    return {"recall": found, "clusters": shared, "items": sum(len(pool.items) for pool in pools)}
+                by_metric.setdefault(name, []).append(hits / min(len(wanted), FIRST))
+    return {"recall": by_metric, "clusters": shared, "items": sum(len(pool.items) for pool in pools)}
 
 
-def summary(each: dict[str, Any]) -> dict[str, Any]:
-    mine = each["recall"][OURS]
+def summary(row: dict[str, Any]) -> dict[str, Any]:
+    mine = row["recall"][OURS]
     differences = {}
-    for name, recalls in each["recall"].items():
+    for name, recalls in row["recall"].items():
         if name != OURS:
             paired = [one - other for one, other in zip(mine, recalls, strict=True)]
-            compared = paired_difference(name, paired, clusters=each["clusters"])
+            compared = paired_difference(name, paired, clusters=row["clusters"])
             differences[name] = {"mean": compared.difference, "low": compared.low, "high": compared.high}
     return {
         "questions": len(mine),
-        "items": each["items"],
-        "clusters": len(set(each["clusters"])),
-        "recall": {name: float(np.mean(recalls)) for name, recalls in each["recall"].items()},
+        "items": row["items"],
+        "clusters": len(set(row["clusters"])),
+        "recall": {name: float(np.mean(recalls)) for name, recalls in row["recall"].items()},
         "gain": differences,
     }
 
@@ -350,13 +350,13 @@ def table(result: dict[str, Any]) -> str:
     pools = result["pools"]
     names = list(next(iter(pools.values()))["recall"])
     lines = [
-        (f"{pool}, {each['questions']}", *(f"{each['recall'][name]:.3f}" for name in names))
-        for pool, each in pools.items()
+        (f"{pool}, {rows['questions']}", *(f"{rows['recall'][name]:.3f}" for name in names))
+        for pool, rows in pools.items()
     ]
     mean = [f"{np.mean([pool['recall'][name] for pool in pools.values()]):.3f}" for name in names]
     gains = [
-        (pool, *(f"{g['mean']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}]" for g in each["gain"].values()))
-        for pool, each in pools.items()
+        (pool, *(f"{g['mean']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}]" for g in rows["gain"].values()))
+        for pool, rows in pools.items()
     ]
     return (
         markdown(("recall of the first 10; questions", *names), [*lines, ("mean of the pools", *mean)])

@@ -41,7 +41,7 @@ from keepworth.episodes.model import Encoder
 from keepworth.learning.run_folder import versions
 from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.memory.by_name import policy as named_policy
-from keepworth.methods.worlds.labelled import labelled_table
+from keepworth.methods.worlds._label_sets import labelled_table
 
 POLICIES = (None, "default", "memrl")
 FEEDBACK = ("permuted", "true", "nothing", "flipped", "constant")
@@ -136,7 +136,7 @@ def slate(policy: str, seed: int, items: int, top_k: int, good: int, tasks: int)
     """Whether the good item stood first, and which useless ones were said to have moved up. good: its place in plain search."""
     generator = np.random.default_rng([2, seed])
     words = [f"word{int(number)}" for number in generator.permutation(1000)[:items]]
-    texts = [f"how to reset the router with {' '.join(words[: place + 1])}" for place in range(items)]
+    texts = [f"how to reset the router with {' '.join(words[: index + 1])}" for index in range(items)]
     with opened(None, seed) as plain:
         plain.add_many(texts)
         right = plain.search(ROUTER, top_k=items)[good].text
@@ -159,7 +159,7 @@ def slates_table(policy: str, draws: int) -> dict[str, Any]:
             [float(np.mean(stood[-100:])) for stood, _ in five], (0, 1)
         ),
         "five notes, three shown: useless notes said to have moved up": [sum(len(up) for _, up in five), 4 * draws],
-        "ten shown: the one that matters first in rewards 46 to 50": interval([float(each) for each in ten], (0, 1)),
+        "ten shown: the one that matters first in rewards 46 to 50": interval([float(value) for value in ten], (0, 1)),
     }
 
 
@@ -183,7 +183,7 @@ def traps(policy: str, seed: int, rounds: int) -> list[int]:
         (question.format(who), true.format(who), trap.format(who)) for who in PEOPLE for question, true, trap in FACTS
     ]
     generator = np.random.default_rng([3, seed])
-    asked = [texts[int(place)] for place in generator.permutation(len(texts))]
+    asked = [texts[int(index)] for index in generator.permutation(len(texts))]
     asked += [(f"tell me {question}", true, trap) for question, true, trap in asked[:5]]
     right = []
     with opened(policy, seed, "default") as memory:
@@ -217,27 +217,27 @@ def falsified(seed: int, falsely: str, share: float, tasks: int = 900) -> tuple[
         for _ in range(tasks):
             topic, words = str(generator.choice(TOPICS)), generator.integers(10**9, size=2)
             hits = memory.search(f"how do I fix the {topic} {words[0]} {words[1]}", top_k=2)
-            told, person = hits[0].id == right[topic], f"person {generator.integers(9)}"
+            correct, person = hits[0].id == right[topic], f"person {generator.integers(9)}"
             if generator.random() >= share:
-                success.append(told)
+                success.append(correct)
             else:
                 shown = useless in [hit.id for hit in hits]
-                told, person = {"nothing": told, "everything": not told, "one item": shown}[falsely], "mallory"
-            memory.reward(hits.decision, float(told), by=person)
+                correct, person = {"nothing": correct, "everything": not correct, "one item": shown}[falsely], "mallory"
+            memory.reward(hits.decision, float(correct), by=person)
         return memory.ledger(items=[useless]).accounts[0].clear, float(np.mean(success))
 
 
 def ledger_table(draws: int) -> dict[str, Any]:
     runs = {arm: [falsified(seed, *arm) for seed in range(draws)] for arm in FALSE}
     honest = [success for _, success in runs[FALSE[0]]]
-    found: dict[str, Any] = {}
+    table: dict[str, Any] = {}
     for (falsely, share), rows in runs.items():
         name = f"one of ten people rewards {falsely} falsely, {share:.0%} of the rewards"
-        found[f"{name}: sure of an item that makes no difference"] = [sum(sure for sure, _ in rows), draws]
+        table[f"{name}: sure of an item that makes no difference"] = [sum(sure for sure, _ in rows), draws]
         if falsely != "nothing":
             lost = [success - before for (_, success), before in zip(rows, honest, strict=True)]
-            found[f"{name}: success of the others, less without"] = interval(lost)
-    return found
+            table[f"{name}: success of the others, less without"] = interval(lost)
+    return table
 
 
 # BANKING77.
@@ -249,8 +249,8 @@ class Banking:
     def __init__(self, folder: Path) -> None:
         generator = np.random.default_rng(0)
         train, test = labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
-        self.items = [train[int(place)] for place in generator.choice(len(train), 770, replace=False)]
-        self.questions = [test[int(place)] for place in generator.choice(len(test), 600, replace=False)]
+        self.items = [train[int(index)] for index in generator.choice(len(train), 770, replace=False)]
+        self.questions = [test[int(index)] for index in generator.choice(len(test), 600, replace=False)]
         self.encoder = Remembered(encoder_named("default"))
 
     def run(
@@ -266,14 +266,14 @@ class Banking:
         with opened(policy, seed, self.encoder) as memory:
             added = memory.add_many([text for text, _ in self.items], repeat=True)
             intent = {item.id: label for item, label in zip(added, intents, strict=True)}
-            for task, place in enumerate(order.tolist()):
-                text, label = self.questions[place]
+            for task, index in enumerate(order.tolist()):
+                text, label = self.questions[index]
                 hits = memory.search(text, top_k=1, **({"mode": "dense"} if policy in (None, "default") else {}))
                 right = float(bool(hits) and intent.get(hits[0].id) == label)
                 success[task] = right
                 past.append(right)
                 lies = liar and tasks.random() < 0.1
-                told = {
+                runs = {
                     "true": right,
                     "flipped": right if tasks.random() > 0.2 else 1.0 - right,
                     "constant": 1.0,
@@ -281,17 +281,17 @@ class Banking:
                     "permuted": past[int(tasks.integers(len(past)))],
                 }[feedback]
                 if lies:
-                    told, success[task] = 1.0 - right, np.nan
+                    runs, success[task] = 1.0 - right, np.nan
                 if hits and policy is not None:
-                    memory.reward(hits.decision, told, **({"by": "mallory" if lies else "ana"} if liar else {}))
+                    memory.reward(hits.decision, runs, **({"by": "mallory" if lies else "ana"} if liar else {}))
         return success
 
-    def table(self, draws: int, found: dict[str, Any], note: Callable[[str], None]) -> None:
+    def table(self, draws: int, results: dict[str, Any], note: Callable[[str], None]) -> None:
         """Fills `found` row by row; rows that it has are not measured again."""
         without: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
         for feedback, (different, length), policy in product(FEEDBACK, REGIMES, POLICIES[1:]):
             name = f"{different} questions, {length} tasks, {policy}, {feedback}"
-            if name in found or (policy, feedback) == ("memrl", "nothing"):
+            if name in results or (policy, feedback) == ("memrl", "nothing"):
                 continue
             gains, seeds = [], draws
             if (feedback, different, policy) == ("permuted", REGIMES[0][0], "default"):
@@ -304,13 +304,13 @@ class Banking:
             means = np.cumsum(gains, axis=1) / np.arange(1, length + 1)
             row = interval([float(gain.mean()) for gain in gains])
             row["worst prefix"] = round(float(means.mean(axis=0)[49:].min()), 3)
-            found[name] = row
+            results[name] = row
             note(f"{name}: {row}")
         honest = [self.run("default", seed, 20, 600, "true", liar=False) for seed in range(draws)]
         lied = [self.run("default", seed, 20, 600, "true", liar=True) for seed in range(draws)]
-        others = [~np.isnan(each) for each in lied]
+        others = [~np.isnan(column) for column in lied]
         losses = [float(b[o].mean() - a[o].mean()) for a, b, o in zip(honest, lied, others, strict=True)]
-        found["a liar with a tenth of the traffic: success of others"] = interval(losses)
+        results["a liar with a tenth of the traffic: success of others"] = interval(losses)
 
 
 def main() -> None:
@@ -327,29 +327,29 @@ def main() -> None:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    found: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
-    found |= {"command": f"python -m benchmarks.memory.learning --data DATA --draws {given.draws}", **versions()}
+    results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    results |= {"command": f"python -m benchmarks.memory.learning --data DATA --draws {given.draws}", **versions()}
     if wanted("notes"):
-        found["two notes"] = {"default": notes_table("default", MORE["two notes"] * given.draws)}
+        results["two notes"] = {"default": notes_table("default", MORE["two notes"] * given.draws)}
     if wanted("slates"):
-        found["slates"] = slates_table("default", given.draws)
+        results["slates"] = slates_table("default", given.draws)
     if wanted("traps"):
         rounds = np.array([traps("default", seed, 10) for seed in range(given.draws)])
-        found["traps"] = {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist()) for n in (1, 3, 10)}
+        results["traps"] = {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist()) for n in (1, 3, 10)}
     if wanted("ledger"):
-        found["ledger"] = ledger_table(given.draws)
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
+        results["ledger"] = ledger_table(given.draws)
+    given.out.write_text(json.dumps(results, indent=1) + "\n")
     if wanted("banking77"):
-        table = found.setdefault("banking77", {})
+        table = results.setdefault("banking77", {})
 
         def note(text: str) -> None:
-            given.out.write_text(json.dumps(found, indent=1) + "\n")
+            given.out.write_text(json.dumps(results, indent=1) + "\n")
             say(text)
 
         Banking(given.data).table(given.draws, table, note)
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
+    given.out.write_text(json.dumps(results, indent=1) + "\n")
     for name in ("two notes", "slates", "traps", "ledger", "banking77"):
-        say(json.dumps(found.get(name), indent=1))
+        say(json.dumps(results.get(name), indent=1))
 
 
 if __name__ == "__main__":

@@ -83,12 +83,12 @@ def finding(result: Result) -> str:
     means = {name: sum(pool["recall"][name] for pool in pools.values()) / len(pools) for name in names}
     best = max((name for name in names[1:] if not name.startswith(names[0])), key=lambda name: means[name])
     rows = []
-    for pool, each in pools.items():
-        gain = each["gain"][best]
-        recalls = (f"{each['recall'][name]:.3f}" for name in names)
+    for pool, by_system in pools.items():
+        gain = by_system["gain"][best]
+        recalls = (f"{by_system['recall'][name]:.3f}" for name in names)
         rows.append(
             (
-                f"{pool}: {each['questions']:,}",
+                f"{pool}: {by_system['questions']:,}",
                 *recalls,
                 f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]",
             )
@@ -119,8 +119,8 @@ def learning(result: Result) -> str:
     rows = [(f"{name}: {what}", _learned(row)) for name, part in parts.items() for what, row in part.items()]
     gains: dict[tuple[str, str], dict[str, Any]] = {}
     for what, row in result["banking77"].items():
-        world, found, rest = what.partition(" tasks, ")
-        if not found:
+        world, match, rest = what.partition(" tasks, ")
+        if not match:
             rows.append((what, _learned(row)))
         elif row["mean"] == row["mean"]:
             policy, _, rewards = rest.partition(", ")

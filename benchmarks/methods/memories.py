@@ -52,11 +52,11 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
     places = [place for place in reached if all((memory, *place) in cells for memory in ("mlp", "gru"))]
     success = {memory: [cells[memory, *place]["success"] for place in places] for memory in (name, "mlp", "gru")}
     rungs = sorted({xi for xi, _ in places})
-    arms, said = [], []
+    arms, phrases = [], []
     for xi in rungs:
         at = [number for number, place in enumerate(places) if place[0] == xi]
         arms += [arm(f"{memory} at xi={xi}", [values[number] for number in at]) for memory, values in success.items()]
-        said.append(f"{np.mean([success[name][number] for number in at]):.2f}")
+        phrases.append(f"{np.mean([success[name][number] for number in at]):.2f}")
     good = [
         mine >= SOLVED and mine - without > APART for mine, without in zip(success[name], success["mlp"], strict=True)
     ]
@@ -73,7 +73,7 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
         verdict = "held in part"
     others = [other for other in ("mlp", "gru") if other != name]
     comparisons = [gap(f"{other} over all rungs", success[name], success[other]) for other in others if len(places) > 2]
-    sentence = f"Cue {' / '.join(map(str, rungs))} steps before: {' / '.join(said)}"
+    sentence = f"Cue {' / '.join(map(str, rungs))} steps before: {' / '.join(phrases)}"
     if name != "mlp":
         sentence += f", mlp {np.mean(success['mlp']):.2f}"
     sentence += f", chance {ladder['chance']}"

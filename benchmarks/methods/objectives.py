@@ -47,7 +47,7 @@ def main() -> None:
 def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of the evidence of one objective."""
     tried = [
-        (setting, row, next(each for each in result["arms"] if each["name"] == result["baseline"]))
+        (setting, row, next(arm for arm in result["arms"] if arm["name"] == result["baseline"]))
         for setting, result in measured.items()
         for row in result["arms"]
         if row["preset"] == name and setting not in ELSEWHERE

@@ -5,7 +5,9 @@ python -m benchmarks.methods.page
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 from benchmarks.tables import markdown, takes_nothing
 from keepworth.registry import KINDS, Method, evidence, methods
@@ -16,8 +18,16 @@ HEADINGS = {
     "writer": ("Writers of memory", "`Memory(writer=NAME)`, or `keepworth.registry.method('writer', NAME).make(...)`"),
     "objective": ("Objectives", "`keepworth train RECIPE --set objective=NAME`"),
     "recipe": ("Recipes", "`keepworth train NAME`"),
-    "world": ("Worlds", ""),
-    "benchmark": ("Benchmarks", "`keepworth eval run NAME`"),
+    "world": (
+        "Worlds",
+        "`keepworth eval stream --streams NAME`. Shares of tasks that succeed: by chance, by the best rule without a memory, by "
+        "the best plain memory.",
+    ),
+    "benchmark": (
+        "Benchmarks",
+        "`keepworth eval run NAME`. The score of the best guess without a memory, and where evidence is marked its share in 512 "
+        "words that BM25 finds.",
+    ),
     "memory_module": ("Memory modules", ""),
     "control_agent": ("Agents of control", ""),
     "study": ("Studies", ""),
@@ -32,8 +42,8 @@ this of itself; another package adds one by an entry point of the group `keepwor
 `python -m benchmarks.methods.page`.
 
 The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no
-result. A column that would be empty is left out. Behind each verdict stands a file of its name in `benchmarks/methods/`, with
-command, revision, arms and intervals. A command that is there no more can be run at that revision.
+result. A column that would be empty is left out. The verdict's reason stands here in one sentence, and whole in a file of the
+method's name in `benchmarks/methods/`, with command, revision, arms and intervals.
 """
 
 
@@ -49,18 +59,31 @@ def rendered() -> str:
         if rows:
             heading, use = HEADINGS[kind]
             parts.append(f"## {heading}\n" + (f"\n{use}\n" if use else ""))
-            filled = [at for at in range(len(HEAD)) if any(each[at] not in ("", UNMEASURED) for each in rows)]
-            shown = [[each[at] for at in filled] for each in rows]
+            filled = [at for at in range(len(HEAD)) if any(row[at] not in ("", UNMEASURED) for row in rows)]
+            shown = [[row[at] for at in filled] for row in rows]
             parts.append(markdown([HEAD[at] for at in filled], shown, left=len(filled)) + "\n")
     return "\n".join(parts)
 
 
 def row(method: Method) -> tuple[str, ...]:
     measured = evidence(method)
-    verdict = f"*{measured['verdict']}*. {measured['sentence']}" if measured else UNMEASURED
+    verdict = f"*{measured['verdict']}*. {reason(method.kind, measured)}" if measured else UNMEASURED
     label = f" ({method.label})" if method.label else ""
     cells = (method.about + label, method.paper, method.claim, method.differs, verdict)
     return (f"`{method.name}`", *(cell.replace("|", "\\|") for cell in cells))
+
+
+def reason(kind: str, measured: dict[str, Any]) -> str:
+    """The numbers of a world or a benchmark; of another method the first sentence."""
+    means = {arm["name"]: arm["mean"] for arm in measured["arms"]}
+    if kind == "world" and means:
+        rule, memory = measured["comparisons"][0]["against"].split(": ")
+        return f"{means['chance']:.2f} / {means[rule]:.2f} / {means[memory]:.2f}"
+    if kind == "benchmark" and means:
+        guess = max(mean for name, mean in means.items() if name.startswith("answer: ") and name != "answer: the key")
+        marked = means.get("evidence shown: bm25")
+        return f"{guess:.2f}" if marked is None else f"{guess:.2f} / {marked:.2f}"
+    return str(re.split(r"(?<=[a-z0-9)%])\. (?=[A-Z])", measured["sentence"])[0]).rstrip(".") + "."
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ async def remember(stream: Stream, kind: str) -> list[float]:
 
     successes = []
     for task in stream.tasks:
-        cases += [Case(told.key, told.action, True, told.trigger, told.payload) for told in task.foreign]
+        cases += [Case(item.key, item.action, True, item.trigger, item.payload) for item in task.foreign]
         success, moves = await play(task, choose)
         successes.append(success)
         if stream.lasting:
@@ -216,7 +216,7 @@ def judge(streams: list[Stream], seeds: list[dict[str, float]]) -> dict[str, Any
 
 def lean(scene: Scene, but: Collection[str] = ()) -> str:
     """What the simulated agent leans to most, where it remembers nothing."""
-    order: list[str] = [scene.actions[place] for place in np.argsort(scene.leaning)[::-1]]
+    order: list[str] = [scene.actions[index] for index in np.argsort(scene.leaning)[::-1]]
     return next((action for action in order if action not in but), order[0])
 
 

@@ -135,7 +135,7 @@ def compared(model: InProcessModel, plain: Any, name: str) -> dict[str, float]:
         network.requires_grad_(True)
         network.zero_grad()
     ours, _ = model.tree_scores(tree(prompts, branches))
-    theirs = torch.cat([plain_scores(plain, p, b) for p, own in zip(prompts, branches, strict=True) for b in own])
+    theirs = torch.cat([plain_scores(plain, p, b) for p, group in zip(prompts, branches, strict=True) for b in group])
     weights = torch.linspace(-1, 1, len(ours), dtype=torch.float64)
     (weights * ours).sum().backward()
     (weights * theirs).sum().backward()
@@ -196,8 +196,8 @@ def rounded_gap(folder: Path) -> float:
     prompts, branches = texts("long")
     gaps = [
         torch.tensor(values) - plain_scores(plain, prompt, branch)
-        for prompt, own, scored in zip(prompts, branches, model.score(prompts, branches), strict=True)
-        for branch, values in zip(own, scored, strict=True)
+        for prompt, group, scored in zip(prompts, branches, model.score(prompts, branches), strict=True)
+        for branch, values in zip(group, scored, strict=True)
     ]
     return float(torch.cat(gaps).square().mean().sqrt())
 

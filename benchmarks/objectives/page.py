@@ -25,7 +25,7 @@ SHOWN = ("all", "stale")
 def axes() -> str:
     rows = []
     for axis, field in Objective.model_fields.items():
-        inner = [each for kind in kinds_in(field.annotation) for each in (kind, *inside(kind))]
+        inner = [part for kind in kinds_in(field.annotation) for part in (kind, *inside(kind))]
         for kind in dict.fromkeys(inner):
             meaning = " ".join(str(inspect.getdoc(kind)).split("\n\n")[0].split()).removesuffix(".")
             rows.append((f"`{axis}`", f"`{signature(kind)}`", meaning.replace("|", "\\|")))
@@ -34,7 +34,7 @@ def axes() -> str:
 
 def inside(kind: type) -> tuple[type, ...]:
     """The parts that stand in a part."""
-    return tuple(each for hint in get_type_hints(kind).values() for each in kinds_in(hint))
+    return tuple(part for hint in get_type_hints(kind).values() for part in kinds_in(hint))
 
 
 def setting(name: str) -> str:
@@ -71,8 +71,10 @@ def setting(name: str) -> str:
     twins = [
         " and ".join((", ".join(f"`{name}`" for name in names[:-1]), f"`{names[-1]}`")) for names in one["coincide"]
     ]
-    said = f" The same update to the last bit: {'; '.join(twins)}." if twins else " No two arms are the same update."
-    return markdown(head, rows) + "\n\n" + about + said
+    sentence = (
+        f" The same update to the last bit: {'; '.join(twins)}." if twins else " No two arms are the same update."
+    )
+    return markdown(head, rows) + "\n\n" + about + sentence
 
 
 def _verdict(gap: dict[str, float]) -> str:

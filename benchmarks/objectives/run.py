@@ -233,12 +233,12 @@ def taught(world: OneCall, seed: int) -> InProcessModel:
 def rerolled(world: Corridor, model: InProcessModel, groups: Sequence[Group], seed: int, size: int) -> list[Group]:
     """Local groups from two states of the first walk's (Memory-R2): the same room for all members."""
     anchor = groups[0].episodes[0]
-    found = []
+    rerolls = []
     for index in sampled_sessions(len(anchor.segments), 0.5, seed)[:2]:
         room = int(anchor.segments[index].state.split()[1])
         walks = world.walk(model, 77_000 + 10 * seed + index, room, size, f"{anchor.id}@{index}", anchor.id)
-        found.append(Group(f"from {room}", "", tuple(walks)))
-    return found
+        rerolls.append(Group(f"from {room}", "", tuple(walks)))
+    return rerolls
 
 
 def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
@@ -277,8 +277,8 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
             groups = world.rollout(model, 1000 * seed + step, setting.size)
             sampled += sum(len(g.episodes) for g in groups)
             for again in range(3 if arm.refill else 0):
-                kept, _ = kept_groups({i: [e.metric for e in g.episodes] for i, g in enumerate(groups)}, objective)
-                if len(kept) >= 4:
+                used, _ = kept_groups({i: [e.metric for e in g.episodes] for i, g in enumerate(groups)}, objective)
+                if len(used) >= 4:
                     break
                 more = world.rollout(model, 1_000_000 * (again + 1) + 1000 * seed + step, setting.size)
                 sampled += sum(len(g.episodes) for g in more)
@@ -338,7 +338,7 @@ def tune(name: str, seeds: int, processes: int) -> dict[str, dict[str, float]]:
             for arm in setting.arms
             for rate in RATES
         }
-        areas = {key: float(np.mean([each()["area"] for each in runs])) for key, runs in pending.items()}
+        areas = {key: float(np.mean([job()["area"] for job in runs])) for key, runs in pending.items()}
     return {arm.name: {f"{rate:g}": areas[arm.name, rate] for rate in RATES} for arm in setting.arms}
 
 
@@ -350,25 +350,25 @@ def rate_of(name: str, arm: Arm) -> float:
 
 def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
     jobs = [(name, arm, seed) for name in names for arm in SETTINGS[name].arms for seed in range(seeds)]
-    found: dict[tuple[str, str], list[Any]] = {}
+    results: dict[tuple[str, str], list[Any]] = {}
     with _pool(processes) as submit:
         pending = [
             (name, arm, submit(train, replace(SETTINGS[name], rate=rate_of(name, arm)), arm, seed))
             for name, arm, seed in jobs
         ]
         for name, arm, result in pending:
-            found.setdefault((name, arm.name), []).append(result())
+            results.setdefault((name, arm.name), []).append(result())
     settings = {}
     for name in names:
         setting = SETTINGS[name]
-        base = found[name, setting.baseline]
+        base = results[name, setting.baseline]
         settings[name] = {
             "steps": setting.steps,
             "group": setting.size,
             "lag": setting.lag,
             "passes": setting.passes,
             "coincide": coinciding(
-                {arm.name: [each["measured"] for each in found[name, arm.name]] for arm in setting.arms}
+                {arm.name: [result["measured"] for result in results[name, arm.name]] for arm in setting.arms}
             ),
             "adapter_rank": setting.rank,
             "baseline": setting.baseline,
@@ -378,18 +378,18 @@ def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
                     "preset": arm.preset,
                     "changes": arm.changes,
                     "learning_rate": rate_of(name, arm),
-                    "final": [each["final"] for each in found[name, arm.name]],
-                    "area": [each["area"] for each in found[name, arm.name]],
-                    "measured": [each["measured"] for each in found[name, arm.name]],
-                    "episodes": float(np.mean([each["episodes"] for each in found[name, arm.name]])),
-                    "optimiser_steps": found[name, arm.name][0]["optimiser_steps"],
+                    "final": [result["final"] for result in results[name, arm.name]],
+                    "area": [result["area"] for result in results[name, arm.name]],
+                    "measured": [result["measured"] for result in results[name, arm.name]],
+                    "episodes": float(np.mean([result["episodes"] for result in results[name, arm.name]])),
+                    "optimiser_steps": results[name, arm.name][0]["optimiser_steps"],
                     "final_beyond_baseline": paired(
-                        [each["final"] for each in found[name, arm.name]], [each["final"] for each in base]
+                        [result["final"] for result in results[name, arm.name]], [result["final"] for result in base]
                     ),
                     "area_beyond_baseline": paired(
-                        [each["area"] for each in found[name, arm.name]], [each["area"] for each in base]
+                        [result["area"] for result in results[name, arm.name]], [result["area"] for result in base]
                     ),
-                    "cpu_seconds": float(np.mean([each["cpu_seconds"] for each in found[name, arm.name]])),
+                    "cpu_seconds": float(np.mean([result["cpu_seconds"] for result in results[name, arm.name]])),
                 }
                 for arm in setting.arms
             ],

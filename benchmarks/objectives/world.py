@@ -181,12 +181,12 @@ class Corridor:
         return [samples[0] for samples in model.sample(contexts, SamplingParams(1, seed=seed))]
 
     def rollout(self, model: InProcessModel, seed: int, size: int) -> list[Group]:
-        found = []
+        played = []
         for number in range(2):
             episodes = self.walk(model, 10 * seed + number, 0, size, f"{seed}/{number}")
-            own = tuple(replace(e, task=f"walk {number}") for e in episodes)
-            found.append(Group(f"walk {number}", "", own))
-        return found
+            walks = tuple(replace(e, task=f"walk {number}") for e in episodes)
+            played.append(Group(f"walk {number}", "", walks))
+        return played
 
     def measure(self, model: InProcessModel, seed: int) -> float:
         return float(np.mean([e.reward for e in self.walk(model, 900_000 + seed, 0, 64, "measure")]))
@@ -241,7 +241,7 @@ class Timed:
 
     def rollout(self, model: InProcessModel, seed: int, size: int) -> list[Group]:
         chance, begun = np.random.default_rng(seed), prompts(2)
-        found = []
+        played = []
         for number, samples in enumerate(model.sample(begun, SamplingParams(1, n=4 * size, seed=seed))):
             kinds = [sample.ids[0] % 4 for sample in samples]
             there = [j for j, kind in enumerate(kinds) if not self.limited or chance.random() < 1 / self.seconds[kind]]
@@ -258,8 +258,8 @@ class Timed:
                 )
                 for j, seconds in zip(taken, took, strict=True)
             )
-            found.append(Group(f"t{number}", "", episodes))
-        return found
+            played.append(Group(f"t{number}", "", episodes))
+        return played
 
     def measure(self, model: InProcessModel, seed: int) -> float:
         groups = replace(self, limited=False).rollout(model, 10_000_000 + seed, 32)
@@ -286,4 +286,4 @@ class Permuted:
 
     def _deal(self, episodes: Sequence[Episode], seed: int) -> list[Episode]:
         order = np.random.default_rng([29, seed]).permutation(len(episodes))
-        return [replace(e, rewards=episodes[place].rewards) for e, place in zip(episodes, order, strict=True)]
+        return [replace(e, rewards=episodes[index].rewards) for e, index in zip(episodes, order, strict=True)]

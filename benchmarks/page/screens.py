@@ -45,7 +45,7 @@ def main() -> None:
     ):
         memory = server.memories.of(Access("fill")).memory
         fill(memory, EPISODES)
-        item = next(each.id for each in memory.get_all() if each.text == HELPS)
+        item = next(entry.id for entry in memory.get_all() if entry.text == HELPS)
         for name, view, width, height, scheme in SHOTS:
             size = {"width": width, "height": height}
             context = chromium.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")

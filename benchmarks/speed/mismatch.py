@@ -43,13 +43,13 @@ def against_scored(
     model: InProcessModel, texts: Sequence[Tokens], sampled: Sequence[Sequence[Sample]]
 ) -> npt.NDArray[np.float64]:
     """Of every sampled token, the absolute difference of its log-probability to that with which the learner scores it."""
-    scored = model.score(texts, [[each.ids for each in own] for own in sampled])
+    scored = model.score(texts, [[sample.ids for sample in samples] for samples in sampled])
     return np.array(
         [
             abs(a - b)
-            for own, rows in zip(sampled, scored, strict=True)
-            for each, row in zip(own, rows, strict=True)
-            for a, b in zip(each.logprobs, row, strict=True)
+            for samples, rows in zip(sampled, scored, strict=True)
+            for sample, row in zip(samples, rows, strict=True)
+            for a, b in zip(sample.logprobs, row, strict=True)
         ]
     )
 
@@ -70,8 +70,8 @@ def main() -> None:
     texts = [model.encode(text) for text in prompts(model.tokenizer, 2, PROMPT)]
     for tokens in LENGTHS:
         params = SamplingParams(tokens, n=GROUP, seed=1)
-        found = result["lengths"][tokens] = _summary(against_scored(model, texts, model.sample(texts, params)))
-        print(f"{tokens} tokens: mean {found['mean']:.4f}, largest {found['largest']:.2f} nats", flush=True)
+        summary = result["lengths"][tokens] = _summary(against_scored(model, texts, model.sample(texts, params)))
+        print(f"{tokens} tokens: mean {summary['mean']:.4f}, largest {summary['largest']:.2f} nats", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

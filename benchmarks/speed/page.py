@@ -38,9 +38,9 @@ def times(record: Result, theirs: str, ours: str = "ours") -> str:
     """How many times as fast ours is, with its interval; or why that cannot be said."""
     if theirs in record["does_not_fit"]:
         return "does not fit"
-    found = ratio(seconds(record, theirs), seconds(record, ours))
-    high = f"{found['high']:.1f}" if math.isfinite(found["high"]) else "?"
-    return f"**{found['mean']:.1f}x** [{found['low']:.1f}, {high}]"
+    quotient = ratio(seconds(record, theirs), seconds(record, ours))
+    high = f"{quotient['high']:.1f}" if math.isfinite(quotient["high"]) else "?"
+    return f"**{quotient['mean']:.1f}x** [{quotient['low']:.1f}, {high}]"
 
 
 def sampling_table() -> str:
@@ -58,23 +58,23 @@ def sampling_table() -> str:
 
 
 def training_table() -> str:
-    found = measured(training_step.rows(""))
+    results = measured(training_step.rows(""))
     sides = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
     lines = []
-    for record in found:
+    for record in results:
         spent = [f"{median(record, side):.1f} s" if seconds(record, side) else "-" for side in sides]
         ratios = [times(record, side) for side in sides[1:]]
         lines.append((record["name"], len(record["rounds"]), spent[0], spent[1], ratios[0], spent[2], ratios[1]))
     head = ("prompts x completions x tokens", "rounds", "ours", "TRL", "times as fast [95 %]")
-    return _table((*head, "TRL, gradient checkpointing", "times as fast [95 %]"), lines, found) + _trl(found)
+    return _table((*head, "TRL, gradient checkpointing", "times as fast [95 %]"), lines, results) + _trl(results)
 
 
 def memory_table() -> str:
-    found = measured(training_step.rows(""))
+    results = measured(training_step.rows(""))
     sides = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
     recomputed = {record["name"]: record for record in measured(training_step.recomputed_rows())}
     lines = []
-    for record in found:
+    for record in results:
         cells = []
         for side in sides:
             last = next(
@@ -91,7 +91,7 @@ def memory_table() -> str:
         cells.insert(1, "" if again is None else _recomputed(again))
         lines.append((record["name"], *cells))
     head = ("largest resident memory", "ours", "ours, layers recomputed", "TRL", "TRL, gradient checkpointing")
-    return _table(head, lines, [*found, *recomputed.values()])
+    return _table(head, lines, [*results, *recomputed.values()])
 
 
 def _recomputed(record: dict[str, Any]) -> str:
@@ -101,20 +101,20 @@ def _recomputed(record: dict[str, Any]) -> str:
 
 
 def episodes_table() -> str:
-    found = measured(episodes.rows())
+    results = measured(episodes.rows())
     lines = []
-    for record in found:
+    for record in results:
         drawn = record["prompts"] * record["group"] * record["turns"] * record["drawn"]
         ours, theirs = (f"{drawn / median(record, side):.0f}" for side in ("ours", "generate"))
         lines.append((record["name"], len(record["rounds"]), ours, theirs, times(record, "generate")))
     head = ("prompts x episodes", "rounds", "ours, drawn tokens/s", "`generate`", "times as fast [95 %]")
-    return _table(head, lines, found)
+    return _table(head, lines, results)
 
 
-def _trl(found: Sequence[Result]) -> str:
+def _trl(results: Sequence[Result]) -> str:
     sides = [
         side
-        for record in found
+        for record in results
         for round_number in record["rounds"]
         for side in round_number["sides"].values()
         if "trl" in side
@@ -138,7 +138,7 @@ def _setting(records: Sequence[Result]) -> str:
     machine, versions = machines[-1], machines[-1]["versions"]
     revisions = ", ".join(dict.fromkeys(machine["revision"] for machine in machines))
     load = max(machine["load_average_at_start"] for machine in machines)
-    lengths = " and ".join(str(each) for each in sorted({record["prompt_tokens"] for record in records}))
+    lengths = " and ".join(str(length) for length in sorted({record["prompt_tokens"] for record in records}))
     busy = " **The machine was not idle: to be measured again.**" if load > BUSY else ""
     processors = ", and ".join(dict.fromkeys(machine["processor"] for machine in machines))
     computing = f"{processors}; {machine['threads']} threads on {machine['cores']} cores"

@@ -47,16 +47,16 @@ class Row:
     def record(self) -> dict[str, Any]:
         """What was measured: {"rounds": [{"machine": ..., "seconds": of the round, "sides": {name: measurement}}], ...}."""
         if self.path.exists():
-            found: dict[str, Any] = json.loads(self.path.read_text())
-            return found
+            content: dict[str, Any] = json.loads(self.path.read_text())
+            return content
         about = {"table": self.table, "name": self.name, "model": MODEL, "dtype": "bf16", **self.about}
         return {**about, "rounds": [], "does_not_fit": {}}
 
     def left(self) -> float:
         """Minutes that its missing rounds will take."""
         rounds = self.record()["rounds"]
-        each = max((r["seconds"] for r in rounds), default=60 * self.minutes) / 60
-        return float((self.rounds - len(rounds)) * each)
+        longest = max((r["seconds"] for r in rounds), default=60 * self.minutes) / 60
+        return float((self.rounds - len(rounds)) * longest)
 
     def measure(self, machine: Mapping[str, Any], ends: float) -> bool:
         """Add the rounds that are missing, as long as one more is over at `ends` (of `time.monotonic`).
@@ -90,5 +90,5 @@ class Row:
 
     def _in_time(self, ends: float) -> bool:
         rounds = self.record()["rounds"]
-        each = max((r["seconds"] for r in rounds), default=60 * self.minutes)
-        return bool(time.monotonic() + each <= ends)
+        longest = max((r["seconds"] for r in rounds), default=60 * self.minutes)
+        return bool(time.monotonic() + longest <= ends)

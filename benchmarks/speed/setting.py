@@ -24,15 +24,15 @@ def prompts(tokenizer: Any, count: int, length: int) -> list[str]:
 
     Each encodes to the same ids after decoding, so that tools that take text and tools that take ids read the same.
     """
-    found: list[str] = []
+    texts: list[str] = []
     for text in _conversations():
         ids = tokenizer(text, add_special_tokens=False)["input_ids"][:length]
         excerpt = tokenizer.decode(ids)
         if len(ids) == length and tokenizer(excerpt, add_special_tokens=False)["input_ids"] == ids:
-            found.append(excerpt)
-        if len(found) == count:
-            return found
-    raise ValueError(f"LongMemEval's train conversations hold only {len(found)} excerpts of {length} tokens")
+            texts.append(excerpt)
+        if len(texts) == count:
+            return texts
+    raise ValueError(f"LongMemEval's train conversations hold only {len(texts)} excerpts of {length} tokens")
 
 
 def _conversations() -> Iterator[str]:

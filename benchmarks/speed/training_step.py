@@ -82,11 +82,11 @@ class Side:
                 return values
         code = self._process.wait()
         self._log.seek(0)
-        said = self._log.read()
+        log = self._log.read()
         wanting = ("can't allocate memory", "could not create a memory", "MemoryError", "bad_alloc")
-        if code in (-9, 137) or any(words in said for words in wanting):
+        if code in (-9, 137) or any(words in log for words in wanting):
             raise DoesNotFit("needs more memory than there is")
-        raise RuntimeError(f"{self._process.args[2]} ended before it answered:\n{said[-3000:]}")  # type: ignore[index]
+        raise RuntimeError(f"{self._process.args[2]} ended before it answered:\n{log[-3000:]}")  # type: ignore[index]
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -163,7 +163,8 @@ def _row(table: str, case: tuple[int, int], effort: tuple[int, float], opened: A
 def _settings(trl_python: str, threads: int) -> Iterator[Mapping[str, Call]]:
     work = work_of(*COMPARED_AT, threads)
     yield {
-        name: partial(one_step, trl_python, "training_trl", replace(work, **each)) for name, each in SETTINGS.items()
+        name: partial(one_step, trl_python, "training_trl", replace(work, **changes))
+        for name, changes in SETTINGS.items()
     }
 
 

@@ -96,14 +96,14 @@ Did Ana finish the marathon? | yes | Yes, Ana finished the marathon.
     she did | no | she tried very hard
 """
 _FACTS = [
-    tuple(part.strip() for line in both for part in line.split("|"))
-    for both in zip(*[iter(_FACTS_TEXT.strip().splitlines())] * 2, strict=True)
+    tuple(part.strip() for line in pair for part in line.split("|"))
+    for pair in zip(*[iter(_FACTS_TEXT.strip().splitlines())] * 2, strict=True)
 ]
 
 
 def planted_answers() -> list[Planted]:
     """Answers to questions about people's lives, as a memory is asked them: three right and five wrong ones for each."""
-    found = []
+    answers = []
     for number, (question, gold, sentence, other_words, near, vague) in enumerate(_FACTS):
         others = [_FACTS[(number + step) % len(_FACTS)][1] for step in (5, 11)]
         guesses = f"{near}, {gold} or {others[0]}" if number % 2 else f"either {gold} or {near} or {others[1]}"
@@ -117,8 +117,8 @@ def planted_answers() -> list[Planted]:
             (DENIED, f"It was not {gold}.", False),
             (ABSTAINED, "I don't know." if number % 2 else "That was not mentioned.", False),
         ):
-            found.append(Planted(question, gold, answer, right, form))
-    return found
+            answers.append(Planted(question, gold, answer, right, form))
+    return answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class ScorerErrors:
 
 def errors(judge: Judge, planted: Sequence[Planted]) -> ScorerErrors:
     """How often `judge` is wrong on planted answers. by_form: (whether the form is right, share accepted)."""
-    met = judged(judge, [(each.question, each.gold, each.answer) for each in planted])
+    met = judged(judge, [(answer.question, answer.gold, answer.answer) for answer in planted])
     accepted = [score is not None and score >= ACCEPTED for score in met.scores]
     rows = list(zip(planted, accepted, strict=True))
 
@@ -147,12 +147,12 @@ def errors(judge: Judge, planted: Sequence[Planted]) -> ScorerErrors:
         return rate(sum(hits), len(hits)) if hits else None
 
     forms: dict[str, tuple[bool, list[bool]]] = {}
-    for each, taken in rows:
-        forms.setdefault(each.form, (each.right, []))[1].append(taken)
+    for answer, taken in rows:
+        forms.setdefault(answer.form, (answer.right, []))[1].append(taken)
     return ScorerErrors(
-        share([each.right for each, taken in rows if taken]),
-        share([taken for each, taken in rows if each.right]),
-        share([taken for each, taken in rows if not each.right]),
+        share([answer.right for answer, taken in rows if taken]),
+        share([taken for answer, taken in rows if answer.right]),
+        share([taken for answer, taken in rows if not answer.right]),
         {form: (right, rate(sum(hits), len(hits))) for form, (right, hits) in forms.items()},
         met.failed,
         len(planted),
@@ -174,18 +174,20 @@ def corrected(accepted: float, scorer: ScorerErrors) -> float | None:
     return min(1.0, max(0.0, (accepted - scorer.false_accept.mean) / span))
 
 
-def row(found: ScorerErrors) -> dict[str, Any]:
+def row(errors: ScorerErrors) -> dict[str, Any]:
     def cell(value: Any) -> Any:
         return None if value is None else asdict(value)
 
     return {
-        "n": found.n,
-        "failed": found.failed,
-        **({"failure": found.failure} if found.failure else {}),
-        "precision": cell(found.precision),
-        "recall": cell(found.recall),
-        "false accept": cell(found.false_accept),
-        "accepted by form": {form: {"right": right, **asdict(share)} for form, (right, share) in found.by_form.items()},
+        "n": errors.n,
+        "failed": errors.failed,
+        **({"failure": errors.failure} if errors.failure else {}),
+        "precision": cell(errors.precision),
+        "recall": cell(errors.recall),
+        "false accept": cell(errors.false_accept),
+        "accepted by form": {
+            form: {"right": right, **asdict(share)} for form, (right, share) in errors.by_form.items()
+        },
     }
 
 
@@ -203,9 +205,9 @@ def main() -> None:
     began = time.perf_counter()
     chat = ChatModel(asked.url, asked.model, key_variable=asked.key_variable, max_tokens=64, seed=0)
     known[asked.model] = {**row(errors(judge(chat), planted)), "seconds": time.perf_counter() - began}
-    for name, each in known.items():
-        means = {key: each[key] and f"{each[key]['mean']:.3f}" for key in ("precision", "recall", "false accept")}
-        print(f"{name:28} n={each['n']} failed {each['failed']} {means} {each.get('failure', '')}")
+    for name, scorer in known.items():
+        means = {key: scorer[key] and f"{scorer[key]['mean']:.3f}" for key in ("precision", "recall", "false accept")}
+        print(f"{name:28} n={scorer['n']} failed {scorer['failed']} {means} {scorer.get('failure', '')}")
     if asked.out:
         versions = {"python": platform.python_version(), "keepworth": version("keepworth")}
         asked.out.write_text(json.dumps({"scorers": known, "versions": versions}, indent=1) + "\n")

@@ -115,12 +115,12 @@ def main() -> None:
     parser.add_argument("--arm", nargs="*", default=[], help="take these arms alone into the result file")
     options = parser.parse_args()
     if options.runs:
-        found = fresh = measured(options.runs)
+        results = fresh = measured(options.runs)
         if options.arm:
-            found = json.loads(RESULT.read_text(encoding="utf-8"))
+            results = json.loads(RESULT.read_text(encoding="utf-8"))
         for arm in options.arm:
-            found = merged(found, fresh, arm)
-        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            results = merged(results, fresh, arm)
+        RESULT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     for name in SAID:
         write_evidence(name, result)
@@ -219,7 +219,7 @@ def write_evidence(name: str, result: dict[str, Any]) -> None:
         "arms": [row for row in before["arms"] if row["name"] not in ours],
         "comparisons": [row for row in before["comparisons"] if row["against"] not in ours],
     }
-    verdict, said = SAID[name]
+    verdict, sentence = SAID[name]
     gaps = {"control": without[0], "plain": "plain similarity", "none": "none"}
     evidence = {
         "name": name,
@@ -234,7 +234,7 @@ def write_evidence(name: str, result: dict[str, Any]) -> None:
         "comparisons": earlier["comparisons"] + comparisons,
         "controls": list(dict.fromkeys(["none", "oracle", *without])),
         "verdict": verdict,
-        "sentence": said.format(
+        "sentence": sentence.format(
             words=words_read(result, arm, without[0]),
             **{word: points(against(result, arm, other, streams)) for word, other in gaps.items()},
         ),

@@ -83,18 +83,18 @@ ASKED = "What is the customer's message about? Answer with one of: {}."
 
 def rows(data: Path | None) -> list[dict[str, Any]]:
     """One row a message: the test file's are for testing, one in ten of the others for dev."""
-    names = {each: each.lower().replace("_", " ") for each in WORKED}
+    names = {name: name.lower().replace("_", " ") for name in WORKED}
     before = [{"role": "system", "content": ASKED.format(", ".join(names.values()))}]
     for intent, text in WORKED.items():
         before += [{"role": "user", "content": text}, {"role": "assistant", "content": names[intent]}]
-    found = []
+    tasks = []
     for side in ("train", "test"):
-        own = [(text, names[intent]) for text, intent in customer_queries(data, side) if intent in names]
-        for place, (text, intent) in enumerate(own):
+        queries = [(text, names[intent]) for text, intent in customer_queries(data, side) if intent in names]
+        for number, (text, intent) in enumerate(queries):
             prompt = [*before, {"role": "user", "content": text}]
-            split = "dev" if side == "train" and not place % 10 else side
-            found.append({"id": f"{side}-{place}", "prompt": prompt, "intent": intent, "split": split})
-    return found
+            split = "dev" if side == "train" and not number % 10 else side
+            tasks.append({"id": f"{side}-{number}", "prompt": prompt, "intent": intent, "split": split})
+    return tasks
 
 
 def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, Any]:
@@ -120,12 +120,14 @@ def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, 
             raise SystemExit(f"the script failed:\n{done.stdout}")
         run = RunFolder.open(folder / "runs" / "messages")
         evals = [row for row in run.evals() if row["split"] != "dev" and row["metric"] == "right"]
-        both = {
+        by_policy = {
             when: {episode.episode.task: episode.episode for episode in run.episodes(arm=f"messages,_test-{when}")}
             for when in ("untrained", "trained")
         }
-        answers = {task: episode.answer for task, episode in both["trained"].items()}
-        gain = estimate([each.reward - both["untrained"][task].reward for task, each in both["trained"].items()])
+        answers = {task: episode.answer for task, episode in by_policy["trained"].items()}
+        gain = estimate(
+            [episode.reward - by_policy["untrained"][task].reward for task, episode in by_policy["trained"].items()]
+        )
         shown = [test for test in tests if f"messages/{test['id']}" in answers]
         return {
             "lines": sum(bool(line.strip()) for line in SCRIPT.splitlines()),
@@ -135,8 +137,8 @@ def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, 
             "accuracy": [{key: row[key] for key in ("arm", "mean", "low", "high", "n")} for row in evals],
             "gain": {"mean": gain.mean, "low": gain.low, "high": gain.high},
             "rules": {
-                "the most frequent intent": estimate([each["intent"] == often for each in shown]).mean,
-                "naive Bayes": estimate([rule(each["prompt"][-1]["content"]) == each["intent"] for each in shown]).mean,
+                "the most frequent intent": estimate([row["intent"] == often for row in shown]).mean,
+                "naive Bayes": estimate([rule(row["prompt"][-1]["content"]) == row["intent"] for row in shown]).mean,
             },
             "rows": Counter(row["split"] for row in data_rows),
             "plain": _plain(plain, folder / "router", shown, answers) if plain else None,
@@ -148,7 +150,7 @@ def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, 
 
 def _plain(python: str, folder: Path, shown: list[dict[str, Any]], answers: dict[str, str]) -> dict[str, Any]:
     """How many of the trained run's greedy answers another program gives with the exported folder."""
-    prompts = [each["prompt"] for each in shown]
+    prompts = [row["prompt"] for row in shown]
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         [python, "-c", PLAIN, str(folder)],
@@ -159,7 +161,7 @@ def _plain(python: str, folder: Path, shown: list[dict[str, Any]], answers: dict
         check=True,
     )
     theirs = json.loads(done.stdout.splitlines()[-1])
-    ours = [answers[f"messages/{each['id']}"] for each in shown]
+    ours = [answers[f"messages/{row['id']}"] for row in shown]
     return {"n": len(ours), "equal": sum(one == other for one, other in zip(ours, theirs, strict=True))}
 
 
@@ -171,9 +173,9 @@ def main() -> None:
     parser.add_argument("--plain", default=os.environ.get("KEEPWORTH_PLAIN_PYTHON", ""))
     parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()
-    found = measured(given.data, given.steps, given.seed, given.plain)
-    given.json.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    result = measured(given.data, given.steps, given.seed, given.plain)
+    given.json.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

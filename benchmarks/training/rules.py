@@ -38,13 +38,13 @@ def reckoned(problem: str, way: str) -> float | None:
 
 
 def right(rule: Rule, problem: Problem) -> float:
-    said = rule(problem[0])
-    return float(said is not None and abs(said - problem[1]) < 1e-6)
+    answer = rule(problem[0])
+    return float(answer is not None and abs(answer - problem[1]) < 1e-6)
 
 
 def best_sign(train: Sequence[Problem]) -> Rule:
     """The first two numbers with the sign that is right most often."""
-    way = max(SIGNS, key=lambda each: sum(right(partial(reckoned, way=each), one) for one in train))
+    way = max(SIGNS, key=lambda sign: sum(right(partial(reckoned, way=sign), one) for one in train))
     return partial(reckoned, way=way)
 
 
@@ -77,20 +77,20 @@ def by_words(train: Sequence[Problem], common: int, ways: Sequence[str]) -> Rule
 
 def rules(train: Sequence[Problem]) -> dict[str, Rule]:
     """All rules here, learned on `train`, by name."""
-    found = {"the sign that is right most often": best_sign(train)}
+    named = {"the sign that is right most often": best_sign(train)}
     for common in (1, 5, 20):
         for pairs, ways in (
             ("the first two numbers", tuple(SIGNS)),
             ("the first or the last two numbers", tuple(WAYS)),
         ):
             name = f"naive Bayes over words of at least {common} problems, which chooses the sign of {pairs}"
-            found[name] = by_words(train, common, ways)
-    return found
+            named[name] = by_words(train, common, ways)
+    return named
 
 
 def best_of(train: Sequence[Problem], asked: Sequence[Problem]) -> tuple[str, list[float]]:
     """The rule that is right most often of what is asked, which favours it; its name, and whether it is right of each."""
-    values = {name: [right(rule, each) for each in asked] for name, rule in rules(train).items()}
+    values = {name: [right(rule, problem) for problem in asked] for name, rule in rules(train).items()}
     return max(values.items(), key=lambda pair: sum(pair[1]))
 
 

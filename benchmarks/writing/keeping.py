@@ -40,7 +40,7 @@ from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.locomo import locomo
 from keepworth.methods.writers._facts import USER
 from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
-from keepworth.methods.writers.keeper import KeeperCheck
+from keepworth.methods.writers._keeper_learning import KeeperCheck
 from keepworth.tasks.splits import SPLITS, draw_order
 
 OUT = Path(__file__).parent / "keeping.json"
@@ -86,8 +86,10 @@ def words(text: str) -> set[str]:
 def said_once(texts: Sequence[str], asked: Sequence[frozenset[int]], source: str) -> Person:
     """With each text on one line, and once."""
     lines = [" ".join(text.split()) for text in texts]
-    place = {line: number for number, line in enumerate(dict.fromkeys(lines))}
-    return person(list(place), [frozenset(place[lines[each]] for each in evidence) for evidence in asked], source)
+    number_of = {line: number for number, line in enumerate(dict.fromkeys(lines))}
+    return person(
+        list(number_of), [frozenset(number_of[lines[index]] for index in evidence) for evidence in asked], source
+    )
 
 
 def of_talk(
@@ -103,14 +105,14 @@ def of_talk(
     texts: list[str] = []
     places: dict[tuple[str, int], list[int]] = {}
     for session in sorted(
-        {session.id: session for session in sessions}.values(), key=lambda each: (each.date, each.id)
+        {session.id: session for session in sessions}.values(), key=lambda session: (session.date, session.id)
     ):
         for turn in session.turns:
             if everyone or turn.speaker == USER:
-                said = [turn.text] if whole else sentences(turn.text)
-                found = [each.strip() for each in said if each.strip()]
-                places[session.id, turn.index] = list(range(len(texts), len(texts) + len(found)))
-                texts += found
+                parts = [turn.text] if whole else sentences(turn.text)
+                facts = [part.strip() for part in parts if part.strip()]
+                places[session.id, turn.index] = list(range(len(texts), len(texts) + len(facts)))
+                texts += facts
     evidence = []
     for question, answer, turns in asked:
         chosen: set[int] = set()
@@ -131,12 +133,12 @@ def of_longmemeval(name: str, *, whole: bool = True, everyone: bool = False) -> 
     own = [
         question for question in questions() if not question.abstention and question.type != "single-session-assistant"
     ]
-    order = sorted(own, key=lambda each: (draw_order("person", each.tie), each.id))
+    order = sorted(own, key=lambda question: (draw_order("person", question.tie), question.id))
     groups = [order[first : first + PERSON] for first in range(0, len(order) - PERSON + 1, PERSON)]
     return [
         of_talk(
-            [session for each in group for session in each.sessions],
-            [(each.text, " ".join(each.answers), marked(each.sessions)) for each in group],
+            [session for question in group for session in question.sessions],
+            [(question.text, " ".join(question.answers), marked(question.sessions)) for question in group],
             name,
             whole=whole,
             everyone=everyone,
@@ -151,13 +153,13 @@ def of_tasks(tasks: Sequence[Any], by: Callable[[Any], str], source: str, *, who
         people.setdefault(by(task), []).append(task)
     return [
         of_talk(
-            own[0].sessions,
-            [(each.input, " ".join(each.answers), marked(each.sessions)) for each in own],
+            tasks[0].sessions,
+            [(task.input, " ".join(task.answers), marked(task.sessions)) for task in tasks],
             source,
             whole=whole,
             everyone=True,
         )
-        for own in people.values()
+        for tasks in people.values()
     ]
 
 
@@ -177,28 +179,28 @@ def regression(people: Sequence[Person], towards: Floats, precision: float, each
     """Conditional logistic regression of evidence on marks, by Newton's method. each: the weight of a data set, so that large
     ones say no more; 0 counts questions."""
     total: dict[str, float] = {}
-    for one in people:
-        total[one.source] = total.get(one.source, 0.0) + one.worth.sum()
+    for person in people:
+        total[person.source] = total.get(person.source, 0.0) + person.worth.sum()
     share = {source: each / worth if each else 1.0 for source, worth in total.items()}
 
     def likelihood(weights: Floats) -> float:
         """Less the penalty."""
-        found = -0.5 * precision * float(((weights - towards) ** 2).sum())
-        for one in people:
-            score, worth = one.marks @ weights, one.worth * share[one.source]
-            found += float(worth @ score - worth.sum() * (score.max() + np.log(np.exp(score - score.max()).sum())))
-        return found
+        value = -0.5 * precision * float(((weights - towards) ** 2).sum())
+        for person in people:
+            score, worth = person.marks @ weights, person.worth * share[person.source]
+            value += float(worth @ score - worth.sum() * (score.max() + np.log(np.exp(score - score.max()).sum())))
+        return value
 
     weights = towards.copy()
     for _ in range(12):
         slope, curve = -precision * (weights - towards), precision * np.eye(len(weights))
-        for one in people:
-            worth = one.worth * share[one.source]
-            odds = np.exp(one.marks @ weights - (one.marks @ weights).max())
+        for person in people:
+            worth = person.worth * share[person.source]
+            odds = np.exp(person.marks @ weights - (person.marks @ weights).max())
             odds /= odds.sum()
-            mean = odds @ one.marks
-            slope += worth @ one.marks - worth.sum() * mean
-            curve += worth.sum() * ((one.marks.T * odds) @ one.marks - np.outer(mean, mean))
+            mean = odds @ person.marks
+            slope += worth @ person.marks - worth.sum() * mean
+            curve += worth.sum() * ((person.marks.T * odds) @ person.marks - np.outer(mean, mean))
         step, now = np.linalg.solve(curve, slope), likelihood(weights)
         while likelihood(weights + step) < now - 1e-9:
             step /= 2
@@ -210,46 +212,46 @@ def begun(people: Sequence[Person]) -> tuple[float, ...]:
     return tuple(float(round(value, 2)) for value in regression(people, RULE, SHRINKAGE, each=400.0))
 
 
-def kept(one: Person, score: Floats) -> tuple[float, int]:
+def kept(person: Person, score: Floats) -> tuple[float, int]:
     """The share of evidence that stays, over questions, and how many those are; of equals the latest stays."""
-    stay = np.lexsort((np.arange(len(score)), score))[::-1][: one.most]
-    return float(one.worth[stay].sum()), len(one.asked)
+    stay = np.lexsort((np.arange(len(score)), score))[::-1][: person.most]
+    return float(person.worth[stay].sum()), len(person.asked)
 
 
 def rules() -> dict[str, Callable[[Person], Floats]]:
-    def length(one: Person) -> Floats:
-        return np.array([len(text.split()) for text in one.texts], dtype=float)
+    def length(person: Person) -> Floats:
+        return np.array([len(text.split()) for text in person.texts], dtype=float)
 
     def mark(name: str) -> Callable[[Person], Floats]:
-        return lambda one: one.marks[:, MARKS.index(name)]
+        return lambda person: person.marks[:, MARKS.index(name)]
 
     return {
-        "newest": lambda one: np.arange(len(one.texts), dtype=float),
+        "newest": lambda person: np.arange(len(person.texts), dtype=float),
         "longest": length,
         "has digits": mark("digits"),
-        "has digits, of equals the longer": lambda one: mark("digits")(one) + 1e-6 * length(one),
+        "has digits, of equals the longer": lambda person: mark("digits")(person) + 1e-6 * length(person),
         "has a name": mark("a name"),
         "has a time": mark("a time"),
         "says my": mark("my"),
-        "asks nothing": lambda one: -one.marks[:, MARKS.index("asks")],
-        "most specific": lambda one: np.array([specificity(text) for text in one.texts]),
+        "asks nothing": lambda person: -person.marks[:, MARKS.index("asks")],
+        "most specific": lambda person: np.array([specificity(text) for text in person.texts]),
     }
 
 
 def asked_of(memory: Memory, people: Sequence[Person], rng: np.random.Generator) -> list[Given]:
     """Adds what they say, and asks `REWARDS` questions. Gives no reward yet."""
     stay = []
-    for number, one in enumerate(people):
-        memory.add("\n".join(one.texts), infer=True, user_id=f"u{number}")
+    for number, person in enumerate(people):
+        memory.add("\n".join(person.texts), infer=True, user_id=f"u{number}")
         there = {item.text for item in memory.get_all(user_id=f"u{number}", limit=100_000)}
-        stay.append({place for place, text in enumerate(one.texts) if text in there})
-    every = [(n, question) for n, one in enumerate(people) for question in range(len(one.asked))]
+        stay.append({index for index, text in enumerate(person.texts) if text in there})
+    every = [(n, question) for n, person in enumerate(people) for question in range(len(person.asked))]
     asked: list[int] = []
     while len(asked) < REWARDS:
         asked += rng.permutation(len(every)).tolist()
     given = []
-    for place in asked[:REWARDS]:
-        number, question = every[place]
+    for index in asked[:REWARDS]:
+        number, question = every[index]
         evidence = people[number].asked[question]
         with memory.episode(f"question {question}", user_id=f"u{number}") as episode:
             episode.search(f"question {question}", top_k=1)
@@ -268,7 +270,7 @@ def lines(finished: Finished) -> list[Operation]:
 
 def opened(people: Sequence[Person], begin: tuple[float, ...]) -> tuple[Memory, Keeper]:
     # One keeper has one budget: that of the mean person.
-    most = max(1, round(float(np.mean([one.most for one in people]))))
+    most = max(1, round(float(np.mean([person.most for person in people]))))
     keeper = Keeper(lines, most, begin=begin)
     return Memory(encoder=None, policy=None, writer=keeper), keeper
 
@@ -285,13 +287,13 @@ def measured(people: Sequence[Person], begin: tuple[float, ...], draws: int) -> 
         def note(arm: str, score: Callable[[Person], Floats], held: Sequence[int] = held) -> None:
             rows.setdefault(arm, []).append([(n, *kept(people[n], score(people[n]))) for n in held])
 
-        note("chance", lambda one, rng=rng: rng.random(len(one.texts)))  # type: ignore[misc]
+        note("chance", lambda person, rng=rng: rng.random(len(person.texts)))  # type: ignore[misc]
         for name, rule in rules().items():
             note(name, rule)
-        note("the keeper as it begins", lambda one: one.marks @ np.array(begin))
-        note("oracle", lambda one: one.worth)
+        note("the keeper as it begins", lambda person: person.marks @ np.array(begin))
+        note("oracle", lambda person: person.worth)
         ceiling = regression(seen, np.array(begin), 1.0)
-        note("regression on the evidence", lambda one, ceiling=ceiling: one.marks @ ceiling)  # type: ignore[misc]
+        note("regression on the evidence", lambda person, ceiling=ceiling: person.marks @ ceiling)  # type: ignore[misc]
         memory, keeper = opened(seen, begin)
         given = asked_of(memory, seen, rng)
         done = 0
@@ -300,7 +302,7 @@ def measured(people: Sequence[Person], begin: tuple[float, ...], draws: int) -> 
                 memory.reward(episode, value)
             done, check = look, keeper.learned(memory)
             learned = weights_of(keeper, memory, check)
-            note(f"after {look} rewards", lambda one, learned=learned: one.marks @ learned)  # type: ignore[misc]
+            note(f"after {look} rewards", lambda person, learned=learned: person.marks @ learned)  # type: ignore[misc]
         earned = [
             earned_more(seen[number], question, learned, np.array(begin), keeper.most)
             for _, _, number, question in given
@@ -311,7 +313,7 @@ def measured(people: Sequence[Person], begin: tuple[float, ...], draws: int) -> 
         for (episode, *_), value in zip(given, rng.permutation([value for _, value, *_ in given]), strict=True):
             memory.reward(episode, float(value))
         permuted = weights_of(keeper, memory, keeper.learned(memory))
-        note(f"after {REWARDS} permuted rewards", lambda one, permuted=permuted: one.marks @ permuted)  # type: ignore[misc]
+        note(f"after {REWARDS} permuted rewards", lambda person, permuted=permuted: person.marks @ permuted)  # type: ignore[misc]
         memory.close()
     return summary(rows, promises)
 
@@ -324,11 +326,11 @@ def weights_of(keeper: Keeper, memory: Memory, check: KeeperCheck) -> Floats:
     return learned
 
 
-def earned_more(one: Person, question: int, new: Floats, old: Floats, most: int) -> float:
+def earned_more(person: Person, question: int, new: Floats, old: Floats, most: int) -> float:
     def share(weights: Floats) -> float:
-        score = one.marks @ weights
+        score = person.marks @ weights
         stay = set(np.lexsort((np.arange(len(score)), score))[::-1][:most].tolist())
-        return len(one.asked[question] & stay) / len(one.asked[question])
+        return len(person.asked[question] & stay) / len(person.asked[question])
 
     return share(new) - share(old)
 
@@ -336,16 +338,16 @@ def earned_more(one: Person, question: int, new: Floats, old: Floats, most: int)
 def summary(rows: dict[str, list[list[tuple[int, float, int]]]], promises: list[dict[str, float]]) -> dict[str, Any]:
     totals: dict[str, dict[int, Floats]] = {}
     for arm, draws in rows.items():
-        for number, share, count in (each for draw in draws for each in draw):
+        for number, share, count in (row for draw in draws for row in draw):
             totals.setdefault(arm, {}).setdefault(number, np.zeros(2))
             totals[arm][number] += (share, count)
 
     def over_people(arm: str, than: str = "") -> dict[str, float]:
-        own = totals[arm]
-        sums = [float(own[n][0] - (totals[than][n][0] if than else 0.0)) for n in own]
-        counts = [float(own[n][1]) for n in own]
-        found = interval(sums, counts)
-        return {"mean": sum(sums) / sum(counts), "low": found.low, "high": found.high, "people": len(own)}
+        total = totals[arm]
+        sums = [float(total[n][0] - (totals[than][n][0] if than else 0.0)) for n in total]
+        counts = [float(total[n][1]) for n in total]
+        bounds = interval(sums, counts)
+        return {"mean": sum(sums) / sum(counts), "low": bounds.low, "high": bounds.high, "people": len(total)}
 
     best = max(rules(), key=lambda arm: over_people(arm)["mean"])
     covered = [promise["low"] <= promise["earned"] <= promise["high"] for promise in promises]
@@ -374,10 +376,10 @@ def main() -> None:
     given = parser.parse_args()
     people = worlds(given.data)
     if given.fit:
-        print(dict(zip(MARKS, begun([one for name in FITTED_ON for one in people[name]]), strict=True)))
+        print(dict(zip(MARKS, begun([person for name in FITTED_ON for person in people[name]]), strict=True)))
         return
     begin = {
-        name: begun([one for other, own in people.items() if set_of(other) != set_of(name) for one in own])
+        name: begun([person for other, group in people.items() if set_of(other) != set_of(name) for person in group])
         for name in people
     }
     body: dict[str, Any] = {
@@ -401,10 +403,10 @@ def set_of(world: str) -> str:
     return world.split(",")[0]
 
 
-def table_row(found: dict[str, Any]) -> str:
-    kept, promises = found["kept"], found["promises"]
-    shown = {arm: f"{value['mean']:.3f}" for arm, value in kept.items()}
-    return f"{shown} best rule: {found['best rule']}; {promises['covered']} of {promises['of']} promises cover"
+def table_row(record: dict[str, Any]) -> str:
+    keeps, promises = record["kept"], record["promises"]
+    shown = {arm: f"{value['mean']:.3f}" for arm, value in keeps.items()}
+    return f"{shown} best rule: {record['best rule']}; {promises['covered']} of {promises['of']} promises cover"
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from benchmarks.writing.keeping import (
 )
 from keepworth.learning.run_folder import versions
 from keepworth.methods.writers._importance import MARKS
-from keepworth.methods.writers.keeper import PRECISION
+from keepworth.methods.writers._keeper_learning import PRECISION
 
 OUT = Path(__file__).parent / "telling.json"
 TEMPERATURES, DRAWS, SEED = (0.0, 0.3, 1.0), 20, 3
@@ -52,20 +52,20 @@ def information(people: Sequence[Person], weights: Floats, temperature: float) -
     question says; [marks, marks] each."""
     rng = np.random.default_rng(SEED)
     by_reward, by_name, by_evidence = np.zeros((3, len(MARKS), len(MARKS)))
-    for one in people:
-        score = one.marks @ weights
+    for person in people:
+        score = person.marks @ weights
         odds = np.exp(score - score.max())
         odds /= odds.sum()
-        by_evidence += len(one.asked) * spread(odds, one.marks)
+        by_evidence += len(person.asked) * spread(odds, person.marks)
         draws = DRAWS if temperature else 1
         for _ in range(draws):
             keys, stay = score + temperature * rng.gumbel(size=len(score)), np.zeros(len(score), dtype=bool)
-            stay[np.lexsort((np.arange(len(score)), keys))[::-1][: one.most]] = True
+            stay[np.lexsort((np.arange(len(score)), keys))[::-1][: person.most]] = True
             q = float(odds[stay].sum())
-            apart = odds[stay] @ one.marks[stay] / q - odds[~stay] @ one.marks[~stay] / (1.0 - q)
-            by_reward += len(one.asked) / draws * q * (1.0 - q) * np.outer(apart, apart)
-            by_name += len(one.asked) / draws * q * spread(odds[stay] / q, one.marks[stay])
-    asked = sum(len(one.asked) for one in people)
+            apart = odds[stay] @ person.marks[stay] / q - odds[~stay] @ person.marks[~stay] / (1.0 - q)
+            by_reward += len(person.asked) / draws * q * (1.0 - q) * np.outer(apart, apart)
+            by_name += len(person.asked) / draws * q * spread(odds[stay] / q, person.marks[stay])
+    asked = sum(len(person.asked) for person in people)
     return by_reward / asked, (by_reward + by_name) / asked, by_evidence / asked
 
 
@@ -77,20 +77,20 @@ def measured(people: Sequence[Person], begin: Floats) -> dict[str, Any]:
     ceiling = regression(people, begin, 1.0)
     ways = {
         **rules(),
-        "the keeper as it begins": lambda one: one.marks @ begin,
-        "regression on all the evidence": lambda one: one.marks @ ceiling,
+        "the keeper as it begins": lambda person: person.marks @ begin,
+        "regression on all the evidence": lambda person: person.marks @ ceiling,
     }
     shares = {}
     for name, way in ways.items():
-        held, asked = np.sum([kept(one, way(one)) for one in people], axis=0)
+        held, asked = np.sum([kept(person, way(person)) for person in people], axis=0)
         shares[name] = round(float(held / asked), 4)
-    told = {t: information(people, begin, t) for t in TEMPERATURES}
+    bits = {t: information(people, begin, t) for t in TEMPERATURES}
     return {
         "people": len(people),
-        "questions": sum(len(one.asked) for one in people),
-        "of rewards, by temperature": {str(t): eigenvalues(by_reward) for t, (by_reward, *_) in told.items()},
-        "of rewards that name the fact": eigenvalues(told[0.0][1]),
-        "of the evidence": eigenvalues(told[0.0][2]),
+        "questions": sum(len(person.asked) for person in people),
+        "of rewards, by temperature": {str(t): eigenvalues(by_reward) for t, (by_reward, *_) in bits.items()},
+        "of rewards that name the fact": eigenvalues(bits[0.0][1]),
+        "of the evidence": eigenvalues(bits[0.0][2]),
         "best rule": max(rules(), key=lambda name: shares[name]),
         "kept": shares,
     }
@@ -109,7 +109,7 @@ def main() -> None:
         "worlds": {},
     }
     for name, own in people.items():
-        others = [one for other, each in people.items() if set_of(other) != set_of(name) for one in each]
+        others = [person for other, group in people.items() if set_of(other) != set_of(name) for person in group]
         body["worlds"][name] = measured(own, np.array(begun(others)))
         print(name, json.dumps(body["worlds"][name]), flush=True)
     OUT.write_text(json.dumps(body, indent=1) + "\n")

@@ -11,10 +11,10 @@ from keepworth.environments.scene import Stream
 from keepworth.environments.streams import missing, opened
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.methods.worlds import household as household_module
-from keepworth.methods.worlds import science
+from keepworth.methods.worlds import _java, science
+from keepworth.methods.worlds._label_sets import KINDS, LABEL_SETS
 from keepworth.methods.worlds.household import available, household
-from keepworth.methods.worlds.labelled import KINDS, LABEL_SETS, LABELLED, LABELS, labelled
+from keepworth.methods.worlds.labelled import LABELLED, LABELS, labelled
 from tests.environments.game import Game
 
 
@@ -128,7 +128,7 @@ def test_the_household_is_won_by_putting_things_where_they_belong() -> None:
     first = Game(stream.tasks[0]).reset()
     assert first == Game(again.tasks[0]).reset()
     assert all(action.startswith("put it in ") for action in first.actions)
-    engine, number, _ = stream.tasks[0].environment.args[0].args  # type: ignore[attr-defined]
+    engine, _, number = stream.tasks[0].environment.args[0].args  # type: ignore[attr-defined]
     engine.reset(seed=number, gameFold="dev", generateGoldPath=True)
     path = [step for step in engine.getGoldActionSequence() if step.startswith("put ")]
     belongs = dict(step.removeprefix("put ").split(" in ", 1) for step in path)
@@ -180,11 +180,10 @@ def test_an_animal_is_known_at_every_stage_of_its_life(name: str) -> None:
 def test_what_keeps_a_world_from_running_is_named_with_its_fix(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = household_module if name == "household" else science
     monkeypatch.setattr(extras, "find_spec", lambda found: None if found == module else object())
     assert f'the Python package {module} (pip install "keepworth[envs]")' in str(missing(name))
     monkeypatch.setattr(extras, "find_spec", lambda found: object())
-    monkeypatch.setattr(place.shutil, "which", lambda program: None)
+    monkeypatch.setattr(_java.shutil, "which", lambda program: None)
     with pytest.raises(KeepworthError, match="Java"):
         opened(name)
     assert missing("near-miss") is None

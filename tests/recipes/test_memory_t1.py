@@ -11,6 +11,13 @@ import pytest
 
 from keepworth.memory.time_window import TimeWindow
 from keepworth.methods.policies._slates import plackett_luce
+from keepworth.methods.studies._evidence_reward import (
+    answer_coverage,
+    event_fidelity,
+    evidence_reward,
+    grounding,
+    session_proximity,
+)
 from keepworth.methods.studies._slates import (
     FEATURES,
     CandidateEvidence,
@@ -22,11 +29,6 @@ from keepworth.methods.studies._slates import (
 )
 from keepworth.methods.studies.memory_t1 import (
     Widening,
-    answer_coverage,
-    event_fidelity,
-    evidence_reward,
-    grounding,
-    session_proximity,
 )
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))

@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.methods.studies._aspects import GlobalMemory, LocalMemory, Pattern, RecommendationRequest
 from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, make_ratings
 from keepworth.methods.studies.mr_rec import (
     ASPECT_FEATURES,
     MOST,
-    GlobalMemory,
-    LocalMemory,
-    Pattern,
     Recommendation,
-    RecommendationRequest,
     asking,
     chance,
     crossed,

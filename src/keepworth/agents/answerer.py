@@ -104,16 +104,16 @@ def fit(
     worst_first = sorted(range(len(shown)), key=lambda i: (shown[i].score, i))
 
     def best(count: int) -> tuple[Tokens, tuple[Shown, ...]]:
-        kept = tuple(shown[i] for i in sorted(worst_first[len(shown) - count :]))
-        return model.encode(render(kept, question, style)), kept
+        fitting = tuple(shown[i] for i in sorted(worst_first[len(shown) - count :]))
+        return model.encode(render(fitting, question, style)), fitting
 
-    found = best(len(shown))
-    if len(found[0]) <= limit:
-        return found
-    found = best(0)
-    if len(found[0]) > limit:
+    prompt = best(len(shown))
+    if len(prompt[0]) <= limit:
+        return prompt
+    prompt = best(0)
+    if len(prompt[0]) > limit:
         raise KeepworthError(
-            f"The question has {len(found[0])} tokens with its examples, past the {limit} that {model.name} can read "
+            f"The question has {len(prompt[0])} tokens with its examples, past the {limit} that {model.name} can read "
             f"before answering in up to {max_tokens}.",
             "Shorten it, lower max_tokens, or take a model with a longer window.",
         )
@@ -122,10 +122,10 @@ def fit(
         count = (fits + too_many) // 2
         candidate = best(count)
         if len(candidate[0]) <= limit:
-            fits, found = count, candidate
+            fits, prompt = count, candidate
         else:
             too_many = count
-    return found
+    return prompt
 
 
 # Reader: the answerer as something frozen, which says what a memory is worth.

@@ -74,23 +74,23 @@ class Chat:
         self._ids = prompt + sample.ids
         ended = bool(sample.ids) and sample.ids[-1] in chat.stop_ids
         self._last = sample.ids[-1] if ended else None
-        said = model.decode(sample.ids[:-1] if ended else sample.ids)
+        reply = model.decode(sample.ids[:-1] if ended else sample.ids)
         for text in self.stop:
-            said = said.partition(text)[0]
+            reply = reply.partition(text)[0]
         if self.thinking == "strip":
-            said = without_thoughts(said)
-        self._messages.append({"role": "assistant", "content": said})
-        text = acted(said, self._tools) if self._tools else said.strip()
+            reply = without_thoughts(reply)
+        self._messages.append({"role": "assistant", "content": reply})
+        text = acted(reply, self._tools) if self._tools else reply.strip()
         return Action(text, cut=sample.finish is FinishReason.LENGTH, shown=self.shown if first else ())
 
     def _opened(self, observation: Observation, chat: ChatTemplate) -> Tokens:
-        self._tools, own = observation.tools, chat.takes_tools
-        system = "\n\n".join(filter(None, (self.system, "" if own else tools_in_words(observation.tools))))
+        self._tools, takes_tools = observation.tools, chat.takes_tools
+        system = "\n\n".join(filter(None, (self.system, "" if takes_tools else tools_in_words(observation.tools))))
         asked = [clean(message) for message in observation.messages] or [
             _user(observation.question or observation.text)
         ]
         self._messages = remembering(headed(asked, system, chat), self.shown)
-        self._schemas = tuple(map(schema_of, self._tools)) if own else ()
+        self._schemas = tuple(map(schema_of, self._tools)) if takes_tools else ()
         return chat.opening(self._messages, self._schemas)
 
     def _continued(self, observation: Observation, chat: ChatTemplate) -> Tokens:
@@ -143,27 +143,27 @@ class PlainFormat:
 def headed(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
     """The conversation with a text before everything: as a system message, or before the first thing that the user says where the
     format knows none. One that the conversation begins with comes behind it."""
-    found = list(messages)
+    result = list(messages)
     if not system:
-        return found
-    if found and found[0]["role"] == "system":
-        found[0] = {**found[0], "content": f"{system}\n\n{found[0]['content']}"}
-    elif chat.takes_system or not found:
-        found.insert(0, {"role": "system", "content": system})
+        return result
+    if result and result[0]["role"] == "system":
+        result[0] = {**result[0], "content": f"{system}\n\n{result[0]['content']}"}
+    elif chat.takes_system or not result:
+        result.insert(0, {"role": "system", "content": system})
     else:
-        place = next((i for i, each in enumerate(found) if each["role"] == "user"), 0)
-        found[place] = {**found[place], "content": f"{as_text(system)}\n\n{found[place]['content']}"}
-    return found
+        index = next((i for i, message in enumerate(result) if message["role"] == "user"), 0)
+        result[index] = {**result[index], "content": f"{as_text(system)}\n\n{result[index]['content']}"}
+    return result
 
 
 def remembering(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Message]:
     """The conversation with what is remembered written before the last thing that the user says."""
-    found = list(messages)
+    result = list(messages)
     if shown:
-        place = max((i for i, each in enumerate(found) if each["role"] == "user"), default=len(found) - 1)
-        lines = "\n".join(f"- {as_line(each.text)}" for each in shown)
-        found[place] = {**found[place], "content": f"Memory:\n{lines}\n\n{found[place]['content']}"}
-    return found
+        index = max((i for i, message in enumerate(result) if message["role"] == "user"), default=len(result) - 1)
+        lines = "\n".join(f"- {as_line(item.text)}" for item in shown)
+        result[index] = {**result[index], "content": f"Memory:\n{lines}\n\n{result[index]['content']}"}
+    return result
 
 
 def clean(message: Message) -> Message:
@@ -204,19 +204,19 @@ def tools_in_words(tools: Sequence[ToolDescription]) -> str:
 
 def acted(text: str, tools: Sequence[ToolDescription]) -> str:
     """What the model said, as an action of an environment with tools: `name: argument` of a call, else its answer."""
-    said = without_thoughts(text)  # a call that was only thought of is none
-    if (called := call_in(said)) is not None:
+    reply = without_thoughts(text)  # a call that was only thought of is none
+    if (called := call_in(reply)) is not None:
         name, arguments = called
         known = next((tool for tool in tools if tool.name == name), None)
-        own = None if known is None or known.parameters else known.argument
-        alone = arguments.get(own) if own and set(arguments) == {own} else None
+        argument = None if known is None or known.parameters else known.argument
+        alone = arguments.get(argument) if argument and set(arguments) == {argument} else None
         if alone is None or str(alone).startswith("{"):  # which would be read as arguments by name
             return f"{name}: {json.dumps(arguments, ensure_ascii=False)}"
         return f"{name}: {alone}"
-    stripped = said.strip()
-    found = _LINE.fullmatch(stripped.split("\n", 1)[0])
-    if found and found[1].lower() in {ANSWER, *(tool.name.lower() for tool in tools)}:
-        return stripped if found[1].lower() == ANSWER else stripped.split("\n", 1)[0]
+    stripped = reply.strip()
+    match = _LINE.fullmatch(stripped.split("\n", 1)[0])
+    if match and match[1].lower() in {ANSWER, *(tool.name.lower() for tool in tools)}:
+        return stripped if match[1].lower() == ANSWER else stripped.split("\n", 1)[0]
     return f"{ANSWER}: {text.strip()}"
 
 
@@ -238,10 +238,10 @@ def _objects(written: str) -> Iterator[Mapping[str, Any]]:
     if not written.startswith(("{", "[")):
         return
     try:
-        found, _ = json.JSONDecoder().raw_decode(written)
+        value, _ = json.JSONDecoder().raw_decode(written)
     except (ValueError, RecursionError):
         return
-    yield from (each for each in (found if isinstance(found, list) else [found]) if isinstance(each, Mapping))
+    yield from (part for part in (value if isinstance(value, list) else [value]) if isinstance(part, Mapping))
 
 
 def _user(text: str) -> Message:

@@ -166,9 +166,10 @@ class Manager:
         if self.facts is None:
             facts = [Operation(OperationKind.ADD, (), message["content"]) for message in finished.transcript]
         else:  # a stated fact stays one: who stated it, and when
-            found = [fact for fact in self.facts(finished) if fact.text]
+            extracted = [fact for fact in self.facts(finished) if fact.text]
             facts = [
-                each if isinstance(each, Operation) else Operation(OperationKind.ADD, (), each.text) for each in found
+                fact if isinstance(fact, Operation) else Operation(OperationKind.ADD, (), fact.text)
+                for fact in extracted
             ]
         for fact in facts:
             state = _state(finished.nearest(fact.text, self.k), fact.text, fact.text)

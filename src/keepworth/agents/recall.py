@@ -58,7 +58,7 @@ def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
     other: dict[str, Task] = {}
     for index, task in enumerate(tasks):
         rest = [*tasks[index + 1 :], *tasks[:index]]
-        stranger = next((each for each in rest if not set(task.evidence) & set(each.evidence)), None)
+        stranger = next((other for other in rest if not set(task.evidence) & set(other.evidence)), None)
         if stranger is None:
             raise KeepworthError(
                 f"No other question's memory can be shown to {task.key}: all {len(tasks)} share its evidence.",
@@ -79,15 +79,15 @@ def retrieved(
     banks: dict[tuple[str, ...], Bank] = {}
 
     def recall(task: Task) -> Recalled:
-        place = tuple(session.id for session in task.sessions)
-        if place not in banks:
+        ids = tuple(session.id for session in task.sessions)
+        if ids not in banks:
             banks.clear()  # tasks of a conversation come one after the other: one bank at a time is enough
-            banks[place] = Bank.empty(encoder)
+            banks[ids] = Bank.empty(encoder)
             present = {turn.speaker for session in task.sessions for turn in session.turns}
             for entry in entries(task, words, ("user",) if "user" in present else sorted(present)):
                 source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
-                banks[place].add(spoken(entry, dates), provenance=source, event_time=entry.date)
-        bank = banks[place]
+                banks[ids].add(spoken(entry, dates), provenance=source, event_time=entry.date)
+        bank = banks[ids]
         hits = bank.search(task.input, count, mode=mode)
         shown = sorted(hits, key=lambda hit: _said_at(hit.item))
         decision = Decision(
@@ -115,10 +115,10 @@ def _said_at(item: Item) -> tuple[str, str, int, int, str]:
 def spoken(entry: MemoryEntry, dates: bool) -> str:
     """An entry as it is remembered: `8 May 2023, Caroline: I went ...`. The user's own words need no name."""
     year, month, day = entry.date[:10].split("-") if dates and entry.date else ("", "", "")
-    said = [f"{int(day)} {_MONTHS[int(month) - 1]} {year}"] if day else []
+    parts = [f"{int(day)} {_MONTHS[int(month) - 1]} {year}"] if day else []
     if entry.speaker != "user":
-        said.append(entry.speaker)
-    return f"{', '.join(said)}: {entry.text}" if said else entry.text
+        parts.append(entry.speaker)
+    return f"{', '.join(parts)}: {entry.text}" if parts else entry.text
 
 
 _MONTHS = (

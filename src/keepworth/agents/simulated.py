@@ -99,4 +99,4 @@ class ScoringAgent:
         prompt = self.model.encode(HEAD + body + ASK.format(situation=as_line(situation)))
         branches = [self.model.encode_continuation(f" {as_line(action)}") for action in actions]
         (scored,) = self.model.score([prompt], [branches])
-        return np.array([float(np.mean(each)) for each in scored])
+        return np.array([float(np.mean(tokens)) for tokens in scored])

@@ -48,8 +48,8 @@ class RowAttention(nn.Module):
         scores = (probe @ rows.transpose(1, 2)) * heads.shape[-1] ** -0.5
         weights = scores.masked_fill(~valid.unsqueeze(1), -1e9).softmax(-1) * valid.unsqueeze(1)
         read = torch.einsum("bhw,hwd->bhd", weights @ rows, self.value).flatten(1)
-        some: Tensor = self.output(read) * valid.any(1, keepdim=True)
-        return some
+        mixed: Tensor = self.output(read) * valid.any(1, keepdim=True)
+        return mixed
 
 
 class ReadingLayer(nn.Module):

@@ -78,17 +78,17 @@ class GatedMemory(SequenceMemory):
         valid = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
         cut = torch.zeros_like(valid) if starts is None else starts & valid
         cut[:, 0] = False
-        place = torch.arange(time, device=x.device) + cut.long().cumsum(1)  # of a step, among the steps put in
-        longer = x.new_zeros(batch, int(place.max()) + 1, features + 2)
+        position = torch.arange(time, device=x.device) + cut.long().cumsum(1)  # of a step, among the steps put in
+        longer = x.new_zeros(batch, int(position.max()) + 1, features + 2)
         longer[..., -1] = 1.0
         row, column = cut.nonzero(as_tuple=True)
-        longer[row, place[row, column] - 1, -2:] = longer.new_tensor([1.0, 0.0])
+        longer[row, position[row, column] - 1, -2:] = longer.new_tensor([1.0, 0.0])
         rows = torch.arange(batch, device=x.device).unsqueeze(1)
-        longer[rows, place] = torch.cat([x, torch.zeros_like(x[..., :1]), (~valid).unsqueeze(2).to(x.dtype)], 2)
+        longer[rows, position] = torch.cat([x, torch.zeros_like(x[..., :1]), (~valid).unsqueeze(2).to(x.dtype)], 2)
         weights = self.weights()
         weights[0] = torch.cat([weights[0], self.commands()], 1)
         y, after = self.run(longer, state, weights)
-        y = y[rows, place]
+        y = y[rows, position]
         count = valid.sum(1)
         last = y[rows.squeeze(1), count.clamp(min=1) - 1]
         return y, (torch.where((count > 0).unsqueeze(1), last, state[0]), *after[1:])

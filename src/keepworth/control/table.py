@@ -88,16 +88,16 @@ def summarise(cells: list[TableCell]) -> dict[str, Any]:
         {
             "world": world,
             "memory": memory,
-            "n": len(those),
-            "seeds": sorted(cell.seed for cell in those),
-            "steps": sorted({cell.steps for cell in those}),
-            "best": round(mean(cell.best for cell in those), 4),
-            "least": round(min(cell.best for cell in those), 4),
-            "greatest": round(max(cell.best for cell in those), 4),
-            "last": round(mean(cell.last for cell in those), 4),
-            "steps_per_second": round(mean(cell.steps_per_second for cell in those)),
+            "n": len(group),
+            "seeds": sorted(cell.seed for cell in group),
+            "steps": sorted({cell.steps for cell in group}),
+            "best": round(mean(cell.best for cell in group), 4),
+            "least": round(min(cell.best for cell in group), 4),
+            "greatest": round(max(cell.best for cell in group), 4),
+            "last": round(mean(cell.last for cell in group), 4),
+            "steps_per_second": round(mean(cell.steps_per_second for cell in group)),
         }
-        for (world, memory), those in sorted(grouped.items())
+        for (world, memory), group in sorted(grouped.items())
     ]
     whole = [world for world in worlds if all((world, memory) in grouped for memory in memories)]
     ranks: dict[str, list[int]] = defaultdict(list)

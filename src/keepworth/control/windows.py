@@ -71,6 +71,6 @@ class ShortConvolution(SegmentedMemory):
         steps = torch.arange(time, device=x.device)
         total: Tensor = self.bias
         for back, weight in enumerate(self.weight.flip(0).unbind(0)):
-            place = steps + len(self.weight) - 1 - back
-            total = total + torch.where(window.seen[:, steps, place].unsqueeze(2), rows[:, place], 0.0) * weight
+            position = steps + len(self.weight) - 1 - back
+            total = total + torch.where(window.seen[:, steps, position].unsqueeze(2), rows[:, position], 0.0) * weight
         return silu(total), (window.keep(rows), window.valid)

@@ -110,8 +110,8 @@ def playable(made: Any) -> Environment:
     """One of ours as it is, another's in a class that plays it. Raises UnplayableEnvironment."""
     ways = [getattr(made, name, None) for name in ("reset", "step", "close")]
     if all(map(inspect.iscoroutinefunction, ways)):
-        own: Environment = made
-        return own
+        environment: Environment = made
+        return environment
     reset = ways[0]
     if callable(reset) and callable(ways[1]) and hasattr(made, "action_space"):
         return Blocking(TextGame(made))
@@ -200,10 +200,10 @@ class TextGame:
             )
         return tuple(names)
 
-    def _chosen(self, said: str) -> Any:
+    def _chosen(self, command: str) -> Any:
         if not self._listed:
-            return said.strip()
-        words = said.strip().strip(".!\"'`").casefold()
+            return command.strip()
+        words = command.strip().strip(".!\"'`").casefold()
         number = next((i for i, name in enumerate(self._names) if name.casefold() == words), None)
         return None if number is None else number + int(getattr(self._game.action_space, "start", 0))
 
@@ -213,8 +213,8 @@ class TextGame:
             raise UnplayableEnvironment(
                 f"{_called(self._game)} gave {type(shown).__name__}, not a text, as what is seen."
             )
-        said = info if isinstance(info, Mapping) else {}
-        listed = said.get("admissible_commands", said.get("valid_actions"))
+        fields = info if isinstance(info, Mapping) else {}
+        listed = fields.get("admissible_commands", fields.get("valid_actions"))
         self._possible = (
             tuple(map(str, listed)) if isinstance(listed, Sequence) and not isinstance(listed, str) else self._names
         )

@@ -21,9 +21,19 @@ def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
 def _word(onsets: str, number: int) -> str:
     letters = []
     for alphabet in (_CODAS, _VOWELS, _CODAS, _VOWELS, onsets):
-        number, place = divmod(number, len(alphabet))
-        letters.append(alphabet[place])
+        number, index = divmod(number, len(alphabet))
+        letters.append(alphabet[index])
     return "".join(reversed(letters))
+
+
+def phrase(vocabulary: list[str], count: int, generator: np.random.Generator) -> str:
+    """`count` words drawn from a vocabulary, with replacement."""
+    return " ".join(vocabulary[int(index)] for index in generator.integers(0, len(vocabulary), size=count))
+
+
+def leanings(actions: int, generator: np.random.Generator, spread: float = 0.3) -> tuple[float, ...]:
+    """Log-odds with which a simulated agent leans to each action."""
+    return tuple(generator.normal(0.0, spread, size=actions).tolist())
 
 
 # Answers in free words: the same action said in another way every time, as agents that write text do.
@@ -50,13 +60,13 @@ def in_free_words(action: str, style: str, situation: str, generator: np.random.
         style = STYLES[int(generator.integers(3))]
     if style == "numbered":
         return f"{action} (ref {int(generator.integers(10**6)):06x})"
-    said = _FRAMES[int(generator.integers(len(_FRAMES)))].format(action)
-    said = f"{said}, {_TURNS[int(generator.integers(len(_TURNS)))]}"
+    sentence = _FRAMES[int(generator.integers(len(_FRAMES)))].format(action)
+    sentence = f"{sentence}, {_TURNS[int(generator.integers(len(_TURNS)))]}"
     if style == "framed":
-        return said
+        return sentence
     words = situation.split()
     reasons = generator.permutation(len(words))[: int(generator.integers(3, 8))]
-    return f"{said}: " + " ".join(words[place] for place in reasons)
+    return f"{sentence}: " + " ".join(words[index] for index in reasons)
 
 
 ORDERS = ("random", "easy-to-hard", "hard-to-easy")

@@ -33,9 +33,9 @@ class Question:
         if self._score is None:
             terms: tuple[RewardTerm, ...] = (RewardTerm(self._task.verifier, verify(self._task, answer)),)
         else:
-            found = await in_thread(self._score, self._task, answer)
-            found = await found if isawaitable(found) else found
-            terms = found if isinstance(found, tuple) else (RewardTerm(self._name, found),)
+            score = await in_thread(self._score, self._task, answer)
+            score = await score if isawaitable(score) else score
+            terms = score if isinstance(score, tuple) else (RewardTerm(self._name, score),)
         stop = StopReason.COMPLETED if answer else StopReason.PARSE_ERROR
         return Step(rewards=terms, stop=stop, answer=answer)
 

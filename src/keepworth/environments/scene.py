@@ -45,6 +45,11 @@ class Scene:
         return Observation(self.observation, self.goal, actions=self.actions, named=self.named, state=self.text)
 
 
+def only_way(goal: str, observation: str, action: str, named: tuple[str, ...] = ()) -> Scene:
+    """A scene in which only one thing can be done."""
+    return Scene(goal, observation, (action,), named=named, right=frozenset({action}), leaning=(0.0,))
+
+
 class Staged(Environment, Protocol):
     """An environment that says what is met now, hidden side and all."""
 
@@ -86,23 +91,11 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """An episode of somebody who is not part of the comparison: `by` asks what `scene` says, `action` is done ("": what the agent
-    chooses), and the reward is 1 where `wanted` was done, else 0, on the word of `by`."""
-
-    by: str
-    scene: Scene
-    action: str
-    wanted: str
-
-
-@dataclass(frozen=True, slots=True)
 class StreamTask:
     """One task of a stream. environment: makes the same one anew at each call, so that every arm meets the same.
 
     flipped: the reward that memory is told is the opposite of the truth. rule, difficulty, triggered: for reporting.
-    foreign, visits: records that arrive and episodes of others that happen just before the task. by: who asks and rewards, ""
-    where nobody says.
+    foreign: records that arrive just before the task.
     """
 
     task: Task
@@ -112,8 +105,6 @@ class StreamTask:
     flipped: bool = False
     triggered: bool = False
     foreign: tuple[Foreign, ...] = ()
-    visits: tuple[Visit, ...] = ()
-    by: str = ""
 
     @property
     def key(self) -> str:
@@ -252,7 +243,7 @@ class Replayed:
             self._live = self._make()
             step = Step(await self._live.reset(*self._begun))
             self._known.setdefault((), (step, self._live.scene))
-            for place, action in enumerate(self._history, start=1):
+            for count, action in enumerate(self._history, start=1):
                 step = await self._live.step(action)
-                self._known.setdefault(self._history[:place], (step, self._live.scene))
+                self._known.setdefault(self._history[:count], (step, self._live.scene))
         return self._known[self._history][0]

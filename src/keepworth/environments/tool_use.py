@@ -36,22 +36,22 @@ class Tool:
 
 def action_in(text: str) -> tuple[str, str]:
     """(name, argument) of an action `name: argument`; two empty texts where it is none."""
-    found = _ACTION.fullmatch(text.strip())
-    return (found[1], found[2].strip()) if found else ("", "")
+    match = _ACTION.fullmatch(text.strip())
+    return (match[1], match[2].strip()) if match else ("", "")
 
 
 def argument_of(tool: ToolDescription, written: str) -> str:
     """What a tool of one argument is given: `written`, or its value where that is a JSON object which names it. Raises ValueError
     where such an object does not."""
     try:
-        found = json.loads(written) if written.startswith("{") else None
+        parsed = json.loads(written) if written.startswith("{") else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         return written
-    if set(found) != {tool.argument}:
+    if set(parsed) != {tool.argument}:
         raise ValueError(f'{tool.name} takes {{"{tool.argument}": ...}}')
-    value = found[tool.argument]
+    value = parsed[tool.argument]
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -77,12 +77,12 @@ class ToolUse:
     tools: the same for every task. turns: actions in all. seconds: how long a tool may take."""
 
     def __init__(self, tools: Sequence[Tool], *, turns: int = 4, seconds: float = 10.0) -> None:
-        names = [each.description.name for each in tools]
+        names = [tool.description.name for tool in tools]
         if len(set(names)) < len(names):
             raise ValueError(f"two tools have one name: {sorted(names)}")
         if turns < 1:
             raise ValueError(f"turns={turns}: there must be at least one")
-        self._tools = {each.description.name: each for each in tools}
+        self._tools = {tool.description.name: tool for tool in tools}
         self._turns, self._seconds = turns, seconds
         self._task: Task | None = None
         self._left = 0
@@ -90,7 +90,7 @@ class ToolUse:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._task, self._left, self._heard = task, self._turns, ()
-        described = tuple(each.description for each in self._tools.values())
+        described = tuple(tool.description for tool in self._tools.values())
         return Observation(task.input, question=task.input, tools=described, turns_left=self._left, state=self._state())
 
     async def step(self, action: str) -> Step:
@@ -105,7 +105,7 @@ class ToolUse:
                 answer=argument,
             )
         if name not in self._tools:
-            known = ", ".join(f"{each}:" for each in (*self._tools, ANSWER))
+            known = ", ".join(f"{name}:" for name in (*self._tools, ANSWER))
             return self._goes_on(f"Begin with one of {known}", ended_by=StopReason.PARSE_ERROR)
         text, error = await self._used(self._tools[name], argument)
         self._heard += (text,)
@@ -138,16 +138,16 @@ class ToolUse:
         except TimeoutError:
             return "Error: it took too long.", (f"tool {name!r} took more than {self._seconds:g} s",)
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            return f"Error: {error}", (f"tool {name!r} failed on {argument!r}: {said}",)
+            message = f"{type(error).__name__}: {error}"
+            return f"Error: {error}", (f"tool {name!r} failed on {argument!r}: {message}",)
         return " ".join(str(text).split()), ()
 
 
 async def _called(run: Callable[[str], str | Awaitable[str]], argument: str) -> str:
     if inspect.iscoroutinefunction(run):
-        found = await run(argument)
+        result = await run(argument)
     else:
-        found = await in_thread(run, argument)
-        if inspect.isawaitable(found):
-            found = await found
-    return str(found)
+        result = await in_thread(run, argument)
+        if inspect.isawaitable(result):
+            result = await result
+    return str(result)

@@ -170,7 +170,7 @@ def tuned_settings(tuned: Path | None, arms: Sequence[str]) -> Settings:
     wanted = 'Write {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
     try:
         settings = {
-            kind: {name: dict(found["settings"]) for name, found in methods.items()}
+            kind: {name: dict(method["settings"]) for name, method in methods.items()}
             for kind, methods in json.loads(tuned.read_text()).items()
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -208,7 +208,7 @@ def run_job(
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
     model = _scoring(agent.removeprefix(MODEL)) if agent.startswith(MODEL) else None
     policy = model or (TabularAgent() if tabular else LinearAgent())
-    found = []
+    results = []
     for arm in arms:
         base, _, changed = arm.partition("+")
         control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
@@ -221,8 +221,8 @@ def run_job(
         run = run_stream(
             stream, system, policy, HashedWords(), seed=seed, control=control, cache=vectors, measure_regret=regret
         )
-        found.append(row(name, order, seed, arm, run))
-    return found
+        results.append(row(name, order, seed, arm, run))
+    return results
 
 
 @cache

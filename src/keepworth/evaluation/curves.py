@@ -82,7 +82,7 @@ def metric_name(metric: str) -> str:
 
 
 def _held_out(evals: Sequence[Row]) -> list[Panel]:
-    found = []
+    panels = []
     keys = dict.fromkeys((row.get("role"), row.get("split"), str(row["metric"])) for row in evals)
     leading = {(role, split): metric for role, split, metric in reversed(keys)}
     for role, split, metric in keys:
@@ -94,7 +94,7 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
             continue  # arms measured once each, at different steps: a table, not a curve
         wide = leading[role, split] == metric
         questions = max(int(row["n"]) for row in rows)
-        found.append(
+        panels.append(
             Panel(
                 key=".".join(str(part) for part in ("held_out", role, split, metric) if part),
                 title=f"{metric_name(metric)}, {split or 'held-out'}{' questions' if wide and split in QUESTIONS else ''}",
@@ -105,7 +105,7 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
                 wide=wide,
             )
         )
-    return sorted(found, key=lambda panel: not panel.wide)
+    return sorted(panels, key=lambda panel: not panel.wide)
 
 
 def _curves(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -152,7 +152,7 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         for name, value in row.items()
         if isinstance(value, int | float) and name not in ("step", "time")
     )
-    found = []
+    panels = []
 
     def add(
         key: str, title: str, unit: str, chosen: Mapping[str, str] | Iterable[str], *, stacked: bool = False
@@ -160,7 +160,7 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
         labels = chosen if isinstance(chosen, Mapping) else {name: _label(name) for name in chosen}
         series = tuple(line for line in (_series(rows, name, label) for name, label in labels.items()) if line.steps)
         if series:
-            found.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
+            panels.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
 
     def family(prefix: str) -> list[str]:
         return [name for name in names if name.startswith(prefix)]
@@ -207,7 +207,7 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     add("clipped", "Clipped, masked tokens", "share", unless_flat(clipped))
     add("gradient", "Gradient norm", "", [name for name in names if name == "gradient_norm"])
     add("seconds", "Seconds by phase", "s per step", family("seconds/"), stacked=True)
-    return found
+    return panels
 
 
 def _of(family: str, *members: str) -> dict[str, str]:

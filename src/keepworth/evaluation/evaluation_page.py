@@ -162,12 +162,12 @@ def _table(
     counted: str = "questions",
 ) -> ResultTable:
     """Of the metrics those that an arm has."""
-    kept = [name for name in metrics if any(values.get(name) for values in cells.values())]
+    columns = [name for name in metrics if any(values.get(name) for values in cells.values())]
     rows = [
-        ArmRow(arm, arm, tuple(Cell.of(values.get(name)) for name in kept), (last or {}).get(arm, ""))
+        ArmRow(arm, arm, tuple(Cell.of(values.get(name)) for name in columns), (last or {}).get(arm, ""))
         for arm, values in cells.items()
     ]
-    return ResultTable(title, tuple(kept), tuple(rows) if kept else (), note, counted if last else "")
+    return ResultTable(title, tuple(columns), tuple(rows) if columns else (), note, counted if last else "")
 
 
 def _mean(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -177,18 +177,18 @@ def _mean(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _answers(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
     """Every answer with what was shown, wrong ones first."""
     known = {task.key: task for task in tasks}
-    kept = [row for row in rows if row.key in known and (row.scores or row.error)][:BROWSED]
-    if not kept:
+    browsed = [row for row in rows if row.key in known and (row.scores or row.error)][:BROWSED]
+    if not browsed:
         return ""
     texts: dict[str, int] = {}
-    said: dict[int, dict[str, str]] = {}
+    answers: dict[int, dict[str, str]] = {}
     records = []
-    for row in kept:
+    for row in browsed:
         task = known[row.key]
-        own = said.setdefault(id(task.sessions[0]) if task.sessions else 0, {})
-        if not own:
-            own.update((place(entry), as_remembered(entry)) for entry in haystack(task))
-        shown = [texts.setdefault(own.get(id, "(a text of the system's own)"), len(texts)) for id in row.shown]
+        of_history = answers.setdefault(id(task.sessions[0]) if task.sessions else 0, {})
+        if not of_history:
+            of_history.update((place(entry), as_remembered(entry)) for entry in haystack(task))
+        shown = [texts.setdefault(of_history.get(id, "(a text of the system's own)"), len(texts)) for id in row.shown]
         records.append(
             {
                 "step": row.seed,
@@ -212,11 +212,11 @@ def _answers(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
         "role": ("evidence", all_or(record["role"] for record in records)),
         "order": ("order", [("worst", "lowest score"), ("best", "highest score"), ("", "as asked")]),
     }
-    some = "" if len(kept) == len(rows) else f"{len(kept):,} of {len(rows):,} answers are on this page."
+    some = "" if len(browsed) == len(rows) else f"{len(browsed):,} of {len(rows):,} answers are on this page."
     return browser(records, texts, choices, "answers") + note(some)
 
 
 def _plain(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {own}" for key, own in value.items())
+        return ", ".join(f"{key} {content}" for key, content in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -114,12 +114,12 @@ class ForeignSystem:
         self.versions = {name: str(version) for name, version in answer.versions.items()}
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
-        told = [
+        messages = [
             {"id": place(entry), "text": as_remembered(entry), "speaker": entry.speaker, "time": entry.date}
             for entry in entries
         ]
-        self._entries.update((entry["id"], entry["text"]) for entry in told)
-        self._asked({"op": "write", "entries": told})
+        self._entries.update((entry["id"], entry["text"]) for entry in messages)
+        self._asked({"op": "write", "entries": messages})
 
     def ask(self, question: AskedQuestion) -> Answered:
         request = {
@@ -139,8 +139,8 @@ class ForeignSystem:
         self._asked({"op": "learn", "reward": reward, "shown": list(shown)})
 
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
-        found = self._asked({"op": "holds", "ids": list(ids)}).holds
-        return None if found is None else frozenset(found)
+        answer = self._asked({"op": "holds", "ids": list(ids)}).holds
+        return None if answer is None else frozenset(answer)
 
     def size(self) -> int | None:
         return self._asked({"op": "size"}).bytes
@@ -189,48 +189,50 @@ class ForeignSystem:
             raise SystemFailed(f"{self._command[0]} cannot be started: {error}.", fix) from error
 
     def _asked(self, request: Mapping[str, Any]) -> _Reply:
-        what, self._late = str(request["op"]), False
+        operation, self._late = str(request["op"]), False
         # A longer text may take longer, and the limit is for one call that never ends.
         timer = threading.Timer(self._seconds * (1.0 + len(request.get("entries", ())) / 100.0), self._end)
         timer.start()
         try:
-            self._send(request, what)
-            while (reply := self._reply(what)).embed is not None:
-                self._send({"vectors": self._encode(reply.embed).tolist() if reply.embed else []}, what)
+            self._send(request, operation)
+            while (reply := self._reply(operation)).embed is not None:
+                self._send({"vectors": self._encode(reply.embed).tolist() if reply.embed else []}, operation)
         finally:
             timer.cancel()
         if reply.error is not None:
-            raise SystemFailed(f"{what} failed in {self._name}: {str(reply.error)[:EXCERPT]}", "")
+            raise SystemFailed(f"{operation} failed in {self._name}: {str(reply.error)[:EXCERPT]}", "")
         return reply
 
-    def _send(self, record: Mapping[str, Any], what: str) -> None:
+    def _send(self, record: Mapping[str, Any], operation: str) -> None:
         process = self._process
         if self._trouble:
             raise SystemFailed(self._trouble, "It is started again with the next haystack.")
         if process is None or process.poll() is not None:
-            raise self._ended(what)
+            raise self._ended(operation)
         assert process.stdin is not None
         try:
             process.stdin.write(json.dumps(record, ensure_ascii=False) + "\n")
             process.stdin.flush()
         except (OSError, ValueError):
-            raise self._ended(what) from None
+            raise self._ended(operation) from None
 
-    def _reply(self, what: str) -> _Reply:
+    def _reply(self, operation: str) -> _Reply:
         assert self._process is not None
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise self._ended(what)
+            raise self._ended(operation)
         self._answered = True
         try:
             return _Reply.model_validate_json(line)
         except ValidationError as error:
             wrong = error.errors()[0]
             if not wrong["loc"]:
-                raise self._no_answer(what, repr(line.strip())[:EXCERPT], "one JSON object on one line") from None
+                raise self._no_answer(operation, repr(line.strip())[:EXCERPT], "one JSON object on one line") from None
             name = ".".join(map(str, wrong["loc"]))
-            raise self._no_answer(what, f"{name} {wrong['input']!r:.80}", f"another value ({wrong['msg']})") from None
+            raise self._no_answer(
+                operation, f"{name} {wrong['input']!r:.80}", f"another value ({wrong['msg']})"
+            ) from None
 
     def _shown(self, entry: _Entry, rank: int) -> Shown:
         text = self._entries.get(entry.id) if entry.text is None else entry.text
@@ -244,26 +246,25 @@ class ForeignSystem:
     def _name(self) -> str:
         return " ".join(self._command)[:80]
 
-    def _no_answer(self, what: str, found: str, wanted: str) -> SystemFailed:
+    def _no_answer(self, operation: str, got: str, wanted: str) -> SystemFailed:
         """What it answered is no answer, and what it says next may belong to anything: it is started anew."""
         self._kill()
-        self._trouble = f"{what}: {self._name} answered {found}, where {wanted} is expected."
+        self._trouble = f"{operation}: {self._name} answered {got}, where {wanted} is expected."
         fix = "Print answers alone to standard output; everything else belongs on standard error."
         return SystemFailed(self._trouble, fix)
 
-    def _ended(self, what: str) -> SystemFailed:
+    def _ended(self, operation: str) -> SystemFailed:
         code: int | None = None
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(PAUSE)
-        said = self._kill()
+        text = self._kill()
         if self._late:
-            self._trouble = (
-                f"{what} did not come back within {self._seconds:.0f} s{f'; it last said: {said}' if said else ''}."
-            )
+            last = f"; it last said: {text}" if text else ""
+            self._trouble = f"{operation} did not come back within {self._seconds:.0f} s{last}."
             return SystemFailed(self._trouble, "Give it more time with --patience, or see why it hangs.")
         how = "closed its output" if code is None else f"ended with code {code}"
-        self._trouble = f"{what}: {self._name} {how}{f': {said}' if said else ''}"
+        self._trouble = f"{operation}: {self._name} {how}{f': {text}' if text else ''}"
         return SystemFailed(self._trouble, "Run it by hand, with a line of its input.")
 
     def _end(self) -> None:

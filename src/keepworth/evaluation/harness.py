@@ -151,10 +151,10 @@ class _Run:
 
     def _told(self, groups: Sequence[Sequence[int]], number: int) -> list[Task]:
         """Tasks whose haystack is remembered: their own, or a stranger's."""
-        own = [self.tasks[one] for one in groups[number]]
+        tasks = [self.tasks[one] for one in groups[number]]
         if self.plan.setting != "another":
-            return own
-        evidence = {session for task in own for session in task.evidence}
+            return tasks
+        evidence = {session for task in tasks for session in task.evidence}
         for step in range(1, len(groups)):
             other = [self.tasks[one] for one in groups[(number + step) % len(groups)]]
             if not evidence & {session.id for session in other[0].sessions}:
@@ -173,8 +173,8 @@ class _Run:
             self.system.write(entries)
             took = time.perf_counter() - began
             evidence = [place(entry) for task in open_ for entry in evidence_of(task, plan.words)]
-            own = plan.setting not in ("oracle", "another")
-            self.first = self.system.holds(list(dict.fromkeys(evidence))) if own else None
+            from_tasks = plan.setting not in ("oracle", "another")
+            self.first = self.system.holds(list(dict.fromkeys(evidence))) if from_tasks else None
             self.note(
                 {
                     "system": self.name,
@@ -227,7 +227,7 @@ class _Run:
             else:
                 given = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, tuple(offered(task))))
             row.seconds, row.calls = time.perf_counter() - began, given.calls
-            kept = self.system.holds(gold) if gold and plan.setting != "oracle" else None
+            holds_gold = self.system.holds(gold) if gold and plan.setting != "oracle" else None
         except SystemFailed as error:
             row.error = error.message
             return []
@@ -244,7 +244,7 @@ class _Run:
             map(turn_of, gold),
             shown=[turn_of(item.item) for item in shown],
             candidates=None if self.system.whole or silent else map(turn_of, ranked),
-            kept_items=None if kept is None else map(turn_of, kept),
+            kept_items=None if holds_gold is None else map(turn_of, holds_gold),
             written=None if self.first is None else map(turn_of, self.first),
         )
         row.answer = given.answer if given.answer is not None else ""
@@ -264,15 +264,15 @@ class _Run:
             if self.reader is not None and row.tokens > self.reader.room:
                 row.error = DOES_NOT_FIT
             return list(given.shown)
-        kept: list[Shown] = []
+        fitting: list[Shown] = []
         for item in given.shown:
             more = count(item.text)
             if row.tokens + more > self.plan.tokens:
                 break
-            kept.append(item)
+            fitting.append(item)
             row.tokens += more
-        row.items = len(kept)
-        return kept
+        row.items = len(fitting)
+        return fitting
 
     def _answer(self) -> None:
         if self.waiting:
@@ -334,8 +334,8 @@ def scored(task: Task, answer: str) -> dict[str, float]:
     if task.options:
         return {"score": float(answer in task.answers)}
     f1, em = token_f1(answer, task.answers), exact_match(answer, task.answers)
-    own = f1 if task.verifier in ("token_f1", "none", "") else verify(task, answer)
-    return {"score": own, "f1": f1, "em": em, "bleu1": bleu1(answer, task.answers)}
+    score = f1 if task.verifier in ("token_f1", "none", "") else verify(task, answer)
+    return {"score": score, "f1": f1, "em": em, "bleu1": bleu1(answer, task.answers)}
 
 
 def offered(task: Task) -> list[str]:
@@ -345,13 +345,13 @@ def offered(task: Task) -> list[str]:
 
 def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, float]:
     """Share of the turns, and of the sessions, with evidence among the first items, at each of DEPTHS; each turn counts once."""
-    found = {}
+    recall = {}
     for depth in DEPTHS:
         for name, of in (("turn", turn_of), ("session", session_of)):
             met = recall_at(ranked, gold, depth, of)
             if met is not None:
-                found[f"{name}@{depth}"] = met
-    return found
+                recall[f"{name}@{depth}"] = met
+    return recall
 
 
 def in_time(shown: Sequence[Shown], sessions: Mapping[str, int]) -> list[str]:

@@ -60,8 +60,8 @@ class ChatReader:
         picked = []
         for question, memories, options in queries:
             listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
-            said = self._asked(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
-            pick = chosen_option(said, options)
+            reply = self._asked(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
+            pick = chosen_option(reply, options)
             self.unnamed += pick is None
             picked.append(-1 if pick is None else pick)
         return picked
@@ -79,20 +79,20 @@ class ChatReader:
 def chosen_option(answer: str, options: Sequence[str]) -> int | None:
     """The place of the option that an answer names: by its number alone or at the start ("2", "2. Leeds"), as "option 2", by its
     text, or by the one number of an option that is anywhere in it. None where it names none, or several."""
-    said = _words(answer)
-    places = {str(place): place - 1 for place in range(1, len(options) + 1)}
-    if said in places:
-        return places[said]
+    words = _words(answer)
+    places = {str(index): index - 1 for index in range(1, len(options) + 1)}
+    if words in places:
+        return places[words]
     texts = [_words(option) for option in options]
-    for given, known in ((answer.strip(), list(options)), (said, texts)):
+    for given, known in ((answer.strip(), list(options)), (words, texts)):
         if known.count(given) == 1:
             return known.index(given)
     first = re.match(r"\W*(\d+)\s*[.):,;-](?![\d-])", answer) or re.search(r"\boption\W+(\d+)", answer, re.IGNORECASE)
     if first and first[1] in places:
         return places[first[1]]
     # Of options one of which is part of another, the longer one is meant; a number stands for the option of this number.
-    met = [place for place, text in enumerate(texts) if text and not text.isdigit() and f" {text} " in f" {said} "]
-    longest = [place for place in met if not any(place != o and f" {texts[place]} " in f" {texts[o]} " for o in met)]
+    met = [index for index, text in enumerate(texts) if text and not text.isdigit() and f" {text} " in f" {words} "]
+    longest = [index for index in met if not any(index != o and f" {texts[index]} " in f" {texts[o]} " for o in met)]
     if len(longest) == 1:
         return longest[0]
     alone = re.findall(r"(?<![\w.,])\d+(?![.,]?\w)", answer)

@@ -64,8 +64,8 @@ def _once(measured: Sequence[Panel]) -> str:
     }
     if not left:
         return ""
-    said = {name: f"{series.values[0]:.3f} at step {series.steps[0]:,}" for name, series in left.items()}
-    return f"<h3>Measured once</h3>{settings(said)}{note('A curve begins with the second step that is measured.')}"
+    labels = {name: f"{series.values[0]:.3f} at step {series.steps[0]:,}" for name, series in left.items()}
+    return f"<h3>Measured once</h3>{settings(labels)}{note('A curve begins with the second step that is measured.')}"
 
 
 def _facts(run: RunFolder) -> dict[str, str]:
@@ -85,18 +85,18 @@ def _episodes(run: RunFolder, limit: int) -> str:
     stored = list(run.episodes())
     if not stored:
         return ""
-    kept = stored[-limit:]
+    newest = stored[-limit:]
     texts: dict[str, int] = {}
-    records = [_record(stored, texts) for stored in kept]
+    records = [_record(stored, texts) for stored in newest]
     orders = [("late", "latest first"), ("", "earliest first"), ("worst", "lowest reward"), ("best", "highest reward")]
     choices = {
-        "step": ("step", all_or(sorted({stored.step for stored in kept}))),
-        "arm": ("arm", all_or(stored.arm for stored in kept)),
-        "role": ("role", all_or(stored.episode.role for stored in kept)),
+        "step": ("step", all_or(sorted({stored.step for stored in newest}))),
+        "arm": ("arm", all_or(stored.arm for stored in newest)),
+        "role": ("role", all_or(stored.episode.role for stored in newest)),
         "order": ("order", orders),
     }
-    more = f"The latest {len(kept):,} of {len(stored):,} episodes. All of them: keepworth show {run.name} --episodes"
-    return browser(records, texts, choices) + note(more if len(kept) < len(stored) else "")
+    more = f"The latest {len(newest):,} of {len(stored):,} episodes. All of them: keepworth show {run.name} --episodes"
+    return browser(records, texts, choices) + note(more if len(newest) < len(stored) else "")
 
 
 def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:

@@ -121,38 +121,38 @@ def open_questions(
 ) -> tuple[Benchmark, list[Task], dict[str, Any]]:
     """A benchmark, its questions, and what says which they were. Raises KeepworthError where an option says nothing about it."""
     # The environment names a folder for whatever needs it; who names one for this alone means it.
-    place = os.environ.get(VARIABLE)
-    meant = data is not None and not (place and data == Path(place))
+    folder = os.environ.get(VARIABLE)
+    meant = data is not None and not (folder and data == Path(folder))
     if name.endswith((".jsonl", ".jsonl.gz")):
         for option in (["--data"] if meant else []) + (["--set"] if assign else []):
             raise KeepworthError(f"{option} has no effect on {name}, a file of questions of your own.", "Leave it out.")
-        own = Path(name)
-        found = Benchmark(own.name.removesuffix(".gz").removesuffix(".jsonl"), json_lines)
-        tasks = found(split, data=own)
-        refuse_leaks({side: [t for t in found.load(side, data=own) if t.tags["split"] == side] for side in SPLITS})
+        file = Path(name)
+        benchmark = Benchmark(file.name.removesuffix(".gz").removesuffix(".jsonl"), json_lines)
+        tasks = benchmark(split, data=file)
+        refuse_leaks({side: [t for t in benchmark.load(side, data=file) if t.tags["split"] == side] for side in SPLITS})
         dials: dict[str, Any] = {}
     elif name in methods("world"):
         raise KeepworthError(f"{name} is a stream of tasks.", f"keepworth eval stream --streams {name}")
     else:
-        found = named(name)
-        if meant and found.shipped:
+        benchmark = named(name)
+        if meant and benchmark.shipped:
             raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
-        dials = typed(found.settings(), assign, f"benchmark {found.name!r}")
-        tasks = found(split, data=None if found.shipped else data, **dials)
+        dials = typed(benchmark.settings(), assign, f"benchmark {benchmark.name!r}")
+        tasks = benchmark(split, data=None if benchmark.shipped else data, **dials)
     whole = len(tasks)
     if limit and limit < whole:
-        kept = set(sorted((task.key for task in tasks), key=lambda key: draw_order("limit", key))[:limit])
-        tasks = [task for task in tasks if task.key in kept]
+        limited = set(sorted((task.key for task in tasks), key=lambda key: draw_order("limit", key))[:limit])
+        tasks = [task for task in tasks if task.key in limited]
     identity = {
-        "benchmark": found.name,
+        "benchmark": benchmark.name,
         "split": split,
-        "dials": {**found.dials, **dials},
+        "dials": {**benchmark.dials, **dials},
         "questions": len(tasks),
         "of": whole,
         "data": digest(tasks),
         "scoring": scoring(tasks),
     }
-    return found, tasks, identity
+    return benchmark, tasks, identity
 
 
 def many(count: int, what: str) -> str:

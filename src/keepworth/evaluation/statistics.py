@@ -121,10 +121,10 @@ def interval(
         return Interval(*logit(mean, plain[1] - mean, within), "logit")
     drawn = np.random.default_rng(0) if generator is None else generator
     if counts is None:
-        found = bootstrapped((sums,), np.mean, drawn, level=level, resamples=resamples, batch=1000)
+        bounds = bootstrapped((sums,), np.mean, drawn, level=level, resamples=resamples, batch=1000)
     else:
-        found = bootstrapped((sums, sizes), _ratio, drawn, level=level, resamples=resamples, batch=1000)
-    return Interval(*found, "bootstrap")
+        bounds = bootstrapped((sums, sizes), _ratio, drawn, level=level, resamples=resamples, batch=1000)
+    return Interval(*bounds, "bootstrap")
 
 
 def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, float]:
@@ -150,8 +150,8 @@ def logit(mean: float, half: float, within: tuple[float, float]) -> tuple[float,
     p = (mean - least) / (most - least)
     if not 0.0 < p < 1.0:
         raise ValueError(f"logit: the mean {mean:.4g} is not between {least:g} and {most:g}")
-    place, wide = np.log(p / (1.0 - p)), half / (most - least) / (p * (1.0 - p))
-    low, high = (least + (most - least) / (1.0 + float(np.exp(-end))) for end in (place - wide, place + wide))
+    centre, wide = np.log(p / (1.0 - p)), half / (most - least) / (p * (1.0 - p))
+    low, high = (least + (most - least) / (1.0 + float(np.exp(-end))) for end in (centre - wide, centre + wide))
     return low, high
 
 
@@ -201,8 +201,8 @@ def estimate(
         sums, counts = cluster_sums(values, clusters)
         return estimate([total / count for total, count in zip(sums, counts, strict=True)], seed=seed, within=within)
     mean = sum(values) / len(values)
-    found = interval(values, generator=np.random.default_rng(seed), within=within)
-    return MeanEstimate(mean, found.low, found.high, len(values))
+    bounds = interval(values, generator=np.random.default_rng(seed), within=within)
+    return MeanEstimate(mean, bounds.low, bounds.high, len(values))
 
 
 def rate(hits: int, of: int) -> MeanEstimate:
@@ -223,8 +223,8 @@ def pooled_estimate(
     """The mean over all questions, as benchmarks report it, with its interval over clusters of unlike size (conversations).
     n: clusters. within: as of `interval`. Where each cluster should count once instead, `estimate(clusters=...)`."""
     sums, counts = cluster_sums(values, clusters)
-    found = interval(sums, counts, generator=np.random.default_rng(seed), within=within)
-    return MeanEstimate(sum(values) / len(values), found.low, found.high, len(sums))
+    bounds = interval(sums, counts, generator=np.random.default_rng(seed), within=within)
+    return MeanEstimate(sum(values) / len(values), bounds.low, bounds.high, len(sums))
 
 
 def cluster_sums(values: Sequence[float], clusters: Sequence[str]) -> tuple[list[float], list[int]]:
@@ -234,7 +234,7 @@ def cluster_sums(values: Sequence[float], clusters: Sequence[str]) -> tuple[list
     of_each: dict[str, list[float]] = {}
     for value, cluster in zip(values, clusters, strict=True):
         of_each.setdefault(cluster, []).append(value)
-    return [sum(own) for own in of_each.values()], [len(own) for own in of_each.values()]
+    return [sum(members) for members in of_each.values()], [len(members) for members in of_each.values()]
 
 
 def paired_gain(
@@ -302,12 +302,12 @@ def paired_difference(
         p = 1.0 if mean == 0.0 else 2.0 ** (1 - len(values))
         flat = interval(sums, counts, level=level, within=within)
         return Comparison(name, mean, flat.low, flat.high, p, p, level, len(values), flat.method)
-    found = interval(sums, counts, level=level, resamples=resamples, generator=generator, within=within)
+    bounds = interval(sums, counts, level=level, resamples=resamples, generator=generator, within=within)
     test = permutation_test(
         (values,), np.mean, permutation_type="samples", n_resamples=resamples, vectorized=True, rng=generator
     )
     p = float(test.pvalue)
-    return Comparison(name, mean, found.low, found.high, p, p, level, len(values), found.method)
+    return Comparison(name, mean, bounds.low, bounds.high, p, p, level, len(values), bounds.method)
 
 
 ALPHA = 0.05
@@ -327,15 +327,15 @@ def family(
     if not named:
         return []
     of = [None] * len(named) if clusters is None else clusters
-    plain = [paired_difference(name, values, clusters=own) for (name, values), own in zip(named, of, strict=True)]
+    plain = [paired_difference(name, values, clusters=groups) for (name, values), groups in zip(named, of, strict=True)]
     adjusted = multipletests([comparison.p for comparison in plain], alpha=ALPHA, method="holm")[1]
     ranks = np.argsort(np.argsort([comparison.p for comparison in plain], kind="stable"), kind="stable")
-    found = []
-    for (name, values), own, single, corrected, rank in zip(named, of, plain, adjusted, ranks, strict=True):
+    rows = []
+    for (name, values), groups, single, corrected, rank in zip(named, of, plain, adjusted, ranks, strict=True):
         level = 1.0 - ALPHA / (len(plain) - int(rank))
-        wide = paired_difference(name, values, clusters=own, level=level, within=within)
-        found.append(replace(wide, p=single.p, adjusted=float(corrected)))
-    return found
+        wide = paired_difference(name, values, clusters=groups, level=level, within=within)
+        rows.append(replace(wide, p=single.p, adjusted=float(corrected)))
+    return rows
 
 
 Scores = Mapping[str, Mapping[str, float]]

@@ -92,9 +92,9 @@ def run_matrix(
     """All rows. Each finished job is appended to `path` at once and is not run again when the matrix is started anew.
 
     `run_job` must be importable by name where workers > 1; rows do not depend on the number of workers."""
-    kept = load(path) if path.exists() else []
+    finished_rows = load(path) if path.exists() else []
     wanted = set(jobs)
-    finished = {(row.family, row.order, row.seed) for row in kept}
+    finished = {(row.family, row.order, row.seed) for row in finished_rows}
     left = [job for job in jobs if job not in finished]
     done = len(jobs) - len(left)
     with path.open("a", encoding="utf-8") as file:
@@ -102,7 +102,7 @@ def run_matrix(
         def keep(rows: list[StreamRow]) -> None:
             file.write("".join(line(row) for row in rows))
             file.flush()
-            kept.extend(rows)
+            finished_rows.extend(rows)
 
         if workers <= 1:
             for number, job in enumerate(left, start=1):
@@ -127,9 +127,9 @@ def run_matrix(
                         cancel_futures=True
                     )  # its own thread alone waits for them: two that do may both miss the end
                     raise
-    place = {job: number for number, job in enumerate(jobs)}
-    rows = [row for row in kept if (row.family, row.order, row.seed) in wanted]
-    return sorted(rows, key=lambda row: place[row.family, row.order, row.seed])
+    index = {job: number for number, job in enumerate(jobs)}
+    rows = [row for row in finished_rows if (row.family, row.order, row.seed) in wanted]
+    return sorted(rows, key=lambda row: index[row.family, row.order, row.seed])
 
 
 def line(row: StreamRow) -> str:
@@ -139,8 +139,8 @@ def line(row: StreamRow) -> str:
 def load(path: Path) -> list[StreamRow]:
     """Rows of a matrix; a torn last line (a run that was killed) is dropped."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    kept = StreamRow.__slots__
-    return [StreamRow(**{name: value for name, value in json.loads(part).items() if name in kept}) for part in lines]
+    columns = StreamRow.__slots__
+    return [StreamRow(**{name: value for name, value in json.loads(part).items() if name in columns}) for part in lines]
 
 
 class Results:
@@ -164,7 +164,7 @@ class Results:
         self, name: str, first: str, second: str, measure: Callable[[StreamRow], float] = lambda row: row.auc
     ) -> list[float]:
         """One number per cluster (seed): the mean over orders of first minus second."""
-        found = []
+        differences = []
         for seed in self.seeds:
             gaps = [
                 measure(self._by[name, order, seed, first]) - measure(self._by[name, order, seed, second])
@@ -172,21 +172,21 @@ class Results:
                 if (name, order, seed, first) in self._by and (name, order, seed, second) in self._by
             ]
             if gaps:
-                found.append(float(np.mean(gaps)))
-        return found
+                differences.append(float(np.mean(gaps)))
+        return differences
 
 
 def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
     """Of each family and arm the means over orders and seeds."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    cells: dict[str, dict[str, dict[str, Any]]] = {}
     for name in results.families:
-        found[name] = {}
+        cells[name] = {}
         for arm in results.arms:
             rows = results.of(name, arm)
             if not rows:
                 continue
             spread = [np.mean([row.auc for row in rows if row.seed == seed]) for seed in results.seeds]
-            found[name][arm] = {
+            cells[name][arm] = {
                 "auc": _mean([row.auc for row in rows]),
                 "auc_error": float(np.std(spread, ddof=1) / np.sqrt(len(spread))) if len(spread) > 1 else None,
                 "held_out": _mean([row.final for row in rows]),
@@ -198,7 +198,7 @@ def table(results: Results) -> dict[str, dict[str, dict[str, Any]]]:
                 "words": _mean([row.words for row in rows]),
                 "n": len(rows),
             }
-    return found
+    return cells
 
 
 WINDOW = 50
@@ -206,18 +206,18 @@ WINDOW = 50
 
 def curves(results: Results, name: str) -> dict[str, list[float]]:
     """Rolling success by task number, mean over seeds: the learning curve of each arm, in the first order that was asked for."""
-    found = {}
+    series = {}
     for arm in results.arms:
         rows = [row for row in results.of(name, arm) if row.order == results.orders[0]]
         if rows:
             shortest = min(len(row.bits) for row in rows)  # labels of a seed may have fewer tasks than were asked for
             mean = np.mean([[float(bit) for bit in row.bits[:shortest]] for row in rows], axis=0)
             width = min(WINDOW, len(mean))
-            found[arm] = np.convolve(mean, np.ones(width) / width, mode="valid").round(4).tolist()
-    return found
+            series[arm] = np.convolve(mean, np.ones(width) / width, mode="valid").round(4).tolist()
+    return series
 
 
 def _mean(values: Any) -> float:
-    kept = np.asarray(values, dtype=np.float64)
-    kept = kept[np.isfinite(kept)]
-    return float(kept.mean()) if len(kept) else float("nan")
+    numbers = np.asarray(values, dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    return float(numbers.mean()) if len(numbers) else float("nan")

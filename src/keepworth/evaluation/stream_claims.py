@@ -49,14 +49,14 @@ MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc
 def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
     """Arms that learn from reward, other than `method` and what was made of it. ARM+published and ARM+on
     count: they are other settings."""
-    own = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
+    variants = (method, f"{method}-without-", f"{method}+", f"{method}-quarantine")
     return [
         arm
         for arm in arms
         if arm.partition("+")[0] not in CONTROLS
         and arm.partition("+")[2] in ("", "published", "on")
         and arm != method
-        and not arm.startswith(own[1:])
+        and not arm.startswith(variants[1:])
     ]
 
 
@@ -142,7 +142,7 @@ def _best(
 ) -> list[dict[str, Any]]:
     """Per stream and measure, the rival with the highest mean, and how many of all rivals each verdict holds against."""
     by_name = {claim["name"]: claim for claim in against}
-    found = []
+    candidates = []
     for where, measure in MEASURES:
         for name in results.families:
             met = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
@@ -152,7 +152,7 @@ def _best(
             means = {arm: float(np.mean([measure(row) for row in results.of(name, arm)])) for arm in compared}
             best = max(means, key=lambda arm: means[arm])
             verdicts = [value["verdict"] for value in compared.values()]
-            found.append(
+            candidates.append(
                 {
                     **compared[best],
                     "stream": name,
@@ -166,24 +166,24 @@ def _best(
                     "leads": all(value == "ahead" for value in verdicts),
                 }
             )
-    return found
+    return candidates
 
 
 def _margin(named: NamedValues) -> list[dict[str, Any]]:
     """Whether each lies above -MARGIN."""
-    kept = [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
-    return [{**_record(comparison), "holds": comparison.low > -MARGIN, "margin": MARGIN} for comparison in kept]
+    differences = [paired_difference(name, values) for name, values in named if len(values) >= LEAST]
+    return [{**_record(comparison), "holds": comparison.low > -MARGIN, "margin": MARGIN} for comparison in differences]
 
 
 def _left(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
     """What an arm whose signal was taken away still has over no memory. holds: nothing that can be told from nothing."""
-    found = []
+    gaps = []
     for where, measure in MEASURES:
         for name, values in _against(results, changed, results.families, (base,), measure, where):
             if len(values) >= LEAST:
                 comparison = paired_difference(name, values)
-                found.append({**_record(comparison), "holds": comparison.low <= 0.0})
-    return found
+                gaps.append({**_record(comparison), "holds": comparison.low <= 0.0})
+    return gaps
 
 
 def _record(comparison: Comparison) -> dict[str, Any]:

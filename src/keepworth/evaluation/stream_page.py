@@ -80,8 +80,8 @@ def verdict(summary: Mapping[str, Any]) -> str:
     behind = [claim["stream"] for claim in best if claim["counts"].get("behind")]
     level = [claim["stream"] for claim in best if claim["stream"] not in (*ahead, *behind)]
     parts = [
-        f"{said} on {_listed(names)}"
-        for said, names in (
+        f"{phrase} on {_listed(names)}"
+        for phrase, names in (
             ("ahead of every rival", ahead),
             ("behind at least one rival", behind),
             ("not told apart from the rival with the highest mean", level),
@@ -104,7 +104,7 @@ def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
     # The method is to this page what the trained model is to the report of a run: the same colour, and drawn on top.
     known = {method: "trained", f"{method}+shuffled": "untrained", "none": "no_memory"}
     keys = tuple(known.get(arm, arm) for arm in shown)
-    found = []
+    panels = []
     for name in results.families:
         met = curves(results, name)
         lines = []
@@ -118,8 +118,8 @@ def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
         if lines:
             unit = f"success, last {min(WINDOW, tasks_of(results, name))} tasks"
             wide = len(results.families) <= 2
-            found.append(Panel(name, name, unit, tuple(lines), held_out=True, wide=wide, among=keys, along="task"))
-    return found
+            panels.append(Panel(name, name, unit, tuple(lines), held_out=True, wide=wide, among=keys, along="task"))
+    return panels
 
 
 def tasks_of(results: Results, name: str) -> int:
@@ -130,7 +130,7 @@ def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method:
     """Arms that have a curve: the method and its controls, then rivals by their means, then the other arms."""
 
     def mean(arm: str) -> float:
-        values = [own[arm]["auc"] for own in table.values() if arm in own]
+        values = [cells[arm]["auc"] for cells in table.values() if arm in cells]
         return float(sum(values) / len(values))
 
     controls = [arm for arm in (f"{method}+shuffled", "none", "oracle") if arm in arms]
@@ -154,11 +154,11 @@ def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     over = (
         f"mean over {len(results.seeds)} seeds, in {results.orders[0]} order" if len(results.seeds) > 1 else "one seed"
     )
-    said = (
+    caption = (
         f"Each point is the share of successes in the last {WINDOW} tasks, {over}. A slope can come "
         f"from the tasks, too: compare the lines, not their ends. {left_out(results, summary)}"
     )
-    return charts(panels) + note(said.strip())
+    return charts(panels) + note(caption.strip())
 
 
 OPTIONAL = {
@@ -176,7 +176,7 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     method, claimed, measured = method_of(summary), summary["claims"], summary["table"]
     tables = []
     for name, arms in measured.items():
-        shown = {key: told for key, told in OPTIONAL.items() if any(_finite(arm.get(key)) for arm in arms.values())}
+        shown = {key: label for key, label in OPTIONAL.items() if any(_finite(arm.get(key)) for arm in arms.values())}
         rows = [
             ArmRow(
                 arm,

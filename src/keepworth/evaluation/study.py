@@ -39,17 +39,13 @@ class Study:
         return partial(self.run, **settings)
 
 
-def rows_of(arms: Mapping[str, Sequence[float]], clusters: Sequence[str]) -> Rows:
-    """A row for every arm, with its 95 % interval over clusters. Values lie in [0, 1]."""
-    found = {arm: pooled_estimate(list(values), list(clusters), within=(0.0, 1.0)) for arm, values in arms.items()}
-    return [
-        {
-            "arm": arm,
-            "mean": estimate.mean,
-            "low": estimate.low,
-            "high": estimate.high,
-            "n": len(clusters),
-            "clusters": len(set(clusters)),
-        }
-        for arm, estimate in found.items()
-    ]
+def rows_of(
+    arms: Mapping[str, Sequence[float]], clusters: Sequence[str], within: tuple[float, float] | None = (0.0, 1.0)
+) -> Rows:
+    """A row for every arm, with its 95 % interval over clusters. within: the least and greatest value that there can be."""
+    rows: Rows = []
+    for arm, values in arms.items():
+        estimate = pooled_estimate(list(values), list(clusters), within=within)
+        spread = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+        rows.append({"arm": arm, **spread, "n": len(clusters), "clusters": len(set(clusters))})
+    return rows

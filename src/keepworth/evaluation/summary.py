@@ -39,13 +39,13 @@ def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str,
     for row in rows:
         by_arm.setdefault(arm_of(row), []).append(row)
     arms = {
-        arm: _arm(own, [cost for cost in costs if _named(cost["system"], cost["setting"]) == arm])
-        for arm, own in by_arm.items()
+        arm: _arm(arm_rows, [cost for cost in costs if _named(cost["system"], cost["setting"]) == arm])
+        for arm, arm_rows in by_arm.items()
     }
-    found = gains(by_arm)
+    gained = gains(by_arm)
     for arm, differing in unequal(arms).items():
         arms[arm]["unequal"] = differing
-    return {"arms": arms, "gains": found}
+    return {"arms": arms, "gains": gained}
 
 
 def unequal(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -56,13 +56,13 @@ def unequal(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
         for name, arm in arms.items()
         if name not in (BASELINE, "oracle") and arm["does not fit"] + arm["failed"] < arm["questions"] * arm["seeds"]
     }
-    found: dict[str, list[str]] = {name: [] for name in with_memory}
+    differing: dict[str, list[str]] = {name: [] for name in with_memory}
     for what, key in (("calls", "calls"), ("tokens", "shown tokens")):
         usual = median([arm[key] for arm in with_memory.values()]) if with_memory else 0.0
         for name, arm in with_memory.items():
             if abs(arm[key] - usual) > MARGIN * usual:
-                found[name].append(f"unequal {what} ({arm[key]:.4g} a question, {usual:.4g} usual)")
-    return found
+                differing[name].append(f"unequal {what} ({arm[key]:.4g} a question, {usual:.4g} usual)")
+    return differing
 
 
 def score(row: Row) -> float | None:
@@ -78,24 +78,24 @@ def gains(
     if baseline not in by_arm:
         return {}
     base = per_question(by_arm[baseline], value)
-    found: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, Any]] = {}
     named, of = [], []
     for arm, rows in by_arm.items():
-        own = per_question(rows, value)
-        both = [key for key in own if key in base]
-        if arm == baseline or not both:
+        scores = per_question(rows, value)
+        shared = [key for key in scores if key in base]
+        if arm == baseline or not shared:
             continue
         clusters = {row.key: row.cluster for row in rows}
-        values, units = [own[key] - base[key] for key in both], [clusters[key] for key in both]
-        found[arm] = _cell(pooled_estimate(values, units, within=(-1.0, 1.0)), len(both))
-        if found[arm]["clusters"] >= LEAST:
+        values, units = [scores[key] - base[key] for key in shared], [clusters[key] for key in shared]
+        table[arm] = _cell(pooled_estimate(values, units, within=(-1.0, 1.0)), len(shared))
+        if table[arm]["clusters"] >= LEAST:
             named.append((arm, values))
             of.append(units)
     adjusted = {comparison.name: comparison.adjusted for comparison in family(named, of)}
-    for arm, cell in found.items():
+    for arm, cell in table.items():
         cell["adjusted"] = adjusted.get(arm, 1.0)
-        cell["verdict"] = verdict(cell, len(found))
-    return found
+        cell["verdict"] = verdict(cell, len(table))
+    return table
 
 
 def verdict(gain: Mapping[str, Any], comparisons: int = 1) -> str:
@@ -115,9 +115,9 @@ def per_question(rows: Sequence[Row], value: Callable[[Row], float | None]) -> d
     """The mean of a value over the seeds of each question; questions without one are left out."""
     met: dict[str, list[float]] = {}
     for row in rows:
-        own = value(row)
-        if own is not None:
-            met.setdefault(row.key, []).append(own)
+        number = value(row)
+        if number is not None:
+            met.setdefault(row.key, []).append(number)
     return {key: sum(values) / len(values) for key, values in met.items()}
 
 
@@ -166,13 +166,13 @@ def _means(rows: Sequence[Row], scores: Sequence[str], depths: Sequence[str]) ->
     clusters = {row.key: row.cluster for row in rows}
 
     def cells(names: Sequence[str], value: Callable[[Row, str], float | None]) -> dict[str, Any]:
-        found = {}
+        columns = {}
         for name in names:
-            own = per_question(rows, lambda row, name=name: value(row, name))  # type: ignore[misc]
-            if own:
-                mean = pooled_estimate(list(own.values()), [clusters[key] for key in own], within=(0.0, 1.0))
-                found[name] = _cell(mean, len(own))
-        return found
+            scores = per_question(rows, lambda row, name=name: value(row, name))  # type: ignore[misc]
+            if scores:
+                mean = pooled_estimate(list(scores.values()), [clusters[key] for key in scores], within=(0.0, 1.0))
+                columns[name] = _cell(mean, len(scores))
+        return columns
 
     return {
         "scores": cells(scores, lambda row, name: row.scores.get(name)),

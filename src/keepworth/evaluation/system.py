@@ -175,10 +175,10 @@ class Guarded:
         self.size, self.close = partial(self._call, "size"), partial(self._call, "close")
 
     def ask(self, question: AskedQuestion) -> Answered:
-        found = self._call("ask", question)
-        if not isinstance(found, Answered):
-            raise SystemFailed(f"ask returned {found!r:.80}.", "Return an Answered.")
-        return found
+        reply = self._call("ask", question)
+        if not isinstance(reply, Answered):
+            raise SystemFailed(f"ask returned {reply!r:.80}.", "Return an Answered.")
+        return reply
 
     @property
     def whole(self) -> bool:
@@ -188,16 +188,16 @@ class Guarded:
     @property
     def versions(self) -> Mapping[str, str]:
         """Of the packages that it says it runs with."""
-        found: Mapping[str, str] = getattr(self._system, "versions", {})
-        return found
+        versions: Mapping[str, str] = getattr(self._system, "versions", {})
+        return versions
 
-    def _call(self, what: str, *given: Any) -> Any:
+    def _call(self, operation: str, *given: Any) -> Any:
         try:
-            return getattr(self._system, what)(*given)
+            return getattr(self._system, operation)(*given)
         except SystemFailed:
             raise
         except Exception as error:
-            raise SystemFailed(f"{what} raised {type(error).__name__}: {error!s:.200}", "") from error
+            raise SystemFailed(f"{operation} raised {type(error).__name__}: {error!s:.200}", "") from error
 
 
 # Settings: under what a system is measured. One word each, for every system alike.

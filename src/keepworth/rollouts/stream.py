@@ -28,12 +28,11 @@ from keepworth.agents.acting import FunctionActor
 from keepworth.agents.agent import Action, Caller
 from keepworth.agents.simulated import SimulatedAgent
 from keepworth.environments.made_up import in_free_words
-from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
+from keepworth.environments.scene import Scene, Staged, Stream, StreamTask
 from keepworth.episodes.episode import UNSOUND, Observation
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.episode import LiveEpisode
-from keepworth.memory.item import on_word_of
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.pool import OUTSIDE, Advice, Pool, advice
@@ -141,7 +140,6 @@ class _Loop:
         self.generator = np.random.default_rng([43, seed])
         self.phrasing = np.random.default_rng([47, seed])
         self.meanings: dict[str, str] = {}
-        self.visitors = np.random.default_rng([59, seed])
         self.outcomes: list[float] = []
         self.rewards: list[float] = []
         self.hostile: dict[str, int] = {}
@@ -196,8 +194,6 @@ class _Loop:
                 for name in sorted(self.hostile):
                     memory.rollback(source=name)
             self._receive(memory, task)
-            for visit in task.visits:
-                await self._visit(memory, visit)
         self.rule = task.rule
         before = len(self.experience.pool) if memory is not None else 0
         outcome, scene, acted, playing = await self._episode(number, task, attempt=0)
@@ -234,19 +230,6 @@ class _Loop:
                 )
             )
 
-    async def _visit(self, memory: Memory, visit: Visit) -> None:
-        """An episode of somebody who is not scored."""
-        scene, by = visit.scene, visit.by
-        if by:
-            self.hostile.setdefault(on_word_of(by), self.experience.clock.now)
-        with memory.episode(scene.goal, by=by) as episode:
-            shown = episode.search(scene.observation, actions=scene.actions)
-            noise = self.visitors.gumbel(size=len(scene.actions))
-            presented = Presented(shown.text, shown.advice)
-            action = visit.action or self.agent(scene.text, scene.actions, scene.leaning, presented, noise)
-            episode.act(action)
-            episode.reward(float(action == visit.wanted), by=by)
-
     async def frozen(self, number: int, task: StreamTask) -> None:
         place = len(self.stream.tasks) + number
         self.run.held_out[number] = (await self._episode(place, task, attempt=0, explore=False))[0]
@@ -258,7 +241,7 @@ class _Loop:
         environment = task.environment()
         memory = feedback = None
         if self.memory is not None:
-            memory = self.memory.episode(task.task.input, by=task.by, explore=explore)
+            memory = self.memory.episode(task.task.input, explore=explore)
             self.number = memory.number
             if explore:
                 feedback = self._feedback(memory, task)
@@ -279,17 +262,15 @@ class _Loop:
         return episode.metric, environment.scene, episode.exchanges[-1].done, playing
 
     def _feedback(self, memory: LiveEpisode, task: StreamTask) -> Feedback:
-        by = task.by
         flipped = (lambda outcome: 1.0 - outcome) if task.flipped else float
         if self.control == "shuffled":
             return Feedback(
                 memory,
-                by=by,
                 reward_as=lambda outcome: self._another(flipped(outcome), self.outcomes),
                 step_reward_as=lambda reward: self._another(reward, self.rewards),
                 steps=not self.stream.paid_at_end,
             )
-        return Feedback(memory, by=by, reward_as=flipped, steps=not self.stream.paid_at_end)
+        return Feedback(memory, reward_as=flipped, steps=not self.stream.paid_at_end)
 
     def _another(self, own: float, past: list[float]) -> float:
         """The reward of another task in place of this one's: memory is told nothing else, so its values, its labels and what it

@@ -55,7 +55,11 @@ class Benchmark:
     def settings(self) -> dict[str, inspect.Parameter]:
         """What can be set, by name: the keywords of its loader but `data`."""
         parameters = inspect.signature(self.load).parameters.items()
-        return {name: each for name, each in parameters if each.kind is each.KEYWORD_ONLY and name != "data"}
+        return {
+            name: parameter
+            for name, parameter in parameters
+            if parameter.kind is parameter.KEYWORD_ONLY and name != "data"
+        }
 
     def __call__(self, split: str, *, data: Path | None = None, **dials: Any) -> list[Task]:
         """The tasks of one split. `dials` come before those of the benchmark itself.
@@ -89,21 +93,21 @@ SIZES = Path(__file__).parent / "data" / "benchmark_sizes.json"
 def sizes() -> dict[str, Any]:
     """What is known of the size of each benchmark, by name: questions of each side, haystacks and entries, and hashes. Counted by
     `python -m benchmarks.catalogue.sizes`; sets that nobody here has are not in it."""
-    found: dict[str, Any] = json.loads(SIZES.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(SIZES.read_text(encoding="utf-8"))
+    return content
 
 
 def typed(known: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
     """`name=value` words as settings, of the type of their annotations. of: whose they are. Raises KeepworthError."""
-    found = dict[str, Any]()
+    values = dict[str, Any]()
     for word in assignments:
         name, equals, value = word.partition("=")
         if not equals:
             raise KeepworthError(f"{word!r} sets nothing.", "Write NAME=VALUE, such as distractors=50.")
         if name not in known:
             raise UnknownName("setting", name, known, of)
-        found[name] = _as(str(known[name].annotation), value, name)
-    return found
+        values[name] = _as(str(known[name].annotation), value, name)
+    return values
 
 
 def _as(annotation: str, value: str, name: str) -> Any:
@@ -171,8 +175,8 @@ def digest(tasks: Sequence[Task]) -> str:
                     "\x1e".join((t.speaker, t.text, str(t.evidence), *([t.date] if t.date else [])))
                     for t in session.turns
                 )
-                said = "\x1f".join((session.id, session.date, *turns))
-                known[id(session.turns)] = hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
+                content = "\x1f".join((session.id, session.date, *turns))
+                known[id(session.turns)] = hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
             whole.update(known[id(session.turns)])
     return whole.hexdigest()
 
@@ -193,13 +197,13 @@ def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
         for task in tasks:
             question = "\x1f".join((normalise(task.input), *sorted(map(normalise, task.answers))))
             alike = asked.setdefault(question, [])
-            found = [(at, each.key, "question") for at, each in alike if at != side and _one_source(each, task)]
+            leaks = [(at, other.key, "question") for at, other in alike if at != side and _one_source(other, task)]
             alike.append((side, task))
             for session in task.evidence:
                 at, key = shown.setdefault(session, (side, task.key))
                 if at != side:
-                    found.append((at, key, "session"))
-            for at, key, what in found:
+                    leaks.append((at, key, "session"))
+            for at, key, what in leaks:
                 raise LeakingSplit(
                     f"the {what} of {task.key} ({side}) is also that of {key} ({at}): who learned on one side "
                     "knows the other.",
@@ -209,13 +213,13 @@ def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
 
 def _one_source(one: Task, other: Task) -> bool:
     """Whether what holds the answer to one question was told to who is asked the other."""
-    told = [{normalise(turn.text) for session in task.sessions for turn in session.turns} for task in (one, other)]
+    texts = [{normalise(turn.text) for session in task.sessions for turn in session.turns} for task in (one, other)]
     marked = [
         {normalise(turn.text) for session in task.sessions for turn in session.turns if turn.evidence}
         for task in (one, other)
     ]
-    holding = [some or whole for some, whole in zip(marked, told, strict=True)]
-    return not all(told) or bool(holding[0] & told[1] or holding[1] & told[0])
+    holding = [some or whole for some, whole in zip(marked, texts, strict=True)]
+    return not all(texts) or bool(holding[0] & texts[1] or holding[1] & texts[0])
 
 
 # By name.

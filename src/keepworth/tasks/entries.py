@@ -78,17 +78,19 @@ def candidates(
         return (whole, len(topic & set(tokens(entry.text))), -entry.window)
 
     evidence = [max(windows, key=relevance) for windows in by_turn.values() if windows[0].evidence]
-    kept = evidence if len(evidence) <= count else _covering(evidence, gold, count)
+    chosen = evidence if len(evidence) <= count else _covering(evidence, gold, count)
     seen = {entry.text for entry in evidence}
     others = [entry for windows in by_turn.values() if not windows[0].evidence for entry in windows]
     others.sort(key=lambda entry: draw_order(seed, task.key, "distractor", entry.session, entry.turn, entry.window))
     for entry in others:
-        if len(kept) >= count:
+        if len(chosen) >= count:
             break
         if entry.text not in seen:
             seen.add(entry.text)
-            kept = [*kept, entry]
-    return sorted(kept, key=lambda entry: draw_order(seed, task.key, "order", entry.session, entry.turn, entry.window))
+            chosen = [*chosen, entry]
+    return sorted(
+        chosen, key=lambda entry: draw_order(seed, task.key, "order", entry.session, entry.turn, entry.window)
+    )
 
 
 def topic_words(text: str) -> frozenset[str]:
@@ -140,10 +142,10 @@ def _speakers(task: Task, speakers: Sequence[str] | None) -> frozenset[str] | No
 
 
 def _covering(evidence: list[MemoryEntry], gold: set[str], count: int) -> list[MemoryEntry]:
-    left, held, kept = list(evidence), set[str](), list[MemoryEntry]()
-    while left and len(kept) < count:
+    left, held, covering = list(evidence), set[str](), list[MemoryEntry]()
+    while left and len(covering) < count:
         best = max(left, key=lambda entry: (len((gold - held) & set(tokens(entry.text))), entry.date, entry.turn))
         left.remove(best)
-        kept.append(best)
+        covering.append(best)
         held |= set(tokens(best.text))
-    return kept
+    return covering

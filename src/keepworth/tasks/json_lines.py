@@ -60,7 +60,7 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
     sides, numbers = dict[str, str](), dict[str, str]()
     clusters, asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, str]]()
     named = any("split" in line for _, line in lines)
-    found: list[Task] = []
+    tasks: list[Task] = []
     for where, line in lines:
         number = where.rpartition(", ")[2]
         _known(line, LINE, where)
@@ -76,13 +76,13 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
             raise WrongFormat(
                 f"{where}: the id {id!r:.60} is that of {numbers[id]}.", "Give each line an id of its own."
             )
-        own = _tasks(line, id, side, data.stem, where)
+        tasks_of_line = _tasks(line, id, side, data.stem, where)
         # Copies say nothing twice: what has the same writes is one draw, under whatever ids.
-        writes = tuple(_folded(turn.text) for session in own[0].sessions for turn in session.turns)
-        alike = writes or tuple(_folded(task.input) for task in own)
+        writes = tuple(_folded(turn.text) for session in tasks_of_line[0].sessions for turn in session.turns)
+        alike = writes or tuple(_folded(task.input) for task in tasks_of_line)
         cluster = str(_of(line, "cluster", (str, int), where, "")) or clusters.get(alike, id)
         clusters.setdefault(alike, cluster)
-        for task in own:
+        for task in tasks_of_line:
             before = asked.setdefault((*alike, "", _folded(task.input)), (cluster, number))
             if before[0] != cluster:
                 raise WrongFormat(
@@ -90,8 +90,8 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
                     "Give both one cluster, or take one out.",
                 )
         if side == split or not named:
-            found += [replace(task, tags={**task.tags, "cluster": cluster}) for task in own]
-    return found
+            tasks += [replace(task, tags={**task.tags, "cluster": cluster}) for task in tasks_of_line]
+    return tasks
 
 
 def _folded(text: str) -> str:
@@ -177,16 +177,18 @@ def _sessions(
             raise WrongFormat(f"{at}: its text is empty.", "Leave it out, or say something.")
         # No id has a slash left in it, so no two lines have a session of one name.
         session = f"{id.replace('%', '%25').replace('/', '%2F')}/{_of(write, 'session', (str, int), at, 0)}"
-        own = turns.setdefault(session, [])
+        turns_of_session = turns.setdefault(session, [])
         time = last[session] = _time(write, at, last.get(session, ""))
         if "id" in write:
             mark = str(_of(write, "id", (str, int), at))
             if mark in places:
                 raise WrongFormat(f"{at}: the id {mark!r} is taken.", "Give each write of a line its own id.")
-            places[mark] = (session, len(own))
+            places[mark] = (session, len(turns_of_session))
         speaker = " ".join(str(_of(write, "speaker", str, at, "user")).split())
-        own.append(Turn(speaker, text, len(own), date="" if dates.setdefault(session, time) == time else time))
-    return [Session(name, dates[name], tuple(own)) for name, own in turns.items()], places
+        turns_of_session.append(
+            Turn(speaker, text, len(turns_of_session), date="" if dates.setdefault(session, time) == time else time)
+        )
+    return [Session(name, dates[name], tuple(turns_of_session)) for name, turns_of_session in turns.items()], places
 
 
 def marked(session: Session, evidence: Collection[int] = ()) -> Session:
@@ -243,21 +245,21 @@ def _time(record: Mapping[str, Any], where: str, default: str) -> str:
 
 def _sayable(text: str, name: str, where: str) -> None:
     """No memory keeps a control character or half of a surrogate pair. White space of every kind is what entries are cut at."""
-    found = UNSAYABLE.search(text)
-    if found is not None:
+    match = UNSAYABLE.search(text)
+    if match is not None:
         raise WrongFormat(
-            f"{where}: {name} has U+{ord(found[0]):04X} at character {found.start()}.", "Take it out: it is no text."
+            f"{where}: {name} has U+{ord(match[0]):04X} at character {match.start()}.", "Take it out: it is no text."
         )
 
 
 def _texts(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> tuple[str, ...]:
-    found = []
+    texts = []
     for value in _list(record, name, where, needed=needed):
         if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
             raise WrongFormat(f"{where}: {name} holds {value!r:.60}.", "Write texts or numbers, none of them empty.")
         _sayable(str(value), name, where)
-        found.append(str(value))
-    return tuple(found)
+        texts.append(str(value))
+    return tuple(texts)
 
 
 def _list(record: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> list[Any]:

@@ -38,27 +38,27 @@ def bleu1(prediction: str, golds: Sequence[str]) -> float:
     reference length nearest to c (the shorter on a tie). Equal to NLTK's `sentence_bleu` with weights (1, 0, 0, 0)
     and smoothing method 1 on the same tokens: with no unigram in common both are 0, so that the smoothing never
     shows. Papers tokenise differently: their figures move by some tenths of a point."""
-    found = tokens(prediction)
+    words = tokens(prediction)
     references = [tokens(gold) for gold in _some(golds)]
     allowed: Counter[str] = Counter()
     for reference in references:
         allowed |= Counter(reference)
-    matched = (Counter(found) & allowed).total() if found else 0
+    matched = (Counter(words) & allowed).total() if words else 0
     if not matched:
         return 0.0
-    nearest = min((len(reference) for reference in references), key=lambda length: (abs(length - len(found)), length))
-    brevity = 1.0 if len(found) > nearest else math.exp(1.0 - nearest / len(found))
-    return brevity * matched / len(found)
+    nearest = min((len(reference) for reference in references), key=lambda length: (abs(length - len(words)), length))
+    brevity = 1.0 if len(words) > nearest else math.exp(1.0 - nearest / len(words))
+    return brevity * matched / len(words)
 
 
 def _f1(prediction: str, gold: str) -> float:
     if prediction != gold and (prediction in _CLOSED or gold in _CLOSED):
         return 0.0
-    found, wanted = prediction.split(), gold.split()
-    common = (Counter(found) & Counter(wanted)).total()
+    words, wanted = prediction.split(), gold.split()
+    common = (Counter(words) & Counter(wanted)).total()
     if not common:
         return 0.0
-    precision, recall = common / len(found), common / len(wanted)
+    precision, recall = common / len(words), common / len(wanted)
     return 2 * precision * recall / (precision + recall)
 
 

@@ -103,24 +103,24 @@ def own_tasks(
             f"{missing}: there is no split, and other rows have one.", "Name the split of all rows, or of none."
         )
     by_side, note = (named, "") if named else divided(marks)
-    found = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
-    _require_apart(found, marks)
+    by_split = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
+    _require_apart(by_split, marks)
     # The first so many are measured on, and files are often sorted by what is asked.
     for split in ("dev", "test"):
-        found[split] = tuple(sorted(found[split], key=lambda task: draw_order(task.key.removeprefix(f"{name}/"))))
+        by_split[split] = tuple(sorted(by_split[split], key=lambda task: draw_order(task.key.removeprefix(f"{name}/"))))
     digest = hashlib.sha256()
     for task in tasks:
         digest.update(
             repr((task.key, task.input, task.answers, sorted(task.row.items(), key=str), by_side[task.key])).encode()
         )
     cluster = {task.key: str(task.row.get("group", "")) or task.key for task in tasks}
-    return OwnTasks(name, digest.hexdigest()[:16], found, cluster, note)
+    return OwnTasks(name, digest.hexdigest()[:16], by_split, cluster, note)
 
 
 def _asked(task: Task, by_row: bool) -> str:
-    own = {key: value for key, value in task.row.items() if key not in ("id", "split", "group")}
-    if by_row and own:
-        return json.dumps(own, sort_keys=True, default=str)
+    fields = {key: value for key, value in task.row.items() if key not in ("id", "split", "group")}
+    if by_row and fields:
+        return json.dumps(fields, sort_keys=True, default=str)
     messages = messages_of(task)
     if len(messages) > 1:  # what is asked last may be the same in other conversations
         return json.dumps(
@@ -133,22 +133,22 @@ def divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
     """The side of each task, by the fixed rule; where that leaves a side empty, the last set of tied tasks of the largest one
     goes there."""
     smallest = tied(marks)
-    place = {value: side(value) for value in set(smallest.values())}
+    split_by_root = {value: side(value) for value in set(smallest.values())}
     for split in ("train", "test", "dev"):
-        counts = Counter(place.values())
-        largest = max(SPLITS, key=lambda each: counts[each])
+        counts = Counter(split_by_root.values())
+        largest = max(SPLITS, key=lambda split_: counts[split_])
         if not counts[split] and counts[largest] > 1:
-            place[max(each for each in place if place[each] == largest)] = split
-    found = {key: place[root] for key, root in smallest.items()}
-    counts = Counter(found.values())
-    return found, "The rows name no split: " + ", ".join(f"{counts[each]} {each}" for each in SPLITS) + "."
+            split_by_root[max(key for key in split_by_root if split_by_root[key] == largest)] = split
+    split_of = {key: split_by_root[root] for key, root in smallest.items()}
+    counts = Counter(split_of.values())
+    return split_of, "The rows name no split: " + ", ".join(f"{counts[name]} {name}" for name in SPLITS) + "."
 
 
-def _require_apart(found: Mapping[str, Sequence[Task]], marks: Mapping[str, set[str]]) -> None:
+def _require_apart(by_split: Mapping[str, Sequence[Task]], marks: Mapping[str, set[str]]) -> None:
     """Raises WrongFormat where a prompt or a group is on the training side and on another."""
-    trained = {mark: task.key for task in found["train"] for mark in marks[task.key]}
+    trained = {mark: task.key for task in by_split["train"] for mark in marks[task.key]}
     for split in ("dev", "test"):
-        for task in found[split]:
+        for task in by_split[split]:
             for mark in marks[task.key] & set(trained):
                 kind, _, what = mark.partition("\x1f")
                 alike = "asks the same as" if kind == "asks" else f"is of the group {what!r:.40}, like"
@@ -184,9 +184,9 @@ def _id(row: object, number: int, place: str) -> str:
 
 
 def _task(row: Mapping[str, Any], place: str, key: str, source: str) -> Task:
-    field = next((each for each in PROMPTS if row.get(each)), "")
+    field = next((name for name in PROMPTS if row.get(name)), "")
     if not field:
-        near = next((found for each in row if (found := nearest(each, PROMPTS))), None)
+        near = next((similar for column in row if (similar := nearest(column, PROMPTS))), None)
         fix = f"Write {near!r}." if near else f"There are {', '.join(map(repr, row))}."
         raise WrongFormat(f"{place}: there is no prompt (one of {', '.join(PROMPTS)}).", fix)
     prompt = row[field]
@@ -199,8 +199,8 @@ def _task(row: Mapping[str, Any], place: str, key: str, source: str) -> Task:
     texts = (
         tuple(map(str, answers)) if isinstance(answers, list | tuple) else () if answers is None else (str(answers),)
     )
-    kept = DataRow(row)
-    kept.place = place
+    data_row = DataRow(row)
+    data_row.place = place
     try:
         json.dumps(row)
     except (TypeError, ValueError) as error:
@@ -215,19 +215,19 @@ def _task(row: Mapping[str, Any], place: str, key: str, source: str) -> Task:
         verifier=str(row.get("verifier") or ""),
         sessions=tuple(sessions_of(row, key, place)) if row.get("writes") else (),
         tags={"split": str(split)} if split else {},
-        row=kept,
+        row=data_row,
     )
 
 
 def messages_of(task: Task) -> tuple[Mapping[str, Any], ...]:
     """The conversation that the task's row asks with; nothing where it asks with one text."""
-    prompt = next((task.row[each] for each in PROMPTS if task.row.get(each)), "")
+    prompt = next((task.row[name] for name in PROMPTS if task.row.get(name)), "")
     return () if isinstance(prompt, str) else tuple(prompt)
 
 
 def last_said(row: Mapping[str, Any]) -> str:
     """The last text of the row's prompt; "" where it has none."""
-    prompt = next((row[each] for each in PROMPTS if row.get(each)), "")
+    prompt = next((row[name] for name in PROMPTS if row.get(name)), "")
     return prompt if isinstance(prompt, str) else str(prompt[-1].get("content", ""))
 
 
@@ -235,15 +235,19 @@ def _last_asked(prompt: Any, where: str) -> str:
     """The last text of a user in a conversation. Raises WrongFormat."""
     if not isinstance(prompt, list | tuple) or not prompt:
         raise WrongFormat(f"{where} is {prompt!r:.60}.", "Write a text, or a list of messages.")
-    for number, each in enumerate(prompt, start=1):
-        if not isinstance(each, Mapping) or each.get("role") not in ROLES or not isinstance(each.get("content"), str):
+    for number, message in enumerate(prompt, start=1):
+        if (
+            not isinstance(message, Mapping)
+            or message.get("role") not in ROLES
+            or not isinstance(message.get("content"), str)
+        ):
             raise WrongFormat(
-                f"{where}, message {number} is {each!r:.60}.",
+                f"{where}, message {number} is {message!r:.60}.",
                 f'Write {{"role": "user", "content": "..."}}; roles are {", ".join(ROLES)}.',
             )
     if prompt[-1]["role"] == "assistant":
         raise WrongFormat(f"{where} ends with what the assistant said.", "End it with what the assistant is to answer.")
-    asked = [str(each["content"]) for each in prompt if each["role"] == "user"]
+    asked = [str(message["content"]) for message in prompt if message["role"] == "user"]
     if not asked:
         raise WrongFormat(f"{where} has no message of a user.", "Add one.")
     return asked[-1]

@@ -23,12 +23,12 @@ def write_traces(path: Path | str, episodes: Iterable[Episode]) -> int:
 
 def row_of(episode: Episode) -> dict[str, Any]:
     """One episode, as a line says it."""
-    said = [segment.text for segment in episode.segments] or [exchange.done for exchange in episode.exchanges]
+    texts = [segment.text for segment in episode.segments] or [exchange.done for exchange in episode.exchanges]
     return {
         "id": episode.id,
         "task": episode.task,
         "prompt": [{"role": "user", "content": episode.question}],
-        "completion": [{"role": "assistant", "content": text} for text in said],
+        "completion": [{"role": "assistant", "content": text} for text in texts],
         "reward": episode.reward,
         "rewards": {term.name: term.value for term in episode.rewards},
         "said": episode.answer,

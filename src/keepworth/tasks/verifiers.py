@@ -37,9 +37,9 @@ def contains_answer(prediction: str, golds: Sequence[str]) -> float:
 
     The rule by which the Berkeley Function-Calling Leaderboard scores memory (`agentic_checker`), but for an accepted string that
     begins or ends with another sign, such as `$49.99`: theirs then never says yes."""
-    said = _SIGNS.sub("", prediction).lower().replace("'", '"')
+    text = _SIGNS.sub("", prediction).lower().replace("'", '"')
     wanted = (_SIGNS.sub("", gold).lower().replace("'", '"') for gold in golds)
-    return float(any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", said) for gold in wanted if gold.strip()))
+    return float(any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text) for gold in wanted if gold.strip()))
 
 
 # Numbers as answers: read out of text exactly, compared exactly.
@@ -69,8 +69,8 @@ def numeric(prediction: str, golds: Sequence[str]) -> float:
     The answer is the only number of the last line that has one; after a marker (`####`, `=`, `answer:`, `\\boxed{}`) it is
     the only number behind the last marker. Two different numbers there are no answer. Thousands separators, currency
     signs, units, percent signs (dropped), fractions and decimals are read. Never raises on a prediction."""
-    found = number_in(prediction)
-    return float(found is not None and any(found == _gold(gold) for gold in golds))
+    number = number_in(prediction)
+    return float(number is not None and any(number == _gold(gold) for gold in golds))
 
 
 def expression(prediction: str, golds: Sequence[str]) -> float:
@@ -79,8 +79,8 @@ def expression(prediction: str, golds: Sequence[str]) -> float:
     The line is an expression of numbers, + - * / and brackets, up to an `=` if there is one. A number alone is an
     expression too. Never raises on a prediction."""
     lines = prediction.strip().splitlines()
-    found = computed(lines[0].split("=")[0]) if lines else None
-    return float(found is not None and any(found == _gold(gold) for gold in golds))
+    value = computed(lines[0].split("=")[0]) if lines else None
+    return float(value is not None and any(value == _gold(gold) for gold in golds))
 
 
 def math_verify(prediction: str, golds: Sequence[str]) -> float:
@@ -90,9 +90,9 @@ def math_verify(prediction: str, golds: Sequence[str]) -> float:
     require("math", "The verifier math_verify")
     package = import_module("math_verify")
     # Its own limit of time works by signals, which only the main thread may have: whoever runs rewards limits them.
-    found = package.parse(prediction, parsing_timeout=None)
+    parsed = package.parse(prediction, parsing_timeout=None)
     return float(
-        any(package.verify(package.parse(gold, parsing_timeout=None), found, timeout_seconds=None) for gold in golds)
+        any(package.verify(package.parse(gold, parsing_timeout=None), parsed, timeout_seconds=None) for gold in golds)
     )
 
 
@@ -103,7 +103,7 @@ def number_in(text: str) -> Fraction | None:
     if not lines:
         return None
     line = lines[0] if _marked(text) else lines[-1]
-    values = {_value(found) for found in _NUMBER.findall(_spaced(line))}
+    values = {_value(number) for number in _NUMBER.findall(_spaced(line))}
     return values.pop() if len(values) == 1 else None
 
 
@@ -153,10 +153,10 @@ def _value(text: str) -> Fraction:
 
 
 def _gold(text: str) -> Fraction:
-    found = number_in(text)
-    if found is None:
+    number = number_in(text)
+    if number is None:
         raise ValueError(f"the gold answer {text!r} is not one number: it cannot be verified as one")
-    return found
+    return number
 
 
 # Answers of other forms: LaTeX, intervals of time, sets and lists.
@@ -173,20 +173,22 @@ def latex(prediction: str, golds: Sequence[str]) -> float:
     Normalised: blanks, sizes of brackets, units, degrees, signs of dollar and percent, and other spellings of fractions and
     roots are no difference (the rules that are usual for MATH, Hendrycks et al., arXiv 2103.03874, appendix). Two spellings of
     one expression differ: `math_verify` reads more."""
-    found = _latex_answer(prediction)
-    said = {_plain_latex(found), _plain_latex(found.rpartition("=")[2])} - {""}
-    numbers = {_latex_number(each) for each in said} - {None}
-    return float(any(own in said or _latex_number(own) in numbers for own in map(_plain_latex, golds)))
+    answer = _latex_answer(prediction)
+    forms = {_plain_latex(answer), _plain_latex(answer.rpartition("=")[2])} - {""}
+    numbers = {_latex_number(form) for form in forms} - {None}
+    return float(
+        any(gold_form in forms or _latex_number(gold_form) in numbers for gold_form in map(_plain_latex, golds))
+    )
 
 
 def _latex_answer(text: str) -> str:
     boxed = [match.end() for match in re.finditer(r"\\f?boxed\s*\{", text)]
     if boxed:
         depth, start = 1, boxed[-1]
-        for place in range(start, len(text)):
-            depth += {"{": 1, "}": -1}.get(text[place], 0)
+        for index in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[index], 0)
             if not depth:
-                return text[start:place]
+                return text[start:index]
         return text[start:]
     marked = re.split(r"####|(?i:answer(?:\s+is)?\s*:?)", text)
     lines = [line for line in marked[-1].splitlines() if line.strip()]
@@ -217,17 +219,19 @@ def interval_iou(prediction: str, golds: Sequence[str]) -> float:
 
     An interval is two moments in ISO 8601, whatever stands between: `2020-04-01T00:00/2020-04-09T23:59`. Both ends are part
     of it; a day alone begins at 00:00 and ends at 23:59. Other than two moments in `prediction` are no answer."""
-    found = _interval(prediction)
-    if found is None:
+    predicted = _interval(prediction)
+    if predicted is None:
         return 0.0
     shares = []
     for gold in golds:
-        own = _interval(gold)
-        if own is None:
+        gold_interval = _interval(gold)
+        if gold_interval is None:
             raise ValueError(f"the gold answer {gold!r} is not an interval START/END")
-        common = max(0.0, (min(own[1], found[1]) - max(own[0], found[0])).total_seconds() / 60 + 1)
-        both = sum((end - start).total_seconds() / 60 + 1 for start, end in (own, found))
-        shares.append(common / (both - common))
+        common = max(
+            0.0, (min(gold_interval[1], predicted[1]) - max(gold_interval[0], predicted[0])).total_seconds() / 60 + 1
+        )
+        lengths = sum((end - start).total_seconds() / 60 + 1 for start, end in (gold_interval, predicted))
+        shares.append(common / (lengths - common))
     return max(shares, default=0.0)
 
 
@@ -237,13 +241,13 @@ def interval_match(prediction: str, golds: Sequence[str]) -> float:
 
 
 def _interval(text: str) -> tuple[datetime, datetime] | None:
-    found = _TIMESTAMP.findall(text)
-    if len(found) != 2:
+    times = _TIMESTAMP.findall(text)
+    if len(times) != 2:
         return None
     try:
         start, end = (
             datetime.fromisoformat(f"{day}T{minute or default}")
-            for (day, minute), default in zip(found, ("00:00", "23:59"), strict=True)
+            for (day, minute), default in zip(times, ("00:00", "23:59"), strict=True)
         )
     except ValueError:
         return None
@@ -255,12 +259,12 @@ def set_f1(prediction: str, golds: Sequence[str]) -> float:
 
     Things are equal if their normalised words are. The empty set is written `none`: it is right alone, or it is wrong
     (the score of the "Tulving" benchmark of episodic memory, arXiv 2501.13121, where no event matches)."""
-    found = set(_things(prediction))
+    things = set(_things(prediction))
     best = 0.0
     for gold in golds:
-        own = set(_things(gold))
-        common = len(found & own)
-        best = max(best, 2 * common / (len(found) + len(own)) if common else 0.0)
+        gold_things = set(_things(gold))
+        common = len(things & gold_things)
+        best = max(best, 2 * common / (len(things) + len(gold_things)) if common else 0.0)
     return best
 
 
@@ -268,14 +272,14 @@ def in_order(prediction: str, golds: Sequence[str]) -> float:
     """Kendall's tau of the order in which things are listed, against a gold's; 0 unless exactly its things are, or below 0.
 
     Of one thing alone it is 1 (arXiv 2501.13121: the chronological score)."""
-    found = _things(prediction)
+    things = _things(prediction)
     best = 0.0
     for gold in golds:
-        own = {thing: place for place, thing in enumerate(_things(gold))}
-        if len(found) != len(own) or set(found) != set(own):
+        rank = {thing: index for index, thing in enumerate(_things(gold))}
+        if len(things) != len(rank) or set(things) != set(rank):
             continue
-        places = [own[thing] for thing in found]
-        pairs = [(a, b) for place, a in enumerate(places) for b in places[place + 1 :]]
+        places = [rank[thing] for thing in things]
+        pairs = [(a, b) for index, a in enumerate(places) for b in places[index + 1 :]]
         best = max(best, sum(1 if a < b else -1 for a, b in pairs) / len(pairs) if pairs else 1.0)
     return best
 

@@ -255,7 +255,9 @@ class RewardRecord:
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
         self._count = self._first = self._total = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
-        self._sums: Floats = np.zeros((0, 8))  # of items: times, earned and seen where first, and shown; the latter for all
+        self._sums: Floats = np.zeros(
+            (0, 8)
+        )  # of items: times, earned and seen where first, and shown; the latter for all
         self._place: Rows = np.zeros(0, dtype=np.int64)  # of items, while they are looked for
         self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # items, row after row
         self._ends: Rows = np.zeros(1, dtype=np.int64)  # where those of a row begin, and end
@@ -658,9 +660,7 @@ class RewardRecord:
         items = [pool.items[row] for row in candidates.rows.tolist()]
         return self.judge(query.vector, query.text, items, candidates.similarities)
 
-    def judge(
-        self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None
-    ) -> Judgement:
+    def judge(self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None) -> Judgement:
         """What is known of putting each item first where something is asked.
 
         Args:
@@ -720,12 +720,12 @@ class RewardRecord:
             often = 0.0 if self.all_same else min(max(near.returns / OFTEN - 1.0, 0.0), 1.0)
             untried = often * np.maximum(0.0, 1.0 - times / (TRIES * max(near.returns, OFTEN)))
             wide = EXPLORE + (1.0 - EXPLORE) * room * room
-            wide = wide + (WIDE - wide) * untried
+            width = wide + (WIDE - wide) * untried
             for model, gain, judged in found:
                 chance = np.minimum(np.maximum(judged.gain + judged.base, 0.02), 0.98)
                 variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)
                 first = slice(lead, lead + 1)
-                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[..., first])), room)
+                doubt = np.minimum(width * np.sqrt(graded * (variance + variance[..., first])), room)
                 # Nor can another cost more than what the first is expected to bring.
                 ahead = np.maximum(searched - searched[lead], -chance[..., first])
                 z = (gain - gain[..., first] + ahead) / np.maximum(doubt, 1e-9)

@@ -142,41 +142,47 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
     if distractors < 0:
         raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
     chosen = [question for question in questions() if question.split == split and not question.abstention]
-    own: dict[tuple[str, ...], Session] = {}
+    evidence_sessions: dict[tuple[str, ...], Session] = {}
     for question in chosen:
         for session in question.sessions:
-            own.setdefault(_content(session), marked(session))
+            evidence_sessions.setdefault(_content(session), marked(session))
     earlier = {name: sessions_of(name) for name in SPLITS[: SPLITS.index(split)]}
     rivals = {question.id: rivals_of(question.text, question.answers) for question in chosen}
     ranked = []
-    for session in (session for found in earlier.values() for session in found if _content(session) not in own):
-        said = spoken(session)
-        competing = sum(competes_with(said) for competes_with in rivals.values())
+    for session in (
+        session for group in earlier.values() for session in group if _content(session) not in evidence_sessions
+    ):
+        text = spoken(session)
+        competing = sum(competes_with(text) for competes_with in rivals.values())
         ranked.append((competing, draw_order(seed, "shared", session.id), session))
     drawn = [session for _, _, session in sorted(ranked, key=lambda one: one[:2])[:distractors]]
     trained_on = {session.id for session in earlier.get("train", ())}
     seen = sum(session.id in trained_on for session in drawn)
-    haystack = sorted((*own.values(), *drawn), key=lambda session: (session.date, session.id))
+    haystack = sorted((*evidence_sessions.values(), *drawn), key=lambda session: (session.date, session.id))
     said_in = [(session.id, spoken(session)) for session in haystack]
     tasks = []
     for question in chosen:
-        evidence = {own[_content(session)].id: session for session in question.sessions}
-        told = tuple(
+        evidence = {evidence_sessions[_content(session)].id: session for session in question.sessions}
+        sessions = tuple(
             replace(session, turns=evidence[session.id].turns) if session.id in evidence else session
             for session in haystack
         )
         task = _task(question, 0, seed)
         more = {
             "distractors": str(len(haystack) - len(evidence)),
-            "competing": str(sum(rivals[question.id](said) for id, said in said_in if id not in evidence)),
+            "competing": str(sum(rivals[question.id](text) for id, text in said_in if id not in evidence)),
             "seen in training": str(seen),
             "later": str(sum(session.date > question.asked_at for session in haystack)),
             "redated": _flag(
-                any(own[_content(session)].date[:10] != session.date[:10] for session in question.sessions)
+                any(
+                    evidence_sessions[_content(session)].date[:10] != session.date[:10] for session in question.sessions
+                )
             ),
         }
         source = f"longmemeval-oracle-shared+{len(drawn)}"
-        tasks.append(replace(task, source=source, sessions=told, evidence=tuple(evidence), tags={**task.tags, **more}))
+        tasks.append(
+            replace(task, source=source, sessions=sessions, evidence=tuple(evidence), tags={**task.tags, **more})
+        )
     return tasks
 
 
@@ -264,12 +270,12 @@ def _draw(question: LongMemEvalQuestion, count: int, seed: int) -> tuple[Session
 @lru_cache(maxsize=len(SPLITS))
 def _pool(split: str) -> tuple[tuple[Session, str], ...]:
     """(session without marks of evidence, tie of its question) of one side; copies under another id are left out."""
-    found: dict[tuple[str, ...], tuple[Session, str]] = {}
+    entries: dict[tuple[str, ...], tuple[Session, str]] = {}
     for question in questions():
         if question.split == split:
             for session in question.sessions:
-                found.setdefault(_content(session), (marked(session), question.tie))
-    return tuple(sorted(found.values(), key=lambda pair: pair[0].id))
+                entries.setdefault(_content(session), (marked(session), question.tie))
+    return tuple(sorted(entries.values(), key=lambda pair: pair[0].id))
 
 
 def _question(record: dict[str, Any], split: str, tie: str) -> LongMemEvalQuestion:

@@ -16,7 +16,7 @@ def passage(
     id: str, texts: Iterable[str], speaker: str = "user", marked: Collection[int] = (), date: str = ""
 ) -> Session:
     """Texts as one session, a turn each. marked: indices of those that hold the answer."""
-    return Session(id, date, tuple(Turn(speaker, text, place, place in marked) for place, text in enumerate(texts)))
+    return Session(id, date, tuple(Turn(speaker, text, index, index in marked) for index, text in enumerate(texts)))
 
 
 def name_of(*parts: object) -> str:
@@ -26,8 +26,8 @@ def name_of(*parts: object) -> str:
 
 def with_evidence(task: Task) -> Task:
     """The task with the ids of its sessions that have a marked turn as its evidence."""
-    found = (session.id for session in task.sessions if any(turn.evidence for turn in session.turns))
-    return replace(task, evidence=tuple(found))
+    marked = (session.id for session in task.sessions if any(turn.evidence for turn in session.turns))
+    return replace(task, evidence=tuple(marked))
 
 
 def mixed(key: str, options: Iterable[str]) -> tuple[str, ...]:
@@ -46,16 +46,16 @@ def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
     order = sorted(plain, key=lambda id: draw_order("pool", *parts, id))
     if any(session.date for session in plain.values()):
         order.sort(key=lambda id: plain[id].date)
-    places = {id: place for place, id in enumerate(order)}
+    places = {id: index for index, id in enumerate(order)}
     whole = [plain[id] for id in order]
-    found = []
+    pooled_tasks = []
     for task in tasks:
-        own = list(whole)
+        sessions = list(whole)
         for session in task.sessions:
             if any(turn.evidence for turn in session.turns):
-                own[places[session.id]] = session
-        found.append(replace(task, sessions=tuple(own), tags={**task.tags, "pooled": str(len(own))}))
-    return found
+                sessions[places[session.id]] = session
+        pooled_tasks.append(replace(task, sessions=tuple(sessions), tags={**task.tags, "pooled": str(len(sessions))}))
+    return pooled_tasks
 
 
 def remembered(text: str) -> bool:

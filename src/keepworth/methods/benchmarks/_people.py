@@ -30,14 +30,14 @@ class Attribute:
 
 
 def _read() -> tuple[tuple[str, ...], tuple[Attribute, ...]]:
-    found: dict[str, Any] = json.loads(
+    content: dict[str, Any] = json.loads(
         resources.files("keepworth.tasks").joinpath("data/people.json").read_text(encoding="utf-8")
     )
     attributes: list[dict[str, Any]] = [
         {name: tuple(value) if isinstance(value, list) else value for name, value in attribute.items()}
-        for attribute in found["attributes"]
+        for attribute in content["attributes"]
     ]
-    return tuple(found["names"]), tuple(Attribute(**attribute) for attribute in attributes)
+    return tuple(content["names"]), tuple(Attribute(**attribute) for attribute in attributes)
 
 
 NAMES, ATTRIBUTES = _read()

@@ -42,14 +42,14 @@ def banking77(
     asked = {normalise(text) for text, _ in queries["test"]}
     drawn: list[tuple[str, str]] = []
     for intent in intents:
-        own = sorted({text for text, each in queries["train"] if each == intent and normalise(text) not in asked})
-        drawn += [(text, intent) for text in sorted(own, key=lambda text: draw_order(seed, text))[:examples]]
+        texts = {text for text, name in queries["train"] if name == intent and normalise(text) not in asked}
+        drawn += [(text, intent) for text in sorted(texts, key=lambda text: draw_order(seed, text))[:examples]]
     drawn.sort(key=lambda pair: draw_order("order", seed, *pair))
     plain = [passage(name_of("banking77", text), [f'"{text}" has {label[intent]}.']) for text, intent in drawn]
     own_marks = {
         intent: tuple(
-            passage(session.id, [session.turns[0].text], marked={0}) if each == intent else session
-            for session, (_, each) in zip(plain, drawn, strict=True)
+            passage(session.id, [session.turns[0].text], marked={0}) if name == intent else session
+            for session, (_, name) in zip(plain, drawn, strict=True)
         )
         for intent in intents
     }

@@ -44,7 +44,10 @@ def bfcl_memory(split: str, *, data: PathName | None = None) -> list[Task]:
         return records(path, _NAME, fields)
 
     answers = {record["id"]: record for record in read("memory_answers.jsonl", "id", "ground_truth", "source")}
-    talks = {each: _sessions(read(f"memory_conversations_{each}.jsonl", "id", "question")) for each in SCENARIOS[split]}
+    talks = {
+        scenario: _sessions(read(f"memory_conversations_{scenario}.jsonl", "id", "question"))
+        for scenario in SCENARIOS[split]
+    }
     tasks = []
     for record in read("memory_questions.jsonl", "id", "question", "scenario"):
         if record["scenario"] in talks:
@@ -56,23 +59,23 @@ def bfcl_memory(split: str, *, data: PathName | None = None) -> list[Task]:
 
 def _sessions(talks: Sequence[Mapping[str, Any]]) -> list[Session]:
     return [
-        passage(name_of("bfcl", talk["id"]), [said["content"] for turn in talk["question"] for said in turn])
+        passage(name_of("bfcl", talk["id"]), [message["content"] for turn in talk["question"] for message in turn])
         for talk in talks
     ]
 
 
 def _task(record: Mapping[str, Any], key: Mapping[str, Any], sessions: Sequence[Session], split: str) -> Task:
-    found = _evidence(str(key["source"]), sessions)
-    marked = {id for id, _ in found}
+    turns = _evidence(str(key["source"]), sessions)
+    marked = {id for id, _ in turns}
     haystack = tuple(
-        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in found) for t in s.turns)) if s.id in marked else s
+        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in turns) for t in s.turns)) if s.id in marked else s
         for s in sessions
     )
     evidence = tuple(session.id for session in haystack if session.id in marked)
     return Task(
         key=f"bfcl-memory/{record['id']}",
         source="bfcl-memory",
-        input=" ".join(said["content"] for turn in record["question"] for said in turn),
+        input=" ".join(message["content"] for turn in record["question"] for message in turn),
         answers=tuple(map(str, key["ground_truth"])),
         verifier="contains_answer",
         sessions=haystack,
@@ -84,15 +87,15 @@ def _task(record: Mapping[str, Any], key: Mapping[str, Any], sessions: Sequence[
 def _evidence(source: str, sessions: Sequence[Session]) -> set[tuple[str, int]]:
     """(session, turn) of what a source quotes; it may quote parts of a turn, with dots between them."""
     spoken = [((s.id, turn.index), tokens(turn.text)) for s in sessions for turn in s.turns]
-    found: set[tuple[str, int]] = set()
+    turns: set[tuple[str, int]] = set()
     for quoted in filter(None, map(tokens, re.split(r"\.\.\.|…", source))):
         text = f" {' '.join(quoted)} "
-        met = [place for place, words in spoken if len(quoted) > 1 and text in f" {' '.join(words)} "]
+        met = [turn for turn, words in spoken if len(quoted) > 1 and text in f" {' '.join(words)} "]
         if not met:
-            share, best = max((len(set(quoted) & set(words)) / len(set(quoted)), place) for place, words in spoken)
+            share, best = max((len(set(quoted) & set(words)) / len(set(quoted)), turn) for turn, words in spoken)
             met = [best] if share >= _SHARE and len(quoted) > 3 else []
-        found.update(met if len(met) == 1 or not found else [])
-    return found
+        turns.update(met if len(met) == 1 or not turns else [])
+    return turns
 
 
 METHOD = Method(

@@ -57,7 +57,7 @@ def _composed(split: str, number: int, hops: int, count: int, questions: int, se
     names = {fact: name_of("compositions", split, seed, number, hops, *fact) for fact in order}
     book = {fact: passage(names[fact], [facts[fact]]) for fact in order}
     wanted = [(person, attribute.key) for person in people for attribute in ATTRIBUTES]
-    found = []
+    compositions = []
     for person, key in sorted(wanted, key=lambda one: draw_order("asked", seed, number, *one))[:questions]:
         chain, at, called = [(person, "link")], linked[person][0], _LINKS[linked[person][1]][1].format(a=person)
         if hops == 3:
@@ -69,7 +69,7 @@ def _composed(split: str, number: int, hops: int, count: int, questions: int, se
             replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if fact in chain else s
             for fact, s in book.items()
         )
-        found.append(
+        compositions.append(
             with_evidence(
                 Task(
                     key=f"compositions/{split}/{seed}/{number}/{hops}/{person}/{key}",
@@ -82,7 +82,7 @@ def _composed(split: str, number: int, hops: int, count: int, questions: int, se
                 )
             )
         )
-    return found
+    return compositions
 
 
 METHODS = (

@@ -76,8 +76,8 @@ def event_book(split: str, *, chapters: int = 100, each: int = 3, seed: int = 0)
 def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[Task]:
     draw = random.Random(f"events/{split}/{seed}/{number}")
     people, places, kinds = (
-        draw.sample(own, min(12, len(own)))
-        for own in (names_of(split), *([value for value in all_ if side(value) == split] for all_ in (_WHERE, _WHAT)))
+        draw.sample(names, min(12, len(names)))
+        for names in (names_of(split), *([value for value in all_ if side(value) == split] for all_ in (_WHERE, _WHAT)))
     )
     # The last two of each are in no event: cues that nothing matches.
     absent = {"e": people[-2:], "s": places[-2:], "c": kinds[-2:]}
@@ -88,8 +88,8 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
     weights = [[1 / (rank + 1) for rank in range(len(values))] for values in fields]
     events = []
     for day in days:
-        place, person, kind = (draw.choices(of, own)[0] for of, own in zip(fields, weights, strict=True))
-        events.append(Event(_written(day), place, person, kind, day))
+        where, person, kind = (draw.choices(of, shares)[0] for of, shares in zip(fields, weights, strict=True))
+        events.append(Event(_written(day), where, person, kind, day))
     names = [name_of("events", split, seed, number, at) for at in range(len(events))]
     book = [
         passage(id, [draw.choice(_TOLD).format(t=e.t, s=e.s, e=e.e, c=e.c)])
@@ -116,23 +116,25 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
             question = f"Which {_CALLED[target]} go with {_described(cue, values)}?"
             question += " List all, separated by semicolons, or say none."
             by_group[_group(len(met))].append((question, "; ".join(things) or "none", "set_f1", met))
-    for group, found in by_group.items():
-        for question, answer, verifier, met in sorted(found, key=lambda one: draw_order(seed, number, one[0]))[:each]:
+    for group, events_of in by_group.items():
+        for question, answer, verifier, met in sorted(events_of, key=lambda one: draw_order(seed, number, one[0]))[
+            :each
+        ]:
             asked.append((f"{group} events", question, answer, verifier, met))
     often = [person for person in people if 2 <= sum(event.e == person for event in events) <= 6]
     for person in often[:each]:
-        own = sorted((event for event in events if event.e == person), key=lambda event: event.day)
+        of_person = sorted((event for event in events if event.e == person), key=lambda event: event.day)
         last = f"Where was {person} last, by date?"
-        asked.append(("latest", last, own[-1].s, "token_f1", (own[-1],)))
-        kinds_met = list(dict.fromkeys(event.c for event in own))
-        if len(kinds_met) == len(own):
+        asked.append(("latest", last, of_person[-1].s, "token_f1", (of_person[-1],)))
+        kinds_met = list(dict.fromkeys(event.c for event in of_person))
+        if len(kinds_met) == len(of_person):
             asked.append(
                 (
                     "in order",
                     f"Which kinds of event was {person} at? List all in order of their dates, separated by semicolons.",
                     "; ".join(kinds_met),
                     "in_order",
-                    tuple(own),
+                    tuple(of_person),
                 )
             )
     chapter = {event: at for at, event in enumerate(events)}
@@ -156,8 +158,8 @@ def _cues(
 
 
 def _described(cue: str, values: Sequence[str]) -> str:
-    said = {"e": "{}", "s": "{}", "c": "the {}"}
-    return " and ".join(said[field].format(value) for field, value in zip(cue, values, strict=True))
+    formats = {"e": "{}", "s": "{}", "c": "the {}"}
+    return " and ".join(formats[field].format(value) for field, value in zip(cue, values, strict=True))
 
 
 def _group(count: int) -> str:
@@ -173,8 +175,8 @@ def _asked(
 ) -> Task:
     kind, question, answer, verifier, _ = asked
     haystack = tuple(
-        replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if place in marked else s
-        for place, s in enumerate(book)
+        replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if index in marked else s
+        for index, s in enumerate(book)
     )
     return with_evidence(
         Task(

@@ -39,14 +39,16 @@ def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: 
         folder="lifelongagentbench",
         source="huggingface.co/datasets/csyq/LifelongAgentBench",
     )
-    found = {str(each.get("id", number)): each for number, each in enumerate(records(path, "LifelongAgentBench"))}
-    read = {id: _lifelong(each, path) for id, each in found.items()}
+    records_by_id = {
+        str(record.get("id", number)): record for number, record in enumerate(records(path, "LifelongAgentBench"))
+    }
+    read = {id: _lifelong(record, path) for id, record in records_by_id.items()}
     side_of = sides({id: {normalise(question)} for id, (question, _, _) in read.items()})
     train = [id for id in read if side_of[id] == "train"]
-    told = train[: min(memories, len(train) // 2)]
+    remembered = train[: min(memories, len(train) // 2)]
     haystack = tuple(
         passage(name_of("lifelong", id), [f"Task: {read[id][0]}", f"What solved it: {read[id][1]}"], "log")
-        for id in told
+        for id in remembered
     )
     return [
         Task(
@@ -57,13 +59,13 @@ def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: 
             verifier=verifier,
             sessions=haystack,
             tags={
-                "type": str(next(iter(found[id].get("skill_list") or ["none"]))),
+                "type": str(next(iter(records_by_id[id].get("skill_list") or ["none"]))),
                 "split": split,
-                "skills": " ".join(map(str, found[id].get("skill_list") or [])),
+                "skills": " ".join(map(str, records_by_id[id].get("skill_list") or [])),
             },
         )
         for id, (question, answer, verifier) in read.items()
-        if side_of[id] == split and id not in told
+        if side_of[id] == split and id not in remembered
     ]
 
 
@@ -71,7 +73,7 @@ def _lifelong(record: Mapping[str, Any], path: Path) -> tuple[str, str, str]:
     """What is asked, what is right, and how that is judged."""
     if "answer_info" in record and "table_info" in record:
         table = record["table_info"]
-        columns = ", ".join(f"{each['name']} {each['type']}" for each in table["column_info_list"])
+        columns = ", ".join(f"{column['name']} {column['type']}" for column in table["column_info_list"])
         question = f"{record['instruction']} The table is {table['name']} ({columns}). Answer with one SQL statement."
         return question, str(record["answer_info"]["sql"]).strip(), "exact_match"
     if "answer_list" in record and "question" in record:

@@ -102,12 +102,12 @@ def iso_date(text: str) -> str:
 
 
 def _conversation(path: Path, index: int, split: str, corrections: Mapping[str, _Correction]) -> list[Task]:
-    found = records(path, "LoCoMo", ("conversation", "qa"))
-    if index >= len(found):
+    conversations = records(path, "LoCoMo", ("conversation", "qa"))
+    if index >= len(conversations):
         raise WrongFormat(
-            f"{path} holds {len(found)} conversations; number {index} is needed.", "Get the full locomo10.json."
+            f"{path} holds {len(conversations)} conversations; number {index} is needed.", "Get the full locomo10.json."
         )
-    record = found[index]
+    record = conversations[index]
     sessions, places = _sessions(record["conversation"], f"locomo_{index}")
     return [
         _task(question, f"locomo_{index}_qa{number}", index, split, sessions, places, corrections)
@@ -140,8 +140,8 @@ def _task(
         if correction.fault != "WRONG_CITATION" and not adversarial:
             answers = (correction.answer,)
     marks = [f"D{int(a)}:{int(b)}" for citation in cited for a, b in _EVIDENCE.findall(citation)]
-    found = {places[mark] for mark in marks if mark in places}
-    haystack = tuple(marked(session, {turn for name, turn in found if name == session.id}) for session in sessions)
+    evidence = {places[mark] for mark in marks if mark in places}
+    haystack = tuple(marked(session, {turn for name, turn in evidence if name == session.id}) for session in sessions)
     unresolved = [mark for mark in marks if mark not in places] + [mark for mark in cited if not _EVIDENCE.search(mark)]
     return Task(
         key=f"locomo/{identifier}",

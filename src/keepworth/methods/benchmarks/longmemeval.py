@@ -34,17 +34,17 @@ def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bo
     source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
     names = tuple(name + end for name in _S for end in ("", ".gz"))
     path = located("LongMemEval S or M", names, data, folder="longmemeval", source=source)
-    found = {str(record["question_id"]): record for record in records(path, "LongMemEval", _FIELDS)}
+    records_by_id = {str(record["question_id"]): record for record in records(path, "LongMemEval", _FIELDS)}
     known = {question.id: question.split for question in questions()}
     marks = {
-        id: {*map(str, each["answer_session_ids"]), f"question {normalise(str(each['question']))}"}
-        for id, each in found.items()
+        id: {*map(str, record["answer_session_ids"]), f"question {normalise(str(record['question']))}"}
+        for id, record in records_by_id.items()
     }
-    own = sides(marks)
+    side_of = sides(marks)
     return [
-        _task(id, each, split)
-        for id, each in found.items()
-        if known.get(id, own[id]) == split and (abstention or not id.endswith("_abs"))
+        _task(id, record, split)
+        for id, record in records_by_id.items()
+        if known.get(id, side_of[id]) == split and (abstention or not id.endswith("_abs"))
     ]
 
 
@@ -55,16 +55,16 @@ def _task(id: str, record: Mapping[str, Any], split: str) -> Task:
             f"question {id}: it has {len(record['haystack_sessions'])} sessions, {len(ids)} ids and {len(dates)} dates.",
             "Get the file again.",
         )
-    told: dict[str, Session] = {}
+    sessions_by_id: dict[str, Session] = {}
     for name, date, turns in zip(ids, dates, record["haystack_sessions"], strict=True):
-        own = name_of("longmemeval", name)
+        session_id = name_of("longmemeval", name)
         spoken = (
-            Turn(str(turn["role"]), str(turn["content"]), place, bool(turn.get("has_answer")))
-            for place, turn in enumerate(turns)
+            Turn(str(turn["role"]), str(turn["content"]), index, bool(turn.get("has_answer")))
+            for index, turn in enumerate(turns)
             if str(turn["content"]).strip()
         )
-        told.setdefault(own, Session(own, iso_date(str(date)), tuple(spoken)))
-    haystack = sorted(told.values(), key=lambda session: (session.date, session.id))
+        sessions_by_id.setdefault(session_id, Session(session_id, iso_date(str(date)), tuple(spoken)))
+    haystack = sorted(sessions_by_id.values(), key=lambda session: (session.date, session.id))
     evidence = [name_of("longmemeval", name) for name in record["answer_session_ids"]]
     return Task(
         key=f"longmemeval-file/{id}",
@@ -74,7 +74,7 @@ def _task(id: str, record: Mapping[str, Any], split: str) -> Task:
         verifier="token_f1",
         asked_at=iso_date(str(record["question_date"])) if record.get("question_date") else "",
         sessions=tuple(haystack),
-        evidence=tuple(session for session in evidence if session in told),
+        evidence=tuple(session for session in evidence if session in sessions_by_id),
         tags={"type": str(record["question_type"]), "split": split, "abstention": str(id.endswith("_abs")).lower()},
     )
 

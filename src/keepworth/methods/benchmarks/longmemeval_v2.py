@@ -38,9 +38,9 @@ def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "sma
         return records(path, "LongMemEval-V2", fields)
 
     asked = read("questions.jsonl", "id", "domain", "question", "answer")
-    told = {str(each["id"]): each for each in read("trajectories.jsonl", "id", "states")}
+    trajectories = {str(trajectory["id"]): trajectory for trajectory in read("trajectories.jsonl", "id", "states")}
     haystacks = read(f"haystacks/lme_v2_{tier}.json")[0]
-    side_of = sides({str(each["id"]): {normalise(str(each["question"]))} for each in asked})
+    side_of = sides({str(question["id"]): {normalise(str(question["question"]))} for question in asked})
     made: dict[str, Session] = {}
     tasks = []
     for question in asked:
@@ -48,13 +48,13 @@ def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "sma
         if side_of[id] != split or question.get("image"):
             continue
         names = [str(name) for name in haystacks.get(id, ())]
-        missing = [name for name in names if name not in told]
+        missing = [name for name in names if name not in trajectories]
         if missing or not names:
             lacks = f"trajectory {missing[0]}" if missing else f"haystack of the question {id}"
             raise WrongFormat(f"LongMemEval-V2 here has no {lacks}.", "Get all its files anew.")
         for name in names:
             if name not in made:
-                made[name] = _trajectory(told[name], words)
+                made[name] = _trajectory(trajectories[name], words)
         tasks.append(
             Task(
                 key=f"longmemeval-v2/{id}",
@@ -84,8 +84,8 @@ def _trajectory(record: Mapping[str, Any], words: int) -> Session:
             "Action": state.get("action"),
             "Page": page,
         }
-        said = " ".join(f"{name}: {value}" for name, value in parts.items() if value)
-        texts += [said] if said else []
+        text = " ".join(f"{name}: {value}" for name, value in parts.items() if value)
+        texts += [text] if text else []
     texts += [f"The outcome was: {record['outcome']}"] if record.get("outcome") else []
     return passage(name_of("longmemeval-v2", record["id"]), texts, "agent")
 

@@ -42,12 +42,12 @@ def memory_agent_bench(
         name_of("memoryagentbench", record["context"]): record
         for record in records(path, "MemoryAgentBench", ("context", "questions", "answers"))
     }
-    side_of = sides({id: set(asked_in(each)) for id, each in rows.items()})
+    side_of = sides({id: set(asked_in(row)) for id, row in rows.items()})
     tasks = []
     for id, row in rows.items():
         if side_of[id] != split:
             continue
-        told = passage(id, (window for line in str(row["context"]).splitlines() for window in windows_of(line)))
+        context = passage(id, (window for line in str(row["context"]).splitlines() for window in windows_of(line)))
         about = row.get("metadata") or row
         kind = str(about.get("source", competency))
         for number, (question, answers) in enumerate(pairs(row, path)):
@@ -58,7 +58,7 @@ def memory_agent_bench(
                     input=question,
                     answers=answers,
                     verifier="contains_answer",
-                    sessions=(told,),
+                    sessions=(context,),
                     tags={"type": kind, "split": split, "cluster": id},
                 )
             )

@@ -46,10 +46,10 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
         source="huggingface.co/datasets/ZexueHe/memoryarena (a folder for each kind of task)",
     )
     rows = {
-        f"{number}-{each.get('id', number)}": each
-        for number, each in enumerate(records(path, "MemoryArena", ("questions", "answers")))
+        f"{number}-{record.get('id', number)}": record
+        for number, record in enumerate(records(path, "MemoryArena", ("questions", "answers")))
     }
-    side_of = sides({id: set(asked_in(each)) for id, each in rows.items()})
+    side_of = sides({id: set(asked_in(row)) for id, row in rows.items()})
     tasks = []
     for id, row in rows.items():
         if side_of[id] != split:
@@ -59,9 +59,9 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
         known: list[Session] = []
         for number, (question, _) in enumerate(pairs(row, path)):
             answer, verifier = _right(row["answers"][number])
-            own = [str(backgrounds[number])] if number < len(backgrounds) and backgrounds[number] else []
-            if own:
-                known.append(passage(name_of("memoryarena", id, number, "background"), own))
+            background = [str(backgrounds[number])] if number < len(backgrounds) and backgrounds[number] else []
+            if background:
+                known.append(passage(name_of("memoryarena", id, number, "background"), background))
             tasks.append(
                 Task(
                     key=f"memoryarena/{id}/{number}",

@@ -72,15 +72,15 @@ def _supporting(path: Path, name: str) -> frozenset[str]:
 
 
 def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:
-    wanted = {(str(title), int(place)) for title, place in record["supporting_facts"]}
+    wanted = {(str(title), int(index)) for title, index in record["supporting_facts"]}
     sessions: dict[str, Session] = {}
     for title, sentences in record["context"]:
         texts = [text for text in (str(sentence).strip() for sentence in sentences) if text]
-        kept = [place for place, sentence in enumerate(sentences) if str(sentence).strip()]
-        marked = {number for number, place in enumerate(kept) if (title, place) in wanted}
+        numbers = [index for index, sentence in enumerate(sentences) if str(sentence).strip()]
+        marked = {number for number, index in enumerate(numbers) if (title, index) in wanted}
         # The title is part of the name: a paragraph on two sides is found by it, in whatever edition.
-        own = name_of(folder, title, *texts)
-        sessions[own] = passage(own, texts, str(title), marked)
+        session_id = name_of(folder, title, *texts)
+        sessions[session_id] = passage(session_id, texts, str(title), marked)
     order = sorted(sessions, key=lambda id: draw_order(record["id"], id))
     task = Task(
         key=f"{folder}/{record['id']}",

@@ -53,8 +53,8 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
     people = draw.sample(names_of(split), min(depths + 1, len(names_of(split))))
     things = draw.sample(_THINGS, depths + 1) if depths < len(_THINGS) else [*_THINGS, "barn"]
     codes = draw.sample(range(10_000, 100_000), 2 * depths)
-    asked = [(people[place % len(people)], things[place], codes[place]) for place in range(depths)]
-    near = [(people[(place + 1) % len(people)], things[place], codes[depths + place]) for place in range(depths)]
+    asked = [(people[index % len(people)], things[index], codes[index]) for index in range(depths)]
+    near = [(people[(index + 1) % len(people)], things[index], codes[depths + index]) for index in range(depths)]
     planted: dict[tuple[str, int], list[str]] = {}
     sessions = chats(split, number, count, seed)
     places = [(s.id, turn.index) for s in sessions for turn in s.turns if turn.speaker == "user"]
@@ -64,20 +64,20 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
         planted.setdefault(at, []).append(_stated(draw, fact))
         where.append(at)
     for fact in near:
-        planted.setdefault(draw.choice([place for place in places if place not in where] or places), []).append(
+        planted.setdefault(draw.choice([index for index in places if index not in where] or places), []).append(
             _stated(draw, fact)
         )
-    told = [
+    talk = [
         replace(s, turns=tuple(_with(turn, planted.get((s.id, turn.index), ())) for turn in s.turns)) for s in sessions
     ]
-    found = []
+    tasks = []
     for step, ((person, thing, code), at) in enumerate(zip(asked, where, strict=True)):
         haystack = tuple(
             replace(s, turns=tuple(replace(t, evidence=t.index == at[1]) for t in s.turns)) if s.id == at[0] else s
-            for s in told
+            for s in talk
         )
         depth = step / max(1, depths - 1) if depths > 1 else 0.5
-        found.append(
+        tasks.append(
             with_evidence(
                 Task(
                     key=f"needles/{split}/{seed}/{number}/{step}",
@@ -90,7 +90,7 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
                 )
             )
         )
-    return found
+    return tasks
 
 
 def _stated(draw: random.Random, fact: tuple[str, str, int]) -> str:

@@ -53,17 +53,17 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
         [s for s in sentences(turn.text) if met[normalise(s)] == 1 and _WORDS[0] <= len(s.split()) <= _WORDS[1]]
         for _, turn in turns
     ]
-    found = []
+    tasks = []
     for distance in distances:
-        starts = [place for place in range(len(turns) - distance) if usable[place] and usable[place + distance]]
+        starts = [start for start in range(len(turns) - distance) if usable[start] and usable[start + distance]]
         if not starts:
             continue
         first = draw.choice(starts)
         pair = (draw.choice(usable[first]), draw.choice(usable[first + distance]))
-        marks = {(turns[place][0], turns[place][1].index) for place in (first, first + distance)}
+        marks = {(turns[index][0], turns[index][1].index) for index in (first, first + distance)}
         key = f"order-recall/{split}/{seed}/{number}/{distance}"
         one, other = options = mixed(key, pair)
-        found.append(
+        tasks.append(
             with_evidence(
                 Task(
                     key=key,
@@ -80,7 +80,7 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
                 )
             )
         )
-    return found
+    return tasks
 
 
 METHOD = Method(

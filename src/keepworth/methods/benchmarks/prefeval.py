@@ -38,26 +38,30 @@ def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10,
     names = ("explicit_with_mcq.jsonl.gz", "explicit_with_mcq.jsonl")
     source = "github.com/amazon-science/PrefEval (explicit preferences joined with their options by topic and index)"
     path = located("PrefEval", names, data, folder="prefeval", source=source, licence="CC BY-NC 4.0")
-    found = {
+    records_by_id = {
         f"{record['topic']}/{record['index']}": record
         for record in records(path, "PrefEval", ("topic", "index", "preference", "question", "mcq"))
     }
-    side_of = sides({id: {normalise(each["preference"]), normalise(each["question"])} for id, each in found.items()})
+    side_of = sides(
+        {id: {normalise(record["preference"]), normalise(record["question"])} for id, record in records_by_id.items()}
+    )
     drawn = sorted(sessions_of(split), key=lambda session: draw_order("prefeval", seed, session.id))
-    plain = [Session(name_of("prefeval", each.id), each.date, each.turns) for each in drawn]
-    return [_task(id, each, split, plain, distractors) for id, each in found.items() if side_of[id] == split]
+    plain = [Session(name_of("prefeval", talk.id), talk.date, talk.turns) for talk in drawn]
+    return [
+        _task(id, record, split, plain, distractors) for id, record in records_by_id.items() if side_of[id] == split
+    ]
 
 
 def _task(id: str, record: Mapping[str, Any], split: str, pool: Sequence[Session], count: int) -> Task:
-    said, question = str(record["preference"]), str(record["question"])
+    preference, question = str(record["preference"]), str(record["question"])
     options = [str(option) for option in record["mcq"]["classification_task_options"]]
     others: list[Session] = []
     for session in pool:
         if len(others) == count:
             break
-        if not competes(session, f"{question} {said}", ()):
+        if not competes(session, f"{question} {preference}", ()):
             others.append(session)
-    first = passage(name_of("prefeval", "said", id), [said], marked={0}, date=_FIRST)
+    first = passage(name_of("prefeval", "said", id), [preference], marked={0}, date=_FIRST)
     return with_evidence(
         Task(
             key=f"prefeval/{id}",

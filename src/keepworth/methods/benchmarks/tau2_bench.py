@@ -33,23 +33,29 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
     source = "github.com/sierra-research/tau2-bench (data/tau2/domains/DOMAIN)"
     path = located("tau2-bench", ("tasks.json",), data, folder="tau2", source=source)
-    found = {
+    records_by_id = {
         str(record["id"]): record
         for record in records(path, "tau2-bench", ("id", "user_scenario", "evaluation_criteria"))
     }
-    wanted = {id: _wanted(each) for id, each in found.items()}
+    wanted = {id: _wanted(record) for id, record in records_by_id.items()}
     side_of = sides({id: {normalise(text)} for id, text in wanted.items()})
     cut = path.parent / "split_tasks.json"
     if cut.is_file():
         given = json.loads(cut.read_text(encoding="utf-8"))
         fixed = {str(id): part for part in ("train", "test") for id in given.get(part, ())}
-        own = {id: "dev" if fixed[id] == "train" and side_of[id] == "dev" else fixed[id] for id in found if id in fixed}
+        statements = {
+            id: "dev" if fixed[id] == "train" and side_of[id] == "dev" else fixed[id]
+            for id in records_by_id
+            if id in fixed
+        }
         # Tasks that ask the same in other words' spelling keep together: with a test task they are no train task.
-        tested = {normalise(wanted[id]) for id, part in own.items() if part == "test"}
-        side_of = {id: part for id, part in own.items() if part == "test" or normalise(wanted[id]) not in tested}
+        tested = {normalise(wanted[id]) for id, part in statements.items() if part == "test"}
+        side_of = {id: part for id, part in statements.items() if part == "test" or normalise(wanted[id]) not in tested}
     train = [id for id, part in side_of.items() if part == "train"]
-    told = train[: min(memories, len(train) // 2)]
-    haystack = [passage(name_of("tau2", id), [f"{wanted[id]} It took: {_tools(found[id])}"], "log") for id in told]
+    remembered = train[: min(memories, len(train) // 2)]
+    haystack = [
+        passage(name_of("tau2", id), [f"{wanted[id]} It took: {_tools(records_by_id[id])}"], "log") for id in remembered
+    ]
     policy = path.parent / "policy.md"
     if policy.is_file():
         lines = policy.read_text(encoding="utf-8").splitlines()
@@ -60,22 +66,22 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
             key=f"tau2/{id}",
             source="tau2-bench",
             input=f"{wanted[id]} Which tools does this take? Name each once, separated by semicolons, or say none.",
-            answers=(_tools(found[id]),),
+            answers=(_tools(records_by_id[id]),),
             verifier="set_f1",
             sessions=tuple(haystack),
             tags={"type": path.parent.name, "split": split},
         )
         for id, part in side_of.items()
-        if part == split and id not in told
+        if part == split and id not in remembered
     ]
 
 
 def _wanted(record: Mapping[str, Any]) -> str:
-    said = record["user_scenario"]["instructions"]
-    if isinstance(said, str):
-        return " ".join(said.split())
+    instructions = record["user_scenario"]["instructions"]
+    if isinstance(instructions, str):
+        return " ".join(instructions.split())
     parts: Sequence[str] = ("reason_for_call", "known_info", "task_instructions")
-    return " ".join(" ".join(str(said[part]).split()) for part in parts if said.get(part))
+    return " ".join(" ".join(str(instructions[part]).split()) for part in parts if instructions.get(part))
 
 
 def _tools(record: Mapping[str, Any]) -> str:

@@ -49,8 +49,8 @@ def timebench(
     met: dict[str, Task] = {}
     for task in _sided(split, data, tasks, (*QUESTIONS, *WITHOUT_CONTEXT), _question):
         met.setdefault(normalise(task.input), task)
-    found = list(met.values())
-    return over_one_haystack(found, "timebench", split) if pooled else found
+    unique = list(met.values())
+    return over_one_haystack(unique, "timebench", split) if pooled else unique
 
 
 def timebench_choices(
@@ -82,10 +82,10 @@ def _sided(
         fields = ("Premise", "Hypothesis", "Label") if name in INFERENCES else ("context",)
         lines |= {f"{name}/{number}": (name, line) for number, line in enumerate(records(path, _NAME, fields))}
     side_of = sides({id: set(_marks(line)) for id, (_, line) in lines.items()})
-    found = (
+    candidates = (
         made(id, name, line, split) for id, (name, line) in lines.items() if side_of[id] == split and name in wanted
     )
-    return [task for task in found if task is not None]
+    return [task for task in candidates if task is not None]
 
 
 def _marks(line: Mapping[str, Any]) -> Iterable[str]:
@@ -112,11 +112,11 @@ def _question(id: str, name: str, line: Mapping[str, Any], split: str) -> Task:
         parts = [context] if isinstance(context, str) else context
         texts = [window for part in parts for window in windows_of(part)]
     golds = [f" {normalise(answer)} " for answer in answers if answer != UNANSWERABLE and normalise(answer)]
-    marked = {place for place, text in enumerate(texts) if any(gold in f" {normalise(text)} " for gold in golds)}
+    marked = {index for index, text in enumerate(texts) if any(gold in f" {normalise(text)} " for gold in golds)}
     # Sentences of an article call their subject "he": who is spoken of stands before each.
     subject = re.search(r"/wiki/([^#]+)", str(line.get("idx", "")))
     speaker = subject[1].replace("_", " ") if subject else "user"
-    own = name_of("timebench", name if name.startswith("tempreason") else "", *texts)
+    session_id = name_of("timebench", name if name.startswith("tempreason") else "", *texts)
     return with_evidence(
         Task(
             key=f"timebench/{id}",
@@ -124,7 +124,7 @@ def _question(id: str, name: str, line: Mapping[str, Any], split: str) -> Task:
             input=str(line["question"]),
             answers=answers,
             verifier="token_f1",
-            sessions=(passage(own, texts, speaker, marked),) if texts else (),
+            sessions=(passage(session_id, texts, speaker, marked),) if texts else (),
             tags={"type": name, "split": split, "abstention": str(UNANSWERABLE in answers).lower()},
         )
     )
@@ -150,7 +150,7 @@ def _choice(id: str, name: str, line: Mapping[str, Any], split: str) -> Task | N
         question = str(line.get("question") or masked)
     if not 0 < len(right) < len(options):
         return None
-    marked = {place for place, text in enumerate(texts) if "<MASK>" in text or name != "timedial_f2"}
+    marked = {index for index, text in enumerate(texts) if "<MASK>" in text or name != "timedial_f2"}
     return with_evidence(
         Task(
             key=f"timebench/{id}",

@@ -99,8 +99,8 @@ def _story(problem: Problem) -> Session:
 def problems(source: str) -> tuple[Problem, ...]:
     """Every problem of a source, in order of id."""
     packed = resources.files("keepworth.tasks").joinpath(f"data/arithmetic/{_FILES[source]}").read_bytes()
-    found = _gsm8k(lzma.decompress(packed)) if source == "gsm8k" else _svamp(gzip.decompress(packed))
-    return tuple(sorted(found, key=lambda problem: problem.id))
+    parsed = _gsm8k(lzma.decompress(packed)) if source == "gsm8k" else _svamp(gzip.decompress(packed))
+    return tuple(sorted(parsed, key=lambda problem: problem.id))
 
 
 def _gsm8k(data: bytes) -> Iterable[Problem]:
@@ -194,23 +194,23 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
     require_known("split", split, SPLITS)
     source = "github.com/ZubinGou/math-evaluation-harness (data/math_oai/test.jsonl) or github.com/openai/prm800k"
     path = located("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)
-    found = {
+    rows = {
         str(record["unique_id"]): record
         for record in records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
     }
-    side_of = sides({id: {normalise(str(each["problem"]))} for id, each in found.items()})
-    known = [id for id in found if side_of[id] == "train" and remembered(id)]
-    asked = [id for id in found if side_of[id] == split and (split != "train" or not remembered(id))]
-    haystack = solved("math500", [f"{found[id]['problem']}\n{found[id]['solution']}" for id in known], memories, seed)
+    side_of = sides({id: {normalise(str(row["problem"]))} for id, row in rows.items()})
+    known = [id for id in rows if side_of[id] == "train" and remembered(id)]
+    asked = [id for id in rows if side_of[id] == split and (split != "train" or not remembered(id))]
+    haystack = solved("math500", [f"{rows[id]['problem']}\n{rows[id]['solution']}" for id in known], memories, seed)
     return [
         Task(
             key=f"math500/{id}",
             source="math500",
-            input=str(found[id]["problem"]),
-            answers=(str(found[id]["answer"]),),
+            input=str(rows[id]["problem"]),
+            answers=(str(rows[id]["answer"]),),
             verifier="latex",
             sessions=haystack,
-            tags={"type": str(found[id].get("subject", "")), "split": split, "level": str(found[id].get("level", ""))},
+            tags={"type": str(rows[id].get("subject", "")), "split": split, "level": str(rows[id].get("level", ""))},
         )
         for id in asked
     ]

@@ -55,7 +55,7 @@ def make(
             return self.embed(x)
 
         def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-            counts, *kept = state
+            counts, *memory = state
             rows_there, means_there = (counts[:, 0] + 1).unsqueeze(1), counts[:, 1].unsqueeze(1)
             old = torch.arange(compressed, 0, -1, device=x.device) <= means_there
             new = torch.arange(recent, 0, -1, device=x.device) <= rows_there
@@ -65,7 +65,7 @@ def make(
             valid = torch.cat([old, new], 1)
             full = (rows_there == recent).unsqueeze(2)
             after = []
-            for layer, rows in zip(self.layers, kept, strict=True):
+            for layer, rows in zip(self.layers, memory, strict=True):
                 means, steps = rows[:, :compressed], torch.cat([rows[:, compressed + 1 :], x.unsqueeze(1)], 1)
                 x = layer(x, torch.cat([means, steps], 1), valid, code)
                 mean = steps[:, :rate].detach().mean(1, keepdim=True)

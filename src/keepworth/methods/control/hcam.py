@@ -51,20 +51,20 @@ def make(
             return self.embed(x)
 
         def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-            summaries, rows, filling, filled, kept = state
+            summaries, rows, filling, filled, stored = state
             places = torch.arange(chunk, device=x.device)
             at = (places == filled.unsqueeze(1)).unsqueeze(2)
             filling = torch.where(at, x.unsqueeze(1), filling)
             h = x + self.local(self.norms[0](x), filling, places <= filled.unsqueeze(1), self.code(x))
-            h = h + self.recall(self.norms[1](h), summaries.detach(), rows.detach(), kept)
+            h = h + self.recall(self.norms[1](h), summaries.detach(), rows.detach(), stored)
             h = h + self.mlp(self.norms[2](h))
             filled = filled + 1
             full = filled == chunk
-            slot = (torch.arange(chunks, device=x.device) == (kept % chunks).unsqueeze(1)) & full.unsqueeze(1)
+            slot = (torch.arange(chunks, device=x.device) == (stored % chunks).unsqueeze(1)) & full.unsqueeze(1)
             done = filling.detach()
             summaries = torch.where(slot.unsqueeze(2), done.mean(1, keepdim=True), summaries)
             rows = torch.where(slot[:, :, None, None], done.unsqueeze(1), rows)
-            return h, (summaries, rows, filling, torch.where(full, 0.0, filled), kept + full)
+            return h, (summaries, rows, filling, torch.where(full, 0.0, filled), stored + full)
 
         def recall(self, query: Tensor, summaries: Tensor, rows: Tensor, count: Tensor) -> Tensor:
             """What the best chunks say: zero where none is kept."""

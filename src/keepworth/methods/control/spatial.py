@@ -53,24 +53,24 @@ def make(
 
         def initial_state(self, batch: int) -> State:
             """Rows, their places and times, the newest at the end; visits of all places; how many rows; the time."""
-            kept = (self.zeros(batch, capacity, width), self.zeros(batch, capacity), self.zeros(batch, capacity))
-            return *kept, self.zeros(batch, 2**signs), self.zeros(batch), self.zeros(batch)
+            memory = (self.zeros(batch, capacity, width), self.zeros(batch, capacity), self.zeros(batch, capacity))
+            return *memory, self.zeros(batch, 2**signs), self.zeros(batch), self.zeros(batch)
 
         def project(self, x: Tensor) -> Tensor:
             """Embedded inputs, and the places of inputs behind them."""
             ones = (x @ self.projections > 0).to(x.dtype)
-            place = ones @ 2.0 ** torch.arange(signs, dtype=x.dtype, device=x.device)
-            return torch.cat([self.embed(x), place.unsqueeze(-1)], -1)
+            bucket = ones @ 2.0 ** torch.arange(signs, dtype=x.dtype, device=x.device)
+            return torch.cat([self.embed(x), bucket.unsqueeze(-1)], -1)
 
         def cell(self, x: Tensor, state: State) -> tuple[Tensor, State]:
             rows, places, times, visits, count, time = state
-            x, place = x[:, :-1], x[:, -1]
+            x, bucket = x[:, :-1], x[:, -1]
             valid = torch.arange(capacity, 0, -1, device=x.device) <= count.unsqueeze(1)
             code = age_code((time.unsqueeze(1) - times) * valid, width).to(x.dtype) + self.place_code[places.long()]
             h = x
             for layer in self.layers:
                 h = layer(h, rows, valid, code)
-            visits = visits + nn.functional.one_hot(place.long(), 2**signs)
+            visits = visits + nn.functional.one_hot(bucket.long(), 2**signs)
             goes = torch.where(count == capacity, self.choose(places, visits), 0).unsqueeze(1)
             stays = torch.arange(capacity, device=x.device) < goes
 
@@ -78,8 +78,8 @@ def make(
                 both = torch.cat([of, new.unsqueeze(1)], 1)
                 return torch.where(stays.view(*stays.shape, *(1,) * (of.ndim - 2)), both[:, :-1], both[:, 1:])
 
-            kept = without(rows, x), without(places, place), without(times, time)
-            return h, (*kept, visits, (count + 1).clamp(max=capacity), time + 1)
+            rest = without(rows, x), without(places, bucket), without(times, time)
+            return h, (*rest, visits, (count + 1).clamp(max=capacity), time + 1)
 
         def choose(self, places: Tensor, visits: Tensor) -> Tensor:
             """Which row goes, [batch], of rows whose places are [batch, capacity], after so many visits, [batch, places]."""

@@ -87,9 +87,9 @@ def make(
             ages = torch.arange(window + 1, device=query.device)
             places = split(self.relative(age_code(ages, width).to(query.dtype)))
             content = split(query + self.content_bias) @ split(keys).transpose(-2, -1)
-            place = split(query + self.place_bias) @ places.transpose(-2, -1)
+            by_place = split(query + self.place_bias) @ places.transpose(-2, -1)
             distance = seen.distance.clamp(0, window).expand(*content.shape[:2], -1, -1)
-            scores = (content + place.gather(-1, distance)) * (width // heads) ** -0.5
+            scores = (content + by_place.gather(-1, distance)) * (width // heads) ** -0.5
             weights = scores.masked_fill(~seen.seen.unsqueeze(1), -torch.inf).softmax(-1)
             return (weights @ split(values)).transpose(-3, -2).flatten(-2)
 
@@ -104,11 +104,11 @@ def make(
             return (self.zeros(batch, window), *(self.zeros(batch, window, 2 * width) for _ in range(layers)))
 
         def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-            valid, *kept = state
+            valid, *memory = state
             seen = Window(valid, x.shape[1], starts, mask)
             x = self.embed(x)
             after = []
-            for layer, rows in zip(self.layers, kept, strict=True):
+            for layer, rows in zip(self.layers, memory, strict=True):
                 x, rows = layer(x, rows, seen)
                 after.append(rows)
             return x, (seen.valid, *after)

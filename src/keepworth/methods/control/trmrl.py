@@ -60,10 +60,10 @@ def make(input_size: int, width: int = 128, *, window: int = 5, layers: int = 4,
             return self.zeros(batch, window - 1, width), self.zeros(batch, window - 1)
 
         def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
-            kept, valid = state
+            memory, valid = state
             ages = torch.arange(window - 1, -1, -1, device=x.device)
             span = Window(valid, x.shape[1], starts, mask)
-            rows = torch.cat([kept, self.embed(x)], 1)
+            rows = torch.cat([memory, self.embed(x)], 1)
             steps = torch.arange(x.shape[1], device=x.device).unsqueeze(1)
             places = steps + window - 1 - ages
             seen = span.seen[:, steps, places]

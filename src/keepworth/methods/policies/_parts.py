@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Bools, Floats, Numbers, Rows, Vectors
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Status
@@ -34,11 +34,6 @@ from keepworth.memory.policy.slots import (
 )
 from keepworth.methods.policies._slates import Mixture
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from keepworth.episodes.arrays import Bools, Floats, Rows, Vectors
-
 BLOCK = 64
 NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
 
@@ -52,13 +47,13 @@ def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.i
         # len(rows) // BLOCK-th entry: maxima over the first axis are an order of magnitude cheaper than over the last.
         whole = len(rows) // BLOCK * BLOCK
         maxima = similarities[:whole].reshape(BLOCK, -1).max(axis=0)
-        kept = np.flatnonzero(similarities >= np.partition(maxima, len(maxima) - k)[len(maxima) - k])
-        similarities, rows = similarities[kept], rows[kept]
+        best = np.flatnonzero(similarities >= np.partition(maxima, len(maxima) - k)[len(maxima) - k])
+        similarities, rows = similarities[best], rows[best]
     elif len(rows) > 4 * k:
-        kept = np.argpartition(-similarities, k)[: k + 1]
+        best = np.argpartition(-similarities, k)[: k + 1]
         # Ties at the border must not depend on argpartition's order.
-        kept = np.flatnonzero(similarities >= similarities[kept].min())
-        similarities, rows = similarities[kept], rows[kept]
+        best = np.flatnonzero(similarities >= similarities[best].min())
+        similarities, rows = similarities[best], rows[best]
     order = np.lexsort((-rows, -similarities))[:k]
     if above > -np.inf:
         order = order[similarities[order].astype(np.float64) > above]
@@ -242,15 +237,15 @@ class Coherent:
         )
 
 
-def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDArray[np.int64]:
+def contents_in(pool: Pool, rows: Rows, query: Query) -> Numbers:
     """What each item advises in this situation, as a content number: conditions in its text are read as written."""
-    contents: npt.NDArray[np.int64] = pool.content[rows].copy()
+    contents: Numbers = pool.content[rows].copy()
     for index in np.flatnonzero(pool.conditional[rows]):
         contents[index] = pool.content_of(advice(pool.items[rows[index]], query.text)[0][0])
     return contents
 
 
-def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actions) -> Bools:
+def contradictions(contents: Numbers, warns: Bools, actions: Actions) -> Bools:
     """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
     same = actions.sameness(contents, contents) > SURE
     either = warns[:, None] | warns[None, :]
@@ -311,8 +306,8 @@ def case_line(text: str, label: str) -> str:
     only where it agrees with the label."""
     line = _LABEL.sub(r"[\1]", as_line(text))
     ending = f": it {label}"
-    kept = ending if line.endswith(ending) else ""
-    return _ENDING.sub(",", line.removesuffix(kept)) + kept
+    closing = ending if line.endswith(ending) else ""
+    return _ENDING.sub(",", line.removesuffix(closing)) + closing
 
 
 def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:

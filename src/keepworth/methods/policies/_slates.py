@@ -17,15 +17,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Bools, Floats
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.propensity import Slate
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Bools, Floats
 
 # Beyond this many deviations a normal density is below 1e-14 of its peak.
 _REACH = 8.0
@@ -167,7 +164,7 @@ class Mixture:
         size = min(self.k, n)
         uniform = 0.0
         if len(slate) == size:
-            uniform = float(np.prod([1.0 / (n - place) for place in range(size)]))
+            uniform = float(np.prod([1.0 / (n - index) for index in range(size)]))
         if not n:
             main = 1.0 if not slate else 0.0
         elif self.kind == "thompson":
@@ -202,8 +199,8 @@ def _wins(mean: float, deviation: float, means: Floats, deviations: Floats, floo
         return 0.0
     narrow = deviations < deviation
     around = means[narrow, None] + deviations[narrow, None] * _BORDERS
-    own = mean + deviation * _BORDERS
-    edges = np.unique(np.clip(np.concatenate([around.ravel(), own, [low, high]]), low, high))
+    scores = mean + deviation * _BORDERS
+    edges = np.unique(np.clip(np.concatenate([around.ravel(), scores, [low, high]]), low, high))
     nodes, weights = _legendre()
     halves = np.diff(edges) / 2.0
     points = ((edges[:-1] + halves)[:, None] + halves[:, None] * nodes).ravel()

@@ -35,12 +35,12 @@ class Workflows:
     """
 
     def __call__(self, finished: Finished) -> list[Advice]:
-        pool, kept = finished.pool, judged(finished, steps=False)
+        pool, good_uses = finished.pool, judged(finished, steps=False)
         assert pool is not None
-        if not kept or not finished.success:
+        if not good_uses or not finished.success:
             return []
-        goal = kept[0][0].query.goal or kept[0][0].query.text
-        workflow = tuple((use.query.observation, use.taken) for use, _ in kept)
+        goal = good_uses[0][0].query.goal or good_uses[0][0].query.text
+        workflow = tuple((use.query.observation, use.taken) for use, _ in good_uses)
         actions = tuple(action for _, action in workflow)
         for row in pool.active().tolist():
             item = pool.items[row]

@@ -22,16 +22,16 @@ class WithLinked:
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = eligible(query, pool)
         hits = top(pool.similarities(query.vector, rows), rows, self.k)
-        found = [int(row) for row in hits.rows]
-        known = set(found)
-        for row in list(found):
+        hit_rows = [int(row) for row in hits.rows]
+        known = set(hit_rows)
+        for row in list(hit_rows):
             for linked in pool.items[row].metadata.get("links", ()):
-                if linked not in known and pool.items[linked].current and len(found) < 2 * self.k:
+                if linked not in known and pool.items[linked].current and len(hit_rows) < 2 * self.k:
                     known.add(linked)
-                    found.append(linked)
-        if not found:
+                    hit_rows.append(linked)
+        if not hit_rows:
             return NOTHING
-        both = np.array(found, dtype=np.intp)
+        both = np.array(hit_rows, dtype=np.intp)
         return Candidates(both, pool.similarities(query.vector, both))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Bools, Vectors
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Pool, advice
@@ -16,9 +16,6 @@ from keepworth.methods.policies._parts import Capacity, Exemplars, MostSimilar, 
 from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Bools, Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +30,8 @@ class Consensus:
     least: int = 2
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        kept = agreeing([path(pool, int(row), query) for row in candidates.rows], self.least)
-        scores = np.where(kept, candidates.similarities, -np.inf) if len(kept) else np.zeros(0)
+        agree = agreeing([path(pool, int(row), query) for row in candidates.rows], self.least)
+        scores = np.where(agree, candidates.similarities, -np.inf) if len(agree) else np.zeros(0)
         return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
 
 
@@ -48,14 +45,14 @@ def path(pool: Pool, row: int, query: Query) -> str:
 def agreeing(paths: list[str], least: int) -> Bools:
     """Membership in the largest group of equal paths; the group met first wins a tie; all False below `least`."""
     counts: dict[str, int] = {}
-    for each in paths:
-        counts[each] = counts.get(each, 0) + 1
+    for other in paths:
+        counts[other] = counts.get(other, 0) + 1
     if not counts:
         return np.zeros(0, dtype=bool)
-    best = max(counts, key=lambda each: counts[each])
+    best = max(counts, key=lambda candidate: counts[candidate])
     if counts[best] < least:
         return np.zeros(len(paths), dtype=bool)
-    return np.array([each == best for each in paths])
+    return np.array([other == best for other in paths])
 
 
 @dataclass(slots=True)
@@ -77,12 +74,12 @@ class Guard:
     def note(self, query: Query, candidates: Candidates, pool: Pool) -> None:
         """Keep what consensus rejects as lessons."""
         paths = [path(pool, int(row), query) for row in candidates.rows]
-        kept = agreeing(paths, self.least)
-        if kept.any():
-            for each, good in zip(paths, kept, strict=True):
-                if not good and each.startswith("do "):
+        agree = agreeing(paths, self.least)
+        if agree.any():
+            for advice_path, good in zip(paths, agree, strict=True):
+                if not good and advice_path.startswith("do "):
                     self._vectors.append(query.vector)
-                    self._actions.append(each.removeprefix("do "))
+                    self._actions.append(advice_path.removeprefix("do "))
             del self._vectors[: -self.most], self._actions[: -self.most]
 
     def present(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
@@ -101,8 +98,8 @@ class Guard:
         if not self._vectors:
             return []
         similarities = np.stack(self._vectors) @ query.vector
-        order = [place for place in np.argsort(-similarities, kind="stable") if similarities[place] >= self.close]
-        return list(dict.fromkeys(self._actions[place] for place in order))[: self.lessons]
+        order = [index for index in np.argsort(-similarities, kind="stable") if similarities[index] >= self.close]
+        return list(dict.fromkeys(self._actions[index] for index in order))[: self.lessons]
 
 
 def amemguard(*, k: int = 4, least: int = 2, failures: bool = False, steps: bool = False) -> Policy:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Floats, Numbers, Vectors
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases, require_part
 from keepworth.methods.policies._parts import AllRetrieved, Experiences, MostSimilar
 from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats, Numbers, Vectors
 
 PARTS = ("cap",)
 

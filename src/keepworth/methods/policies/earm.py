@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from keepworth.episodes.arrays import Floats, Vectors
 from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from keepworth.episodes.arrays import Vectors
 
 
 class CompletedScores:
@@ -49,14 +43,14 @@ class CompletedScores:
         asked, shown = self.entries[: self.count, :2].astype(np.intp).T
         near = self._kernel(self.questions[: self._asked] @ query.vector)[asked]
         # Memories that were shown often are compared once.
-        different, place = np.unique(shown, return_inverse=True)
+        different, index = np.unique(shown, return_inverse=True)
         alike = self._kernel(pool.vectors[different] @ pool.vectors[rows].T)
         alike *= (pool.content[different][:, None] == pool.content[rows]) & (
             pool.warns[different][:, None] == pool.warns[rows]
         )
         mass, scores = np.zeros(len(different)), np.zeros(len(different))
-        np.add.at(mass, place, near)
-        np.add.at(scores, place, near * self.entries[: self.count, 2])
+        np.add.at(mass, index, near)
+        np.add.at(scores, index, near * self.entries[: self.count, 2])
         return Values(scores @ alike / (mass @ alike + self.weight), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
@@ -72,8 +66,8 @@ class CompletedScores:
             self.count += 1
         self._asked += 1
 
-    def _kernel(self, cosines: Vectors) -> npt.NDArray[np.float64]:
-        result: npt.NDArray[np.float64] = np.exp((cosines.astype(np.float64) - 1.0) / self.bandwidth)
+    def _kernel(self, cosines: Vectors) -> Floats:
+        result: Floats = np.exp((cosines.astype(np.float64) - 1.0) / self.bandwidth)
         return result
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Bools, Rows
 from keepworth.memory.item import ItemKind, Status
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
@@ -16,16 +16,11 @@ from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from keepworth.episodes.arrays import Bools
-
 START = 2.0
 """Importance of a new insight, as published."""
 
 
-def insights_among(rows: npt.NDArray[np.intp], pool: Pool) -> Bools:
+def insights_among(rows: Rows, pool: Pool) -> Bools:
     """Which of the rows are insights."""
     return np.array([bool(pool.items[row].metadata.get("insight")) for row in rows.tolist()], dtype=bool)
 
@@ -123,7 +118,7 @@ class HalfInsights:
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         general = insights_among(candidates.rows, pool)
         order = np.lexsort((-candidates.similarities, -values.means))
-        chosen = [place for place in order.tolist() if general[place]][: self.k // 2]
+        chosen = [index for index in order.tolist() if general[index]][: self.k // 2]
         scores = np.where(general, -np.inf, candidates.similarities)
         scores[chosen] = 10.0 - np.arange(len(chosen))
         return Mixture("greedy", scores, np.zeros(len(scores)), self.k)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from keepworth.episodes.arrays import Vectors
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, floor, statistical
 from keepworth.methods.policies._parts import Coherent, on_advice
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
 
 LINEAR_PRIOR = 0.2
 
@@ -61,8 +57,8 @@ class LinearReward:
         self._sum[content] += np.float32(use.reward) * x
 
     def _features(self, query: Query) -> Vectors:
-        found: Vectors = np.concatenate([[np.float32(0.5)], query.vector])
-        return found
+        features: Vectors = np.concatenate([[np.float32(0.5)], query.vector])
+        return features
 
 
 def linucb(*, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False) -> Policy:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from keepworth.episodes.arrays import Floats, Vectors
 from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import BestValue, MostSimilar
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats, Vectors
 
 
 class KernelQ:
@@ -51,16 +47,16 @@ class KernelQ:
 
     def value(self, state: Vectors, row: int) -> tuple[float, Floats, Floats]:
         """Q(s, c), the kernel weights, and the squared differences (n, dimension)."""
-        found = self._entries.get(row)
-        if found is None:
+        entry = self._entries.get(row)
+        if entry is None:
             return self.start, np.zeros(0), np.zeros((0, len(state)))
         if self.theta is None:
             self.theta = np.zeros(len(state))
-        squares = (self._where[found[0]] - state).astype(np.float64) ** 2
+        squares = (self._where[entry[0]] - state).astype(np.float64) ** 2
         distances = squares @ np.exp(self.theta) / self.bandwidth
         weights = np.exp(-(distances - distances.min()))
         weights /= weights.sum()
-        return float(weights @ np.array(found[1])), weights, squares
+        return float(weights @ np.array(entry[1])), weights, squares
 
     def learn(self, use: Use, pool: Pool) -> None:
         target = use.reward if use.following is None else 0.0

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from keepworth.episodes.arrays import Vectors
 from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import BestValue, MostSimilar, eligible
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ class CasesWithParents:
     def __call__(self, finished: Finished) -> list[Advice]:
         pool = finished.pool
         assert pool is not None
-        kept = [use for use, good in judged(finished, self.cases.steps) if good or self.cases.failures]
+        uses = [use for use, good in judged(finished, self.cases.steps) if good or self.cases.failures]
         drafts: list[Advice] = []
-        for draft, use in zip(self.cases(finished), kept, strict=True):
+        for draft, use in zip(self.cases(finished), uses, strict=True):
             parents = use.rows
             if self.drawn:
                 generator = np.random.default_rng([61, finished.time, len(drafts)])

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Floats
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import Column, MostSimilar
 from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats
 
 
 class MovingAverage:

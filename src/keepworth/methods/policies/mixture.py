@@ -16,21 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Floats, Numbers, Vectors
 from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, require_part, statistical
 from keepworth.methods.policies._parts import Experiences, contents_in, on_advice
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from keepworth.episodes.arrays import Floats, Vectors
 
 WORDS = 512
 """Size of word sets."""
@@ -80,8 +75,8 @@ class Ridge:
     def kernel(self, like: Floats, common: Floats, age: Floats) -> Floats:
         """Shape (outcomes, 1), of all outcomes with one situation; it is multiplied with how same their actions are."""
         mixed = (1.0 - self.words) * like + self.words * common
-        found: Floats = (mixed * self.keep**age)[:, None]
-        return found
+        kernel: Floats = (mixed * self.keep**age)[:, None]
+        return kernel
 
     def estimate(self, covariance: Floats) -> Floats:
         """covariance: of what is asked with the newest `count` outcomes, shape (count, asked)."""
@@ -147,16 +142,16 @@ class MixtureValuer:
         query, taken = use.query, np.array([pool.content_of(use.taken)])
         hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), taken, pool)
         chance = self._estimates(query, taken, hints, pool)[:, 0]
-        told = use.reward * np.log(chance) + (1.0 - use.reward) * np.log(1.0 - chance)
-        weights = self.weights * np.exp(use.share * (told - told.max()))
+        log_likelihood = use.reward * np.log(chance) + (1.0 - use.reward) * np.log(1.0 - chance)
+        weights = self.weights * np.exp(use.share * (log_likelihood - log_likelihood.max()))
         self.weights = (1.0 - self.share) * weights / weights.sum() + self.share * self.start
         self._add(query, taken, hints[0], use.reward, use.share, pool)
 
     def _situation(self, query: Query) -> Vectors:
         words = word_set(query.text, WORDS)
         words = words / np.sqrt(max(1.0, float(words.sum())))
-        found: Vectors = np.concatenate([query.vector, words])
-        return found
+        situation: Vectors = np.concatenate([query.vector, words])
+        return situation
 
     def _alike(self, query: Query) -> tuple[Floats, Floats]:
         """Cosine and share of common words, of all outcomes with the situation."""
@@ -167,13 +162,13 @@ class MixtureValuer:
         self._latest = query, n, like, common
         return like, common
 
-    def _between(self, place: Vectors, count: int, width: int) -> tuple[Floats, Floats]:
+    def _between(self, situation: Vectors, count: int, width: int) -> tuple[Floats, Floats]:
         where = self.known.where[:count]
-        like: Floats = (where[:, :width] @ place[:width]).astype(np.float64)
-        common: Floats = (where[:, width:] @ place[width:]).astype(np.float64)
+        like: Floats = (where[:, :width] @ situation[:width]).astype(np.float64)
+        common: Floats = (where[:, width:] @ situation[width:]).astype(np.float64)
         return like, common
 
-    def _estimates(self, query: Query, asked: npt.NDArray[np.int64], hints: Floats, pool: Pool) -> Floats:
+    def _estimates(self, query: Query, asked: Numbers, hints: Floats, pool: Pool) -> Floats:
         """The reward of each action of `asked`, by each estimator; shape (estimators, actions)."""
         known, n = self.known, self.known.count
         if not n:
@@ -190,11 +185,11 @@ class MixtureValuer:
             otherwise = same * np.exp(-np.einsum("nah,nah->na", gaps, gaps) / APART)
         ridges: dict[tuple[float, float], Floats] = {}
         for ridge in self.ridges:
-            kept = slice(n - ridge.count, n)
-            covariance = ridge.kernel(like[kept], common[kept], age[kept]) * same[kept]
-            covariance += shared[kept] * (ridge.keep ** age[kept])[:, None]
+            window = slice(n - ridge.count, n)
+            covariance = ridge.kernel(like[window], common[window], age[window]) * same[window]
+            covariance += shared[window] * (ridge.keep ** age[window])[:, None]
             ridges[ridge.keep, ridge.words] = ridge.estimate(covariance)
-        found = []
+        estimates = []
         for estimator in self.estimators:
             mean = ridges[estimator.keep, estimator.words]
             if estimator.bandwidth:
@@ -203,59 +198,55 @@ class MixtureValuer:
                 mean = _bounded(
                     (known.reward[:n] @ weight + estimator.weight * mean) / (weight.sum(axis=0) + estimator.weight)
                 )
-            found.append(mean)
-        return np.stack(found)
+            estimates.append(mean)
+        return np.stack(estimates)
 
-    def _add(
-        self, query: Query, taken: npt.NDArray[np.int64], hint: Floats, reward: float, share: float, pool: Pool
-    ) -> None:
+    def _add(self, query: Query, taken: Numbers, hint: Floats, reward: float, share: float, pool: Pool) -> None:
         known, self.width = self.known, len(query.vector)
         known.add(self._situation(query), int(taken[0]), reward, query.time)
         self.advised.add(hint.astype(np.float32), 0, share, query.time)
         for ridge in self.ridges:
             if ridge.count >= 2 * WINDOW:
                 ridge.forget()
-                for place in range(known.count - WINDOW, known.count - 1):
-                    self._extend([ridge], place, pool)
+                for index in range(known.count - WINDOW, known.count - 1):
+                    self._extend([ridge], index, pool)
         self._extend(self.ridges, known.count - 1, pool)
 
-    def _extend(self, ridges: list[Ridge], place: int, pool: Pool) -> None:
+    def _extend(self, ridges: list[Ridge], index: int, pool: Pool) -> None:
         """The outcome at `place` becomes part of ridges, which hold those just before it."""
-        known, end = self.known, place + 1
-        like, common = self._between(known.where[place], end, self.width)
-        same = pool.actions.sameness(known.what[:end], known.what[place:end])[:, 0]
+        known, end = self.known, index + 1
+        like, common = self._between(known.where[index], end, self.width)
+        same = pool.actions.sameness(known.what[:end], known.what[index:end])[:, 0]
         hints = self.advised.where[:end].astype(np.float64)
         shared = SHARED * (hints @ hints[-1])
-        age = np.abs(known.time[place] - known.time[:end])
-        noise = NOISE / float(self.advised.reward[place])
+        age = np.abs(known.time[index] - known.time[:end])
+        noise = NOISE / float(self.advised.reward[index])
         for ridge in ridges:
-            kept = slice(place - ridge.count, end)
-            covariance = ridge.kernel(like[kept], common[kept], age[kept])[:, 0] * same[kept]
-            covariance += shared[kept] * ridge.keep ** age[kept]
-            ridge.add(covariance[:-1], float(covariance[-1]), noise, float(known.reward[place]))
+            window = slice(index - ridge.count, end)
+            covariance = ridge.kernel(like[window], common[window], age[window])[:, 0] * same[window]
+            covariance += shared[window] * ridge.keep ** age[window]
+            ridge.add(covariance[:-1], float(covariance[-1]), noise, float(known.reward[index]))
 
 
 def _bounded(chance: Floats) -> Floats:
-    found: Floats = np.minimum(np.maximum(chance, LEAST), 1.0 - LEAST)
-    return found
+    bounded: Floats = np.minimum(np.maximum(chance, LEAST), 1.0 - LEAST)
+    return bounded
 
 
-def _hints(
-    query: Query, candidates: Candidates, contents: npt.NDArray[np.int64], asked: npt.NDArray[np.int64], pool: Pool
-) -> Floats:
+def _hints(query: Query, candidates: Candidates, contents: Numbers, asked: Numbers, pool: Pool) -> Floats:
     """How memory advises each action of `asked`: the similarity of the nearest item that does; whether one of this very episode
     does, the first one of those, the last one; shape (actions, 4)."""
     rows = candidates.rows
-    found = np.zeros((len(asked), 4))
+    hints = np.zeros((len(asked), 4))
     if not len(rows):
-        return found
+        return hints
     advises = (contents[:, None] == asked) & ~pool.warns[rows][:, None]
-    found[:, 0] = (np.maximum(candidates.similarities, 0.0)[:, None] * advises).max(axis=0)
+    hints[:, 0] = (np.maximum(candidates.similarities, 0.0)[:, None] * advises).max(axis=0)
     here = rows[(pool.episode[rows] == query.episode) & ~pool.warns[rows]]
     if len(here):
-        for column, kept in enumerate((here, [here.min()], [here.max()]), start=1):
-            found[:, column] = advises[np.isin(rows, kept)].any(axis=0)
-    return found
+        for column, advisers in enumerate((here, [here.min()], [here.max()]), start=1):
+            hints[:, column] = advises[np.isin(rows, advisers)].any(axis=0)
+    return hints
 
 
 PARTS: dict[str, Callable[[Estimator], bool]] = {
@@ -284,9 +275,9 @@ def mixture(
         prior, share: Of `MixtureValuer`.
     """
     require_part(without, PARTS)
-    kept = tuple(estimator for estimator in ESTIMATORS if not without or PARTS[without](estimator))
+    estimators = tuple(estimator for estimator in ESTIMATORS if not without or PARTS[without](estimator))
     name = f"mixture-without-{without}" if without else "mixture"
-    return statistical(name, MixtureValuer(kept, prior, share), pool, best(k, 0.0, explore), failures)
+    return statistical(name, MixtureValuer(estimators, prior, share), pool, best(k, 0.0, explore), failures)
 
 
 METHOD = Method(

@@ -34,8 +34,8 @@ class NearestMean:
             taken = taken[np.argsort(-near[taken], kind="stable")[: self.n]]
             weights = np.maximum(near[taken], 0.0) ** 4 * same[taken, column]
             means[content] = float(weights @ known.reward[taken] + 0.05 * self.prior) / float(weights.sum() + 0.05)
-        found = np.array([means[content] for content in pool.content[rows].tolist()])
-        return Values(on_advice(found - self.prior, candidates, pool), np.zeros(len(rows)))
+        estimates = np.array([means[content] for content in pool.content[rows].tolist()])
+        return Values(on_advice(estimates - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         if use.taken:

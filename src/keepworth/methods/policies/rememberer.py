@@ -76,14 +76,14 @@ class ExperienceTable:
             for row in pool.active()
             if "goal" in pool.items[row].metadata
         }
-        for place, use in enumerate(uses):
-            reach = len(uses) if not self.n else min(len(uses), place + self.n)
-            total = sum(self.gamma ** (step - place) * rewards[step] for step in range(place, reach))
+        for number, use in enumerate(uses):
+            reach = len(uses) if not self.n else min(len(uses), number + self.n)
+            total = sum(self.gamma ** (step - number) * rewards[step] for step in range(number, reach))
             if reach < len(uses):
                 ahead = uses[reach].query
                 row = index.get((ahead.goal, ahead.observation))
                 if row is not None:
-                    total += self.gamma ** (reach - place) * max(pool.items[row].metadata["q"].values())
+                    total += self.gamma ** (reach - number) * max(pool.items[row].metadata["q"].values())
             key = (use.query.goal, use.query.observation)
             row = index.get(key)
             known = drafts.get(key) or (None if row is None else dict(pool.items[row].metadata))

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keepworth.episodes.arrays import Floats
 from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
@@ -50,9 +51,9 @@ from keepworth.registry import Method
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.pool import Pool
+
 
 Message = Mapping[str, Any]
 Extract = Callable[[Sequence[Message]], Iterable[tuple[str, Sequence[int]]]]
@@ -162,7 +163,7 @@ def cites_by_words(answer: str, question: str, texts: Sequence[str]) -> list[int
     words = set(tokens(answer)) - set(tokens(question))
     shares = [len(words & set(tokens(text))) / len(words) for text in texts] if words else []
     most = max(shares, default=0.0)
-    return [place for place, share in enumerate(shares) if share == most] if most >= 0.5 else []
+    return [index for index, share in enumerate(shares) if share == most] if most >= 0.5 else []
 
 
 # The policy.
@@ -243,11 +244,11 @@ ALIKE = 0.5
 def stated(messages: Sequence[Message]) -> list[tuple[str, list[int]]]:
     """The rule in the place of the paper's extraction by a model: what the user states (`writers._facts`), a topic each."""
     session = Session("", "", ())
-    found = []
+    topics = []
     for number, message in enumerate(messages):
         turn = Turn(str(message.get("role", "")), str(message.get("content", "")), number)
-        found += [(fact.statement, [number]) for fact in facts_of_turn(turn, session)]
-    return found
+        topics += [(fact.statement, [number]) for fact in facts_of_turn(turn, session)]
+    return topics
 
 
 def nearest_topic(summary: str, near: Sequence[tuple[Item, float]]) -> tuple[str, str] | None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from keepworth.episodes.arrays import Vectors
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases
 from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Vectors
 
 Kind = tuple[int, bool]
 """What a memory advises, as a number, and whether it warns of it."""

@@ -63,10 +63,10 @@ def evidence_of(task: Task) -> tuple[str, ...]:
 def memories_of(task: Task, nothing: str) -> tuple[str, ...]:
     """What is right to remember after each section: the newest sentence on what is asked for; `nothing` before there is one."""
     asked_for = set(_asked_for(task))
-    found = [nothing]
+    memories = [nothing]
     for session in task.sessions:
-        found.append(next((turn.text for turn in session.turns if turn.text in asked_for), found[-1]))
-    return tuple(found[1:])
+        memories.append(next((turn.text for turn in session.turns if turn.text in asked_for), memories[-1]))
+    return tuple(memories[1:])
 
 
 def right_operations(task: Task) -> list[str]:
@@ -92,10 +92,10 @@ def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> T
     changed = draw.random() < CHANGED
     text = draw.choice(attribute.states).format(n=person, v=before)
     places = sorted(draw.sample(range(sections), 2)) if changed else [draw.randrange(sections)]
-    said = [text, draw.choice(attribute.changes).format(n=person, v=after)] if changed else [text]
+    texts = [text, draw.choice(attribute.changes).format(n=person, v=after)] if changed else [text]
     held: list[list[tuple[str, bool]]] = [[] for _ in range(sections)]
-    for number, place in enumerate(places):
-        held[place].append((said[number], True))
+    for number, sentence in enumerate(places):
+        held[sentence].append((texts[number], True))
     taken = {(person, attribute.key)}
     for section in held:
         while len(section) < sentences:
@@ -113,13 +113,13 @@ def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> T
                 id=f"{key}/{number}",
                 date="",
                 turns=tuple(
-                    Turn(speaker="text", text=text, index=place, evidence=evidence)
-                    for place, (text, evidence) in enumerate(section)
+                    Turn(speaker="text", text=text, index=index, evidence=evidence)
+                    for index, (text, evidence) in enumerate(section)
                 ),
             )
             for number, section in enumerate(held)
         ),
-        evidence=tuple(f"{key}/{place}" for place in places),
+        evidence=tuple(f"{key}/{index}" for index in places),
         tags={"type": attribute.key, "split": split, "changed": str(changed).lower()},
     )
 

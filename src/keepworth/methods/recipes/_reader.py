@@ -44,9 +44,9 @@ def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> F
     if not named:
         return FoundReader(model, None, "")
     at = Path(named)
-    found = RunFolder.open(at if (at / "config.json").is_file() else run.path.parent / at)
-    settings = found.config
-    weights = kept_weights(found, "answerer")
+    folder = RunFolder.open(at if (at / "config.json").is_file() else run.path.parent / at)
+    settings = folder.config
+    weights = kept_weights(folder, "answerer")
     if not weights.is_dir():
         raise KeepworthError(
             f"The reader {named} cannot be read with: {weights} does not exist.",
@@ -57,7 +57,7 @@ def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> F
             f"The reader {named} learned to answer in the style {learned}, and is asked in the style {style}.",
             f"Give this run --set style={learned}.",
         )
-    own = str(settings.get("model", model))
-    path_of(own, kind=ModelKind.LANGUAGE)
+    base_model = str(settings.get("model", model))
+    path_of(base_model, kind=ModelKind.LANGUAGE)
     sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
-    return FoundReader(own, weights, f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}")
+    return FoundReader(base_model, weights, f"{folder.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}")

@@ -88,26 +88,26 @@ def compositions(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
 def novel(split: str, depth: int, length: int) -> tuple[tuple[str, ...], ...]:
     """The compositions of `split`; of a held-out split those alone that move `length` words otherwise than a single function
     and every composition of training up to this depth. `h(h(x))` is `f(f(x))`: held out by name, known by what it does."""
-    own = compositions(split, depth)
+    in_split = compositions(split, depth)
     if split == "train" or depth == 1:
-        return own
+        return in_split
     argument = WORDS[:length]
     known = {value(names, argument) for upto in range(1, depth + 1) for names in compositions("train", upto)}
-    return tuple(names for names in own if value(names, argument) not in known)
+    return tuple(names for names in in_split if value(names, argument) not in known)
 
 
 @lru_cache(maxsize=32)
 def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
     """The compositions of `split` in an order in which the first few show as many functions in as many places as so few can."""
     left = list(compositions(split, depth))
-    found: list[tuple[str, ...]] = []
+    covers: list[tuple[str, ...]] = []
     shown: set[tuple[int, str]] = set()
     while left:
         best = max(left, key=lambda names: len(set(enumerate(names)) - shown))  # the first of equals
         left.remove(best)
-        found.append(best)
+        covers.append(best)
         shown |= set(enumerate(best))
-    return tuple(found)
+    return tuple(covers)
 
 
 def composition_of(key: str) -> str:
@@ -129,12 +129,12 @@ def written(names: Sequence[str], words: Words) -> str:
 
 def steps(names: Sequence[str], words: Words) -> list[str]:
     """Each function and its value, the innermost first: `g(red sun) = sun red`."""
-    found = []
+    operations = []
     for name in reversed(names):
         result = FUNCTIONS[name](words)
-        found.append(f"{written((name,), words)} = {' '.join(result)}")
+        operations.append(f"{written((name,), words)} = {' '.join(result)}")
         words = result
-    return found
+    return operations
 
 
 def worked_out(task: Task) -> str:

@@ -145,7 +145,7 @@ def preservation(now: StagedWriting) -> float:
     """The share of the key tokens that the context holds: words of the question that some fact of the stream holds. 1
     where none does."""
     key = key_tokens(now.question, now.storing.facts)
-    return len(key & tokens_of([each.text for each in now.shown])) / len(key) if key else 1.0
+    return len(key & tokens_of([entry.text for entry in now.shown])) / len(key) if key else 1.0
 
 
 def memory_reward(now: StagedWriting) -> float:
@@ -157,8 +157,8 @@ def quality(now: StagedWriting) -> float:
     """The share of the entries in the store that are of high quality: more specific than the median of the facts that
     came. A rule, in the place of a judge. 0 of an empty store."""
     usual = median(map(specificity, now.storing.facts))
-    own = now.bank.entries(STORE)
-    return sum(specificity(each.text) > usual for each in own) / len(own) if own else 0.0
+    entries = now.bank.entries(STORE)
+    return sum(specificity(entry.text) > usual for entry in entries) / len(entries) if entries else 0.0
 
 
 def maintenance(turns: Sequence[ChunkTurn]) -> float:
@@ -175,8 +175,8 @@ def maintenance(turns: Sequence[ChunkTurn]) -> float:
 def relevance(now: StagedWriting) -> float:
     """The share of what was retrieved that holds a key token of the question; a rule, in the place of a judge. 0 of nothing."""
     key = key_tokens(now.question, now.storing.facts)
-    own = [tokens_of([each.text]) for each in now.retrieved]
-    return sum(bool(key & each) for each in own) / len(own) if own else 0.0
+    word_sets = [tokens_of([entry.text]) for entry in now.retrieved]
+    return sum(bool(key & words) for words in word_sets) / len(word_sets) if word_sets else 0.0
 
 
 _COMMON = (
@@ -213,8 +213,10 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
     calls = [f"-M{number}" for number in now.messages]
     if now.stage is WritingStage.ANSWER:
         asked = tokens_of([now.question]) - COMMON
-        own = now.bank.entries(STORE)
-        order = sorted(range(len(own)), key=lambda number: (-len(asked & tokens_of([own[number].text])), -number))
+        entries = now.bank.entries(STORE)
+        order = sorted(
+            range(len(entries)), key=lambda number: (-len(asked & tokens_of([entries[number].text])), -number)
+        )
         calls += [f"R{number}" for number in sorted(order[:retrievals])]
     return " ".join(calls) or "none"
 

@@ -85,7 +85,7 @@ def head(answer: str, remembered: bool = False) -> str:
 
     if answer != "calculator":
         column = 1 if answer == "expression" else 2
-        return "".join(f"Question: {each[0]}\nAnswer: {each[column]}\n\n" for each in _EXAMPLES)
+        return "".join(f"Question: {example[0]}\nAnswer: {example[column]}\n\n" for example in _EXAMPLES)
     used = tool(calculate).description.name
     return "".join(
         f"{opening(question if remembered else f'{story} {question}')}"
@@ -102,12 +102,12 @@ def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task]
 
     def bank(task: Task) -> Bank:
         others = sorted(
-            (each for each in tasks if each.key != task.key), key=lambda each: draw_order(seed, task.key, each.key)
+            (story for story in tasks if story.key != task.key), key=lambda story: draw_order(seed, task.key, story.key)
         )
-        held = sorted((task, *others[: stories - 1]), key=lambda each: draw_order(seed, "order", task.key, each.key))
+        held = sorted((task, *others[: stories - 1]), key=lambda story: draw_order(seed, "order", task.key, story.key))
         made = Bank.empty(None)
-        for each in held:
-            made.add(each.sessions[0].turns[0].text)
+        for story in held:
+            made.add(story.sessions[0].turns[0].text)
         return made
 
     return bank
@@ -143,11 +143,11 @@ def system(config: Config) -> System:
     def ways(tasks: Sequence[Task]) -> dict[str, Play]:
         """The recipe's own way, and where it has tools, the same question without them."""
         memory = memory_of(config.stories, tasks, config.seed) if remembered else None
-        found = {"": Play(environment, agent, memory)}
+        plays = {"": Play(environment, agent, memory)}
         if with_tools:
-            told = Completer(head("number"), before="Question: ", after="\nAnswer:", max_tokens=config.max_tokens)
-            found["no_tool"] = Play(lambda task: Question(), lambda task, memory: told)
-        return found
+            completer = Completer(head("number"), before="Question: ", after="\nAnswer:", max_tokens=config.max_tokens)
+            plays["no_tool"] = Play(lambda task: Question(), lambda task, memory: completer)
+        return plays
 
     calls = turns * (1 + RECALLS * remembered)
     return System(

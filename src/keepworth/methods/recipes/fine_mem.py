@@ -84,15 +84,15 @@ def writers(episode: Episode) -> dict[str, tuple[int, ...]]:
     """Item id -> indices of the segments that wrote or revised it, from the episode's WRITE decisions.
 
     `Decision.step` is the index of the segment that decided, `Decision.chosen` what it wrote."""
-    found: dict[str, list[int]] = {}
+    steps_by_item: dict[str, list[int]] = {}
     for decision in episode.decisions:
         if decision.kind is not DecisionKind.WRITE:
             continue
         for item in decision.chosen:
-            steps = found.setdefault(item, [])
+            steps = steps_by_item.setdefault(item, [])
             if decision.step not in steps:
                 steps.append(decision.step)
-    return {item: tuple(steps) for item, steps in found.items()}
+    return {item: tuple(steps) for item, steps in steps_by_item.items()}
 
 
 def with_lines(episode: Episode, weight: float) -> Episode:

@@ -119,7 +119,7 @@ class ManagerAndAnswerer:
         state = self.state(fact)
         line = "ADD"
         if self._managed:
-            said, _ = await one_line(
+            reply, _ = await one_line(
                 model,
                 model.encode(state.prompt),
                 role=MANAGER,
@@ -127,7 +127,7 @@ class ManagerAndAnswerer:
                 max_tokens=manager.ANSWER_TOKENS,
                 memory=self.bank.content_hash(),
             )
-            line = said.text
+            line = reply.text
         asked, status = manager.parse(line, state.ids)
         texts = dict(zip(state.ids, state.memories, strict=True))
         event = self.keep(state, line)
@@ -202,7 +202,7 @@ def system(config: Config) -> System:
 
         return batches_of_calls(config, train, lambda task: right_calls(model, task), config.facts + 1)
 
-    train, own = streams("train", config.tasks, config.seed), playing()
+    train, play = streams("train", config.tasks, config.seed), playing()
     controls = {
         "no_memory": playing(lambda task: ()),
         "append_only": playing(managed=False),
@@ -212,9 +212,9 @@ def system(config: Config) -> System:
         role=MANAGER,
         title="a manager and an answerer learn together",
         train=train,
-        play=own,
-        dev=Measured(streams("dev", config.held_out, 0), {"": own}),
-        test={"test questions": Measured(streams("test", config.held_out, 0), {"": own, **controls})},
+        play=play,
+        dev=Measured(streams("dev", config.held_out, 0), {"": play}),
+        test={"test questions": Measured(streams("test", config.held_out, 0), {"": play, **controls})},
         metrics={"token_f1": "f1", "exact_match": "em", "operation": "right operations"},
         optional=frozenset({"operation"}),
         limits=Limits(max_turns=config.facts + 1, environment_seconds=config.environment_seconds),

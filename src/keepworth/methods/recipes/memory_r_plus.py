@@ -84,10 +84,10 @@ def remembering(config: Config, progress: Progress) -> RememberedEpisodes:
     from keepworth.models.encoders import encoder
 
     progress.phase(f"loading {config.encoder}")
-    found = encoder(config.encoder)
+    sentence_encoder = encoder(config.encoder)
 
     def encode(texts: Sequence[str]) -> Any:
-        return np.asarray(found.encode(list(texts)), dtype=np.float64)
+        return np.asarray(sentence_encoder.encode(list(texts)), dtype=np.float64)
 
     reward = EpisodicReward(
         queries=config.remembered,
@@ -102,7 +102,7 @@ def remembering(config: Config, progress: Progress) -> RememberedEpisodes:
 
 def bank_of(episode: Episode) -> str:
     """What a writer left, as one text."""
-    return " ".join(each.text for each in episode.shown)
+    return " ".join(fact.text for fact in episode.shown)
 
 
 # Differences from the released script: answers are scored before they are remembered (else a wrong answer always meets itself

@@ -123,10 +123,10 @@ def reading(chat: ChatModel) -> Service:
         from keepworth.models.errors import ChatError
 
         prompt = _COMPARE.format(criteria=criteria, **json.loads(text))
-        found = chat.complete_json([{"role": "user", "content": prompt}])
-        signs: list[Any] = [found.get(str(number)) for number in range(1, len(CRITERIA) + 1)]
+        reply = chat.complete_json([{"role": "user", "content": prompt}])
+        signs: list[Any] = [reply.get(str(number)) for number in range(1, len(CRITERIA) + 1)]
         if any(isinstance(sign, bool) or sign not in (-1, 0, 1) for sign in signs):
-            raise ChatError(f"{chat.model} compared with {found!r:.80}, which is not -1, 0 or 1 for each criterion.")
+            raise ChatError(f"{chat.model} compared with {reply!r:.80}, which is not -1, 0 or 1 for each criterion.")
         return signs
 
     def compare(texts: Sequence[str]) -> list[list[int]]:
@@ -140,8 +140,8 @@ def reading(chat: ChatModel) -> Service:
 
 def keeps_words(task: Task, answer: str) -> bool:
     """Whether an answer says something, and no word that the question does not have: functions only move words."""
-    said = set(re.findall(r"\w+", answer))
-    return bool(said) and said <= set(re.findall(r"\w+", task.input))
+    words = set(re.findall(r"\w+", answer))
+    return bool(words) and words <= set(re.findall(r"\w+", task.input))
 
 
 async def guard(task: Task, episodes: Sequence[Episode], services: Services) -> list[float]:

@@ -76,18 +76,18 @@ def system(config: Config) -> System:
     def keeping(task: Task, memory: Bank | None) -> Agent:
         return WholeReader(config.answer_tokens)
 
-    own = Play(document(text_of), overwriting)
+    play = Play(document(text_of), overwriting)
     return System(
         role="reader",
         title="a reader learns what to keep",
         train=train,
-        play=own,
-        dev=Measured(dev, {"": own}),
+        play=play,
+        dev=Measured(dev, {"": play}),
         test={
             "test questions": Measured(
                 test,
                 {
-                    "": own,
+                    "": play,
                     "no_memory": Play(document(lambda task: ()), overwriting),
                     "wrong_memory": Play(document(lambda task: text_of(other[task.key])), overwriting),
                     "whole_text": Play(document(text_of), keeping),
@@ -114,9 +114,9 @@ def right(model: InProcessModel, task: Task) -> list[Pair]:
 
     pairs: list[Pair] = []
     memory = NOTHING
-    for section, kept in zip(text_of(task), memories_of(task, NOTHING), strict=True):
-        pairs.append((model.encode(reading(task.input, memory, section)), model.encode_continuation(f" {kept}\n")))
-        memory = kept
+    for section, note in zip(text_of(task), memories_of(task, NOTHING), strict=True):
+        pairs.append((model.encode(reading(task.input, memory, section)), model.encode_continuation(f" {note}\n")))
+        memory = note
     return [
         *pairs,
         (model.encode(answering(task.input, memory)), model.encode_continuation(f" {task.answers[0]}\n")),

@@ -15,19 +15,18 @@ policy begins as BM25.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Floats
+from keepworth.memory.search.index import InvertedIndex
+from keepworth.memory.search.index import tokens as terms_of
 from keepworth.memory.time_window import DAY, TimeWindow, window_of
 from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.tasks.metrics import tokens
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats
 
 POOL, MOST, HIDDEN = 20, 5, 128
 
@@ -63,23 +62,23 @@ def features(question: str, asked_at: str, candidates: Sequence[CandidateEvidenc
     asks = set(tokens(question))
     several = float(bool(asks & {"many", "much", "order", "total", "all", "most", "different"}))
     rows = []
-    for place, each in enumerate(candidates):
-        gap = 0.0 if window is None else window.gap(each.said_at)
-        event = window_of(each.text, each.said_at.isoformat())
+    for index, evidence in enumerate(candidates):
+        gap = 0.0 if window is None else window.gap(evidence.said_at)
+        event = window_of(evidence.text, evidence.said_at.isoformat())
         rows.append(
             (
-                lexical[place] / best,
-                1.0 / (1.0 + ranks[place]),
-                each.dense,
-                max(value for value, day in zip(lexical, days, strict=True) if day == days[place]) / best,
-                min(1.0, len(each.text.split()) / 60.0),
-                float(each.speaker == "user" or each.speaker.lower() in asks),
+                lexical[index] / best,
+                1.0 / (1.0 + ranks[index]),
+                evidence.dense,
+                max(value for value, day in zip(lexical, days, strict=True) if day == days[index]) / best,
+                min(1.0, len(evidence.text.split()) / 60.0),
+                float(evidence.speaker == "user" or evidence.speaker.lower() in asks),
                 float(window is not None),
                 float(window is not None and gap == 0.0),
                 _scaled(-gap),
                 _scaled(gap),
                 0.0 if window is None else _scaled(window.days),
-                1.0 - _scaled((asked - each.said_at) / DAY),
+                1.0 - _scaled((asked - evidence.said_at) / DAY),
                 float(event is not None),
                 float(event is not None and window is not None and _meet(event, window)),
                 several,
@@ -95,6 +94,15 @@ def _scaled(days: float) -> float:
 
 def _meet(one: TimeWindow, other: TimeWindow) -> bool:
     return one.start <= other.end and other.start <= one.end
+
+
+def lexical_scores(question: str, texts: Iterable[str]) -> Floats:
+    """BM25 of each text with a question."""
+    index = InvertedIndex()
+    for text in texts:
+        index.add(text)
+    terms = list(dict.fromkeys(terms_of(question)))
+    return np.asarray(index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp))), dtype=np.float64)
 
 
 class EvidencePolicy:
@@ -131,9 +139,15 @@ class EvidencePolicy:
         """Of a loss by the parameters, from its gradient by the scores."""
         p = self.parameters
         inner = np.tanh(x @ p["W"] + p["b"])
-        own = of_scores[:-1]
-        before = own[:, None] * p["v"] * (1.0 - inner**2)
-        return {"a": x.T @ own, "W": x.T @ before, "b": before.sum(0), "v": inner.T @ own, "stop": of_scores[-1:]}
+        of_items = of_scores[:-1]
+        before = of_items[:, None] * p["v"] * (1.0 - inner**2)
+        return {
+            "a": x.T @ of_items,
+            "W": x.T @ before,
+            "b": before.sum(0),
+            "v": inner.T @ of_items,
+            "stop": of_scores[-1:],
+        }
 
     def draw(self, x: Floats, most: int, generator: np.random.Generator) -> tuple[int, ...]:
         """A slate of at most `most` candidates, the first drawn first."""
@@ -142,7 +156,7 @@ class EvidencePolicy:
 
     def ranked(self, x: Floats) -> list[int]:
         """Candidates, the best first, of equal ones the earlier."""
-        return [int(each) for each in np.argsort(-self.scores(x)[:-1], kind="stable")]
+        return [int(index) for index in np.argsort(-self.scores(x)[:-1], kind="stable")]
 
 
 def slate_gradient(scores: Floats, slate: Sequence[int], most: int) -> Floats:
@@ -150,11 +164,11 @@ def slate_gradient(scores: Floats, slate: Sequence[int], most: int) -> Floats:
     candidates, ended by stopping."""
     drawn = list(slate) + ([len(scores) - 1] if len(slate) < min(most, len(scores) - 1) else [])
     left, out = scores.copy(), np.zeros(len(scores))
-    for each in drawn:
+    for index in drawn:
         odds = np.exp(left - left.max())
         out -= odds / odds.sum()
-        out[each] += 1.0
-        left[each] = -np.inf
+        out[index] += 1.0
+        left[index] = -np.inf
     return out
 
 
@@ -188,26 +202,32 @@ def train_evidence(
     generator = np.random.default_rng(seed)
     policy = EvidencePolicy(seed, names=names, first=first)
     usable = [question for question in questions if len(question.x)]
-    mean = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
-    square = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
+    mean = {name: np.zeros_like(value) for name, value in policy.parameters.items()}
+    square = {name: np.zeros_like(value) for name, value in policy.parameters.items()}
     step = 0
     for _ in range(epochs):
         order = generator.permutation(len(usable))
         for begin in range(0, len(order), batch):
-            asked = [usable[place] for place in order[begin : begin + batch]]
-            slates = [[policy.draw(each.x, most, generator) for _ in range(group)] for each in asked]
-            rewards = np.array([[each.reward(slate) for slate in own] for each, own in zip(asked, slates, strict=True)])
+            asked = [usable[index] for index in order[begin : begin + batch]]
+            slates = [[policy.draw(question.x, most, generator) for _ in range(group)] for question in asked]
+            rewards = np.array(
+                [
+                    [question.reward(slate) for slate in drawn_slates]
+                    for question, drawn_slates in zip(asked, slates, strict=True)
+                ]
+            )
             advantages = rewards - rewards.mean(axis=1, keepdims=True)
             if permuted:
                 advantages = np.roll(advantages, 1, axis=0)
                 advantages = generator.permuted(advantages, axis=1)
-            total = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
-            for each, own, weights in zip(asked, slates, advantages, strict=True):
-                scores = policy.scores(each.x)
+            total = {name: np.zeros_like(parameter) for name, parameter in policy.parameters.items()}
+            for asked_question, drawn_slates, weights in zip(asked, slates, advantages, strict=True):
+                scores = policy.scores(asked_question.x)
                 ups = sum(
-                    weight * slate_gradient(scores, slate, most) for slate, weight in zip(own, weights, strict=True)
+                    weight * slate_gradient(scores, slate, most)
+                    for slate, weight in zip(drawn_slates, weights, strict=True)
                 )
-                for name, value in policy.gradient(each.x, np.asarray(ups)).items():
+                for name, value in policy.gradient(asked_question.x, np.asarray(ups)).items():
                     total[name] += value / (group * len(asked))
             step += 1
             for name, value in total.items():

@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from keepworth.episodes.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.registry import Method, part
 
-Numbers = NDArray[np.float64]
 RULES = ("fifo", "lifo", "mvfo", "lvfo")
 ROOMS, STEPS, ASKED = 9, 60, 6
 GOALS: Mapping[str, Sequence[str]] = {
@@ -110,8 +109,8 @@ def reward(rule: str, kind: str, rooms: Sequence[int], capacity: int) -> float:
 
 
 def learn_rules(
-    goals: Numbers, rewards: Numbers, draw: np.random.Generator, rate: float, epsilon: tuple[float, float]
-) -> Numbers:
+    goals: Floats, rewards: Floats, draw: np.random.Generator, rate: float, epsilon: tuple[float, float]
+) -> Floats:
     """Weights of Q, [rules, features].
 
     Args:
@@ -155,7 +154,7 @@ def run(
     for seed in range(seeds):
         draw = np.random.default_rng([11, seed])
 
-        def play(count: int, wordings: slice, draw: np.random.Generator = draw) -> tuple[list[str], Numbers, Numbers]:
+        def play(count: int, wordings: slice, draw: np.random.Generator = draw) -> tuple[list[str], Floats, Floats]:
             asked = [kinds[at] for at in draw.integers(len(kinds), size=count)]
             goals = np.stack([draw.choice(words[kind][wordings]) for kind in asked])
             walks = [draw_walk(draw) for _ in asked]

@@ -20,19 +20,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.methods.recipes._bank.fact_streams import FactStream, folds_of, longmemeval_streams
 from keepworth.methods.writers._importance import FEATURES, hand_features
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats
 
 EXPONENT, EPSILON, SHOWN_TEXTS = 0.6, 0.01, 3
 
@@ -94,7 +91,7 @@ class Evolved:
 
 def best_of(attempts: Sequence[ScoredText]) -> ScoredText:
     """The highest score, of equals the latest."""
-    return max(attempts, key=lambda each: (each.score, each.number))
+    return max(attempts, key=lambda attempt: (attempt.score, attempt.number))
 
 
 def evolve(
@@ -110,7 +107,7 @@ def evolve(
         parent = best_of(attempts)
         others = [attempt for attempt in attempts if attempt is not parent]
         picked = gumbel_top_k(np.log(priorities(others)), min(shown, len(others)), draw) if others and shown else ()
-        made = propose(EvolveContext(parent, mean_gains(attempts), tuple(others[place] for place in picked)))
+        made = propose(EvolveContext(parent, mean_gains(attempts), tuple(others[index] for index in picked)))
         if made is not None and made[1] not in known:
             edit, text = made
             value = _finite(score(text), text)
@@ -154,8 +151,8 @@ def evidence_kept(text: str, streams: Sequence[FactStream], budget: int) -> list
     for stream in streams:
         scores = [float(hand_features(fact.statement) @ weights) for fact in stream.facts]
         # Of equal scores the latest stays, as in a bank that gives up the oldest.
-        kept = sorted(range(len(scores)), key=lambda place: (scores[place], place), reverse=True)[:budget]
-        shares.append(sum(stream.evidence[number] for number in kept) / sum(stream.evidence))
+        best = sorted(range(len(scores)), key=lambda index: (scores[index], index), reverse=True)[:budget]
+        shares.append(sum(stream.evidence[number] for number in best) / sum(stream.evidence))
     return shares
 
 

@@ -15,23 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from keepworth.evaluation.statistics import pooled_estimate
+from keepworth.episodes.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.memory.search.index import InvertedIndex
-from keepworth.memory.search.index import tokens as terms_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
+from keepworth.methods.studies._slates import lexical_scores
 from keepworth.registry import Method, part
 from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
 
-Numbers = NDArray[np.float64]
 OPTIONS = ("words", "meaning", "both", "beside")
 MOST = 16
 """Entries after which everybody answers."""
-Estimate = Callable[[str, Numbers], float]
+Estimate = Callable[[str, Floats], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +37,27 @@ class Palace:
     """A question and what can be read for it, in order of time.
 
     Attributes:
-        words: BM25 of each entry with the question, the best 1; [entries].
-        meaning: Cosine of each entry with the question; [entries].
+        words, meaning: BM25 of each entry with the question, the best 1, and its cosine; [entries].
         both: Of each entry the sum of 1 / (60 + rank) by words and by meaning; [entries].
-        rooms: The conversation of each entry.
-        turns: The turn of each entry; evidence is marked by turn.
+        rooms, turns: The conversation and the turn of each entry.
         evidence: The turns that answer the question.
         cluster: Questions of one cluster share evidence.
     """
 
-    words: Numbers
-    meaning: Numbers
-    both: Numbers
+    words: Floats
+    meaning: Floats
+    both: Floats
     rooms: tuple[str, ...]
     turns: tuple[str, ...]
     evidence: frozenset[str]
     cluster: str
 
-    def value(self, read: Sequence[int] | NDArray[np.intp]) -> float:
+    def value_at(self, read: Sequence[int], count: float) -> float:
+        """V after a number of entries that need not be whole: a share of questions reads one more."""
+        low = int(count)
+        return (1 - count + low) * self.value(read[:low]) + (count - low) * self.value(read[: low + 1])
+
+    def value(self, read: Sequence[int]) -> float:
         """V: the share of the evidence that has been read."""
         return len(self.evidence & {self.turns[entry] for entry in read}) / len(self.evidence)
 
@@ -66,22 +67,18 @@ class Palace:
         unread[list(read)] = False
         if not unread.any():
             return {}
-        proposed = {
-            "words": int(np.where(unread, self.words, -np.inf).argmax()),
-            "meaning": int(np.where(unread, self.meaning, -np.inf).argmax()),
-            "both": int(np.where(unread, self.both, -np.inf).argmax()),
-        }
+        scores = {"words": self.words, "meaning": self.meaning, "both": self.both}
+        proposed = {name: int(np.where(unread, values, -np.inf).argmax()) for name, values in scores.items()}
         for entry in (read[-1] + 1, read[-1] - 1) if read else ():
             if 0 <= entry < len(unread) and unread[entry] and self.rooms[entry] == self.rooms[read[-1]]:
                 proposed.setdefault("beside", entry)
         return proposed
 
-    def describe(self, entry: int, read: Sequence[int], expected: float) -> Numbers:
+    def describe(self, entry: int, read: Sequence[int], expected: float) -> Floats:
         """What can be seen of an entry before it is read; expected: the sum of the VOI of what has been read."""
         words, meaning = self.words[entry], self.meaning[entry]
         room = [at for at, name in enumerate(self.rooms) if name == self.rooms[entry]]
-        read_words = max((self.words[at] for at in read), default=0.0)
-        read_meaning = max((self.meaning[at] for at in read), default=0.0)
+        read_words, read_meaning = (max(scores[list(read)], default=0.0) for scores in (self.words, self.meaning))
         seen = [1.0, words, 1 / (1 + (self.words > words).sum()), meaning, 1 / (1 + (self.meaning > meaning).sum())]
         seen += [30 * self.both[entry], 1 / (1 + (self.both > self.both[entry]).sum())]
         seen += [self.words[room].max(), self.meaning[room].max(), float(any(at in read for at in room))]
@@ -89,30 +86,25 @@ class Palace:
         return np.array(seen)
 
 
-def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]], Numbers], limit: int) -> list[Palace]:
+def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]], Floats], limit: int) -> list[Palace]:
     """The questions of a split whose evidence is marked, with other conversations around it."""
     palaces = []
     for task in longmemeval(split, distractors=distractors, abstention=False)[: limit or None]:
         entries = haystack(task)
-        evidence = frozenset(turn_of(place(entry)) for entry in entries if entry.evidence)
+        turns = tuple(turn_of(place(entry)) for entry in entries)
+        evidence = frozenset(turn for turn, entry in zip(turns, entries, strict=True) if entry.evidence)
         if not evidence:
             continue
-        index = InvertedIndex()
-        for entry in entries:
-            index.add(entry.text)
-        terms = list(dict.fromkeys(terms_of(task.input)))
-        words = np.asarray(index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp))), dtype=np.float64)
+        words = lexical_scores(task.input, (entry.text for entry in entries))
         vectors = encode([task.input, *(entry.text for entry in entries)])
-        turns = tuple(turn_of(place(entry)) for entry in entries)
-        rooms = tuple(map(session_of, turns))
         meaning = vectors[1:] @ vectors[0]
         both = sum(1 / (60 + np.argsort(np.argsort(-scores, kind="stable"))) for scores in (words, meaning))
         scores = (words / max(words.max(), 1e-9), meaning, np.asarray(both))
-        palaces.append(Palace(*scores, rooms, turns, evidence, cluster_of(task)))
+        palaces.append(Palace(*scores, tuple(map(session_of, turns)), turns, evidence, cluster_of(task)))
     return palaces
 
 
-def fit(rows: Numbers, rises: Numbers, penalty: float = 1.0) -> Numbers:
+def fit(rows: Floats, rises: Floats, penalty: float = 1.0) -> Floats:
     """Weights of a logistic regression of rises in [0, 1] on rows, [samples, features], by Newton's method."""
     weights = np.zeros(rows.shape[1])
     for _ in range(20):
@@ -123,16 +115,11 @@ def fit(rows: Numbers, rises: Numbers, penalty: float = 1.0) -> Numbers:
     return weights
 
 
-def estimate_by(weights: Mapping[str, Numbers]) -> Estimate:
-    """The VOI of an option as its regression says."""
-    return lambda option, row: float(1 / (1 + np.exp(-row @ weights[option]))) if option in weights else 0.0
-
-
 def explore(
     palaces: Sequence[Palace], draw: np.random.Generator, estimate: Estimate | None
-) -> dict[str, tuple[Numbers, Numbers]]:
+) -> dict[str, tuple[Floats, Floats]]:
     """What was seen and how much V rose, of every option at every step: options are read at random, or as an estimate says."""
-    seen: dict[str, tuple[list[Numbers], list[float]]] = {option: ([], []) for option in OPTIONS}
+    seen: dict[str, tuple[list[Floats], list[float]]] = {option: ([], []) for option in OPTIONS}
     for palace in palaces:
         read, expected = list[int](), 0.0
         for _ in range(MOST):
@@ -143,41 +130,37 @@ def explore(
                 seen[option][1].append(palace.value([*read, entry]) - palace.value(read))
             if not proposed:
                 break
-            option = (
-                draw.choice(list(proposed)) if estimate is None else max(proposed, key=lambda o: estimate(o, rows[o]))
-            )
-            expected += 0.0 if estimate is None else estimate(option, rows[option])
+            values = {} if estimate is None else {option: estimate(option, row) for option, row in rows.items()}
+            option = max(values, key=values.__getitem__) if values else draw.choice(list(proposed))
+            expected += values.get(option, 0.0)
             read.append(proposed[option])
     return {option: (np.array(rows), np.array(rises)) for option, (rows, rises) in seen.items()}
-
-
-Walker = Callable[[Palace], tuple[list[int], list[float]]]
-"""The entries in the order in which they would be read, and what each promises."""
 
 
 def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: bool = False) -> Estimate:
     """The estimate of VOI: fitted on random options, then on those that it chooses. permuted: to rises in another order."""
     estimate: Estimate | None = None
     for _ in range(2):
-        samples = explore(palaces, draw, estimate)
-        estimate = estimate_by(
-            {
-                option: fit(rows, draw.permutation(rises) if permuted else rises)
-                for option, (rows, rises) in samples.items()
-            }
-        )
+        samples = explore(palaces, draw, estimate).items()
+        weights = {
+            option: fit(rows, draw.permutation(rises) if permuted else rises) for option, (rows, rises) in samples
+        }
+        estimate = partial(_rise, weights)
     assert estimate is not None
     return estimate
+
+
+def _rise(weights: Mapping[str, Floats], option: str, row: Floats) -> float:
+    return float(1 / (1 + np.exp(-row @ weights[option]))) if option in weights else 0.0
 
 
 def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:
     """The entries in the order in which they would be read, and the VOI that each promised."""
     read, promised = list[int](), list[float]()
     while len(read) < MOST and (proposed := palace.propose(read)):
-        values = {
-            option: estimate(option, palace.describe(entry, read, sum(promised))) for option, entry in proposed.items()
-        }
-        option = max(values, key=lambda o: values[o])
+        rows = {option: palace.describe(entry, read, sum(promised)) for option, entry in proposed.items()}
+        values = {option: estimate(option, row) for option, row in rows.items()}
+        option = max(values, key=values.__getitem__)
         read.append(proposed[option])
         promised.append(values[option])
     return read, promised
@@ -185,19 +168,18 @@ def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:
 
 def walk_by_fall(palace: Palace) -> tuple[list[int], list[float]]:
     """The best simple rule: entries by words and meaning; what one promises is its cosine as a share of the best one."""
-    read = np.argsort(-palace.both, kind="stable")[:MOST]
-    return read.tolist(), (palace.meaning[read] / max(palace.meaning.max(), 1e-9)).tolist()
+    read = ranking(palace.both, MOST)
+    return read, (palace.meaning[read] / max(palace.meaning.max(), 1e-9)).tolist()
+
+
+def ranking(scores: Floats, most: int) -> list[int]:
+    """The entries of the highest scores, the best first."""
+    return [int(entry) for entry in np.argsort(-scores, kind="stable")[:most]]
 
 
 def stop_at(promised: Sequence[float], cost: float) -> int:
     """How many entries are read: until none promises more than it costs."""
     return next((count for count, value in enumerate(promised) if value <= cost), len(promised))
-
-
-def interpolate(palace: Palace, read: Sequence[int] | NDArray[np.intp], count: float) -> float:
-    """V after a number of entries that need not be whole: a share of questions reads one more."""
-    low = int(count)
-    return (1 - count + low) * palace.value(read[:low]) + (count - low) * palace.value(read[: low + 1])
 
 
 def run(
@@ -206,7 +188,6 @@ def run(
     encoder: str = "minilm",
     budgets: Sequence[str] = ("3", "5", "8"),
     limit: int = 0,
-    measured: str = "test",
     seed: int = 0,
 ) -> Rows:
     """The evidence read at equal mean numbers of entries: by VOI, and by every fixed number in each order.
@@ -216,24 +197,29 @@ def run(
         encoder: What embeds entries.
         budgets: Mean numbers of entries on the training questions, which set the cost.
         limit: Questions of a split; 0 for all.
-        measured: The split that is measured; the other is "train".
         seed: Of exploration.
     """
-    made, known = part("encoder")(encoder), dict[str, Numbers]()
+    made, known = part("encoder")(encoder), dict[str, Floats]()
 
-    def encode(texts: Sequence[str]) -> Numbers:
+    def encode(texts: Sequence[str]) -> Floats:
         new = [text for text in dict.fromkeys(texts) if text not in known]
         known.update(zip(new, np.asarray(made.encode(new), dtype=np.float64) if new else (), strict=True))
         return np.stack([known[text] for text in texts])
 
-    train, test = (open_palaces(split, distractors, encode, limit) for split in ("train", measured))
+    train, test = (open_palaces(split, distractors, encode, limit) for split in ("train", "test"))
     clusters = [palace.cluster for palace in test]
     draw = np.random.default_rng(seed)
     estimates = {"value of information": learn(train, draw), "rises permuted": learn(train, draw, permuted=True)}
-    walkers: dict[str, Walker] = {name: partial(walk, estimate=estimate) for name, estimate in estimates.items()}
+    walkers: dict[str, Callable[[Palace], Any]] = {
+        name: partial(walk, estimate=estimate) for name, estimate in estimates.items()
+    }
     walkers["stop where the meaning falls"] = walk_by_fall
     trained = {name: [walker(palace)[1] for palace in train] for name, walker in walkers.items()}
     walked = {name: [walker(palace) for palace in test] for name, walker in walkers.items()}
+
+    def read_at(spent: float, orders: Sequence[Sequence[int]]) -> list[float]:
+        return [palace.value_at(read, spent) for palace, read in zip(test, orders, strict=True)]
+
     rows: Rows = []
     for budget in map(float, budgets):
         arms: dict[str, list[float]] = {}
@@ -241,27 +227,21 @@ def run(
         for name, walks in walked.items():
             costs = sorted({value for promised in trained[name] for value in promised}, reverse=True)
             cost = next(c for c in costs if np.mean([stop_at(promised, c) for promised in trained[name]]) >= budget)
-            counts = [stop_at(promised, cost) for _, promised in walks]
-            spent = float(np.mean(counts))
-            stopped[name] = [p.value(read[:n]) for p, (read, _), n in zip(test, walks, counts, strict=True)]
-            fixed = [interpolate(p, read, spent) for p, (read, _) in zip(test, walks, strict=True)]
-            arms[f"{name}, {spent:.2f} entries"] = stopped[name]
-            arms[f"{name}, all read as many"] = fixed
+            reads = [read[: stop_at(promised, cost)] for read, promised in walks]
+            spent = float(np.mean([len(read) for read in reads]))
+            values = [palace.value(read) for palace, read in zip(test, reads, strict=True)]
+            arms[f"{name}, {spent:.2f} entries"] = stopped[name] = values
+            arms[f"{name}, all read as many"] = fixed = read_at(spent, [read for read, _ in walks])
             if name == "value of information":
                 for order in ("words", "meaning", "both"):
-                    arms[f"best by {order}, all read as many"] = [
-                        interpolate(p, np.argsort(-getattr(p, order), kind="stable")[: MOST + 1], spent) for p in test
-                    ]
+                    best = [ranking(getattr(palace, order), MOST + 1) for palace in test]
+                    arms[f"best by {order}, all read as many"] = read_at(spent, best)
                 arms["whoever knows the evidence"] = [min(1.0, spent / len(p.evidence)) for p in test]
                 stopped["all read as many"] = fixed
         rows += [{**row, "arm": f"{row['arm']} (budget {budget:g})"} for row in rows_of(arms, clusters)]
         for other in ("all read as many", "stop where the meaning falls"):
-            gains = [one - two for one, two in zip(stopped["value of information"], stopped[other], strict=True)]
-            estimated = pooled_estimate(gains, clusters)
-            rows.append(
-                {"arm": f"stopping by value, minus {other} (budget {budget:g})", "mean": estimated.mean,
-                 "low": estimated.low, "high": estimated.high, "n": len(gains), "clusters": len(set(clusters))}
-            )  # fmt: skip
+            gains = np.subtract(stopped["value of information"], stopped[other]).tolist()
+            rows += rows_of({f"stopping by value, minus {other} (budget {budget:g})": gains}, clusters, within=None)
     return rows
 
 

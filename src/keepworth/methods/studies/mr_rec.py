@@ -27,38 +27,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, make_ratings
+from keepworth.methods.studies._aspects import GlobalMemory, LocalMemory, Pattern, RecommendationRequest
+from keepworth.methods.studies._ratings import RatedItem, Ratings, make_ratings
 from keepworth.methods.studies._slates import EvidencePolicy, EvidenceQuestion, train_evidence
 from keepworth.registry import Method
 from keepworth.tasks.splits import side
 
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats
-
 MOST = 3
 """Aspects that may be asked for."""
-SHRINK = 3.0
-"""Ratings of the user's usual size that each pattern begins with."""
 LEAST_HISTORY, LEAST_CANDIDATES = 5, 5
 WEIGHTS: Mapping[str, float] = {"format": 0.1, "rank": 1.0, "memory": 0.1}
-
-
-@dataclass(frozen=True, slots=True)
-class RecommendationRequest:
-    """history: what the user rated before. wanted: the item that they then rated above their usual (hidden). candidates: items of
-    the scenario that they had not rated, `wanted` among them."""
-
-    user: str
-    scenario: str
-    history: tuple[Rating, ...]
-    wanted: str
-    candidates: tuple[str, ...]
 
 
 def requests(ratings: Ratings, split: str) -> list[RecommendationRequest]:
@@ -70,98 +54,25 @@ def requests(ratings: Ratings, split: str) -> list[RecommendationRequest]:
     for item in ratings.items.values():
         if item.categories:
             in_scenario.setdefault(item.categories[0], []).append(item.id)
-    found = []
-    for user, own in ratings.by_user.items():
+    made = []
+    for user, rated_items in ratings.by_user.items():
         if side(user) != split:
             continue
-        for place in range(len(own) - 1, LEAST_HISTORY - 1, -1):
-            history, wanted = own[:place], ratings.items[own[place].item]
-            if own[place].rating <= sum(each.rating for each in history) / place or not wanted.categories:
+        for index in range(len(rated_items) - 1, LEAST_HISTORY - 1, -1):
+            history, wanted = rated_items[:index], ratings.items[rated_items[index].item]
+            if rated_items[index].rating <= sum(rating.rating for rating in history) / index or not wanted.categories:
                 continue
-            rated = {each.item for each in history}
+            rated = {rating.item for rating in history}
             candidates = tuple(id for id in in_scenario[wanted.categories[0]] if id not in rated)
             if len(candidates) >= LEAST_CANDIDATES:
-                found.append(RecommendationRequest(user, wanted.categories[0], history, wanted.id, candidates))
+                made.append(RecommendationRequest(user, wanted.categories[0], history, wanted.id, candidates))
                 break
-    if not found:
+    if not made:
         raise KeepworthError(
             f"none of {len(ratings.by_user)} users makes a request on the side {split!r}.",
-            f"It takes {LEAST_HISTORY} ratings before one above the user's mean, and {LEAST_CANDIDATES} unrated items of its "
-            "first category.",
+            f"It takes {LEAST_HISTORY} ratings before one above the user's mean, and {LEAST_CANDIDATES} unrated items.",
         )
-    return found
-
-
-# Local memory: one user.
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """count: ratings of items that have an aspect. stance: by how much they lie above the user's usual rating, shrunk."""
-
-    count: int
-    stance: float
-
-
-class LocalMemory:
-    """What is remembered of one user: what they rated; their stance on each aspect within a scenario (the pattern of a category);
-    and over all scenarios (the profile), to which a pattern is shrunk, as the profile is to 0."""
-
-    def __init__(self, history: Sequence[Rating], items: Mapping[str, RatedItem]) -> None:
-        self._history, self._items = history, items
-        self.usual = sum(each.rating for each in history) / len(history) if history else 0.0
-        names = sorted({name for each in history for name in items[each.item].categories})
-        self.profile = {name: self._pattern(name, "", 0.0) for name in names}
-
-    def _pattern(self, aspect: str, scenario: str, usual: float) -> Pattern:
-        own = [each.rating - self.usual for each in self._of(aspect, scenario)]
-        return Pattern(len(own), (sum(own) + SHRINK * usual) / (len(own) + SHRINK))
-
-    def _of(self, aspect: str, scenario: str) -> list[Rating]:
-        """The ratings of items that have an aspect, of a scenario where one is named."""
-        found = []
-        for each in self._history:
-            categories = self._items[each.item].categories
-            if aspect in categories and (not scenario or categories[0] == scenario):
-                found.append(each)
-        return found
-
-    def pattern(self, aspect: str, scenario: str) -> Pattern:
-        return self._pattern(aspect, scenario, self.profile[aspect].stance if aspect in self.profile else 0.0)
-
-    def holds(self, aspect: str) -> bool:
-        """Whether asking for an aspect finds anything: the user rated something that has it."""
-        return aspect in self.profile
-
-
-# Global memory: one scenario, all training users.
-
-
-class GlobalMemory:
-    """Which aspects decide in a scenario, from requests of training users: for each the mean over requests of the user's stance
-    on it times how much oftener the chosen item has it than those not chosen, shrunk by ten requests without a say. popularity:
-    how often training users had rated an item before they asked."""
-
-    def __init__(self, training: Sequence[RecommendationRequest], ratings: Ratings) -> None:
-        self.popularity = Counter(each.item for request in training for each in request.history)
-        sums: dict[str, dict[str, float]] = {}
-        many = Counter(request.scenario for request in training)
-        for request in training:
-            local, total = LocalMemory(request.history, ratings.items), sums.setdefault(request.scenario, {})
-            chosen = set(ratings.items[request.wanted].categories)
-            others = [set(ratings.items[id].categories) for id in request.candidates if id != request.wanted]
-            for aspect in sorted(chosen.union(*others) - {request.scenario}):
-                share = sum(aspect in other for other in others) / len(others)
-                total[aspect] = total.get(aspect, 0.0) + local.pattern(aspect, request.scenario).stance * (
-                    (aspect in chosen) - share
-                )
-        self.decides = {
-            scenario: {aspect: value / (many[scenario] + 10.0) for aspect, value in total.items()}
-            for scenario, total in sums.items()
-        }
-
-
-# One request, ready to be played.
+    return made
 
 
 ASPECT_FEATURES = ("decides here", "stance", "known", "separates", "share of the candidates")
@@ -189,13 +100,12 @@ class Recommendation:
     def has(self) -> Floats:
         """[candidates, aspects]"""
         of = [set(self.items[id].categories) for id in self.request.candidates]
-        found = np.array([[float(name in own) for name in self.aspects] for own in of])
-        return found.reshape(len(of), len(self.aspects))
+        matrix = np.array([[float(name in categories) for name in self.aspects] for categories in of])
+        return matrix.reshape(len(of), len(self.aspects))
 
     @cached_property
-    def patterns(self) -> tuple[Pattern, ...]:
-        """[aspects]"""
-        return tuple(self.local.pattern(name, self.request.scenario) for name in self.aspects)
+    def patterns(self) -> list[Pattern]:
+        return [self.local.pattern(name, self.request.scenario) for name in self.aspects]
 
     @cached_property
     def stances(self) -> Floats:
@@ -228,8 +138,8 @@ class Recommendation:
         first, and of those any (its expected rank). weights: [aspects]."""
         # Sums that differ in their last digits are equal.
         scores = np.round(np.asarray(self.has @ weights) + 1e-6 * self.popularity, 12)
-        own = scores[self.request.candidates.index(self.request.wanted)]
-        return 1.0 + float((scores > own).sum()) + 0.5 * float((scores == own).sum() - 1)
+        score = scores[self.request.candidates.index(self.request.wanted)]
+        return 1.0 + float((scores > score).sum()) + 0.5 * float((scores == score).sum() - 1)
 
     def ideal(self, slate: Collection[int]) -> Floats:
         """[aspects]: the user's stance on what was asked for, 0 on the rest."""
@@ -239,17 +149,14 @@ class Recommendation:
 
     def reward(self, slate: Sequence[int]) -> float:
         """Of the aspects asked for."""
-        terms = {
-            "format": 1.0,
-            "rank": rank_reward(self.rank(self.ideal(slate))),
-            "memory": memory_use([self.local.holds(self.aspects[place]) for place in slate]),
-        }
+        use = memory_use([self.local.holds(self.aspects[index]) for index in slate])
+        terms = {"format": 1.0, "rank": rank_reward(self.rank(self.ideal(slate))), "memory": use}
         return sum(WEIGHTS[name] * value for name, value in terms.items())
 
     def best_slate(self, most: int = MOST) -> tuple[int, ...]:
         """The oracle of asking: the aspects with which the wanted item ranks best; of equals the fewest."""
-        every = (slate for many in range(most + 1) for slate in combinations(range(len(self.aspects)), many))
-        return min(every, key=lambda slate: (self.rank(self.ideal(slate)), len(slate)))
+        slates = (slate for many in range(most + 1) for slate in combinations(range(len(self.aspects)), many))
+        return min(slates, key=lambda slate: (self.rank(self.ideal(slate)), len(slate)))
 
 
 def rank_reward(rank: float) -> float:
@@ -275,8 +182,10 @@ def crossed(training: Sequence[RecommendationRequest], ratings: Ratings) -> list
     halves = training[::2], training[1::2]
     return [
         Recommendation(request, ratings.items, memory)
-        for own, memory in zip(halves, [GlobalMemory(half, ratings) for half in reversed(halves)], strict=True)
-        for request in own
+        for half_requests, memory in zip(
+            halves, [GlobalMemory(half, ratings) for half in reversed(halves)], strict=True
+        )
+        for request in half_requests
     ]
 
 
@@ -285,14 +194,14 @@ def train_asking(
 ) -> EvidencePolicy:
     """The policy that asks, by reward. It begins as the global memory: what decides most is asked for. With `first` = 0 it
     begins by asking for anything."""
-    asked = [EvidenceQuestion(each.x, each.reward) for each in training]
+    asked = [EvidenceQuestion(recommendation.x, recommendation.reward) for recommendation in training]
     return train_evidence(asked, seed=seed, most=MOST, permuted=permuted, names=ASPECT_FEATURES, first=first)
 
 
 def asking(policy: EvidencePolicy, x: Floats, most: int = MOST) -> tuple[int, ...]:
     """What a trained policy asks for, the best first: at most `most` aspects that it prefers to stopping."""
     scores = policy.scores(x)
-    return tuple(place for place in policy.ranked(x)[:most] if scores[place] > scores[-1])
+    return tuple(index for index in policy.ranked(x)[:most] if scores[index] > scores[-1])
 
 
 def run(users: int = 600, seed: int = 0) -> Rows:
@@ -312,13 +221,20 @@ def run(users: int = 600, seed: int = 0) -> Rows:
         "learned from nothing": train_asking(taught, seed=seed, first=0.0),
     }
     arms: dict[str, list[float]] = {
-        "chance": [chance(len(each.request.candidates)) for each in asked],
-        "most popular": [rank_reward(each.rank(np.zeros(len(each.aspects)))) for each in asked],
+        "chance": [chance(len(recommendation.request.candidates)) for recommendation in asked],
+        "most popular": [
+            rank_reward(recommendation.rank(np.zeros(len(recommendation.aspects)))) for recommendation in asked
+        ],
     }
     for name, policy in policies.items():
-        arms[name] = [rank_reward(each.rank(each.ideal(asking(policy, each.x)))) for each in asked]
-    arms["oracle of asking"] = [rank_reward(each.rank(each.ideal(each.best_slate()))) for each in asked]
-    return rows_of(arms, [each.request.user for each in asked])
+        arms[name] = [
+            rank_reward(recommendation.rank(recommendation.ideal(asking(policy, recommendation.x))))
+            for recommendation in asked
+        ]
+    arms["oracle of asking"] = [
+        rank_reward(recommendation.rank(recommendation.ideal(recommendation.best_slate()))) for recommendation in asked
+    ]
+    return rows_of(arms, [recommendation.request.user for recommendation in asked])
 
 
 METHOD = Method(

@@ -9,29 +9,16 @@ other things to put away. Right places, for the oracle arm alone, are those of t
 
 from __future__ import annotations
 
-import shutil
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.scene import (
-    Known,
-    Replayed,
-    Scene,
-    Seat,
-    Staged,
-    Stream,
-    StreamTask,
-    ends,
-    goes_on,
-    stream_task,
-)
+from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.extras import fix_for, missing
+from keepworth.methods.worlds._java import Games, lacks, require
 from keepworth.registry import Method
 
 GOAL = "put away"
@@ -41,20 +28,16 @@ WIDEST = 32
 FOLDS = {"dev": "dev", "held-out": "train", "test": "test"}
 ROOMS = 6
 """Of a house."""
+GAMES = Games()
 
 
-def available() -> str:
-    """What is missing to play, or "" where nothing is."""
-    absent = missing("envs", "textworld_express", "py4j")
-    if absent:
-        return f"the Python package {absent[0]} ({fix_for('envs')})"
-    return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
+available = partial(lacks, "textworld_express")
 
 
 class Household:
     """One game: every thing must be put in its place within `TRIES` tries; a place that was wrong is not offered again."""
 
-    def __init__(self, engine: Any, seed: int, fold: str) -> None:
+    def __init__(self, engine: Any, fold: str, seed: int) -> None:
         self._engine, self._seed, self._fold = engine, seed, fold
         self._state: dict[str, Any] = {}
         self._things: list[str] = []
@@ -64,12 +47,11 @@ class Household:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         _, self._state = self._engine.reset(seed=self._seed, gameFold=self._fold, generateGoldPath=True)
-        solved = [each for each in self._engine.getGoldActionSequence() if each.startswith("put ")]
-        self._belongs = dict(each.removeprefix("put ").split(" in ", 1) for each in solved)
-        while shut := [validAction for validAction in self._state["validActions"] if validAction.startswith("open ")]:
+        solved = [command for command in self._engine.getGoldActionSequence() if command.startswith("put ")]
+        self._belongs = dict(command.removeprefix("put ").split(" in ", 1) for command in solved)
+        while shut := self._possible("open "):
             self._step(min(shut))
-        taken = sorted(validAction for validAction in self._state["validActions"] if validAction.startswith("take "))
-        self._things = [each.removeprefix("take ") for each in taken]
+        self._things = [command.removeprefix("take ") for command in sorted(self._possible("take "))]
         self._tried = set()
         self.scene = self._next()
         return self.scene.seen
@@ -100,20 +82,15 @@ class Household:
         _, _, _, self._state = self._engine.step(action)
         return bool(self._state["score"] > before)
 
+    def _possible(self, head: str) -> list[str]:
+        """The commands that are possible now and begin with `head`."""
+        return [command for command in self._state["validActions"] if command.startswith(head)]
+
     def _next(self) -> Scene:
         thing = self._things[0]
-        take = next(
-            validAction
-            for validAction in sorted(self._state["validActions"])
-            if validAction.startswith(f"take {thing}")
-        )
-        self._step(take)
+        self._step(min(self._possible(f"take {thing}")))
         head = f"put {thing} in "
-        places = sorted(
-            validAction.removeprefix(head)
-            for validAction in self._state["validActions"]
-            if validAction.startswith(head)
-        )
+        places = sorted(command.removeprefix(head) for command in self._possible(head))
         actions = tuple(f"put it in {place}" for place in places if place not in self._tried)[:WIDEST]
         right = frozenset({f"put it in {self._belongs[thing]}"} if thing in self._belongs else ())
         return Scene(GOAL, thing, actions, right=right, leaning=(0.0,) * len(actions))
@@ -132,9 +109,7 @@ def household(
 
     rooms: of one house, in which the same things have to be put away again and again; None for another room each time.
     An order other than "random" is another shuffle: the game does not say which of its games are hard."""
-    missing = available()
-    if missing:
-        raise KeepworthError(f"the stream household needs {missing}.", "Install it, or choose a generated stream.")
+    require("household", "textworld_express")
     engine = _engine()
     generator = np.random.default_rng([91, seed])
     fold = FOLDS[split]
@@ -145,26 +120,21 @@ def household(
     name = "household" if rooms is None else "house"
 
     def game(key: str, number: int, which: str) -> StreamTask:
-        play = partial(_game, engine, number, which)
-        return stream_task(
-            key, partial(Replayed, play, _KNOWN.setdefault((which, number), {}), _SEAT), "household", 0.5, GOAL
-        )
+        return GAMES.task(key, partial(Household, engine), which, number, "household", GOAL)
 
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
     held = generator.choice(later, size=held_out, replace=held_out > len(later))
     if order != "random":
         drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
     if rooms is not None:
-        whole = [game(f"house/{fold}/{seed}/{place}", int(each), fold) for place, each in enumerate((*drawn, *held))]
+        whole = [
+            game(f"house/{fold}/{seed}/{index}", int(number), fold) for index, number in enumerate((*drawn, *held))
+        ]
         tasks, others = tuple(whole[:length]), tuple(whole[length:])
     else:
-        tasks = tuple(game(f"household/{fold}/{each}", int(each), fold) for each in drawn)
-        others = tuple(game(f"household/test/{each}", int(each), "test") for each in held)
+        tasks = tuple(game(f"household/{fold}/{number}", int(number), fold) for number in drawn)
+        others = tuple(game(f"household/test/{number}", int(number), "test") for number in held)
     return Stream(name, split, seed, order, tasks, others, widest=WIDEST)
-
-
-def _game(engine: Any, seed: int, fold: str) -> Staged:
-    return Household(engine, seed, fold)
 
 
 @cache
@@ -174,11 +144,6 @@ def _engine() -> Any:
     engine = TextWorldExpressEnv(envStepLimit=100)
     engine.load("twc", SETTINGS)
     return engine
-
-
-_SEAT = Seat()
-_KNOWN: dict[tuple[str, int], Known] = {}
-"""What was played in this process. A game is a function of (fold, seed, actions)."""
 
 
 METHODS = (

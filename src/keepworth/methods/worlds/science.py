@@ -13,29 +13,17 @@ animals. Held-out games are variations of the same fold that the stream does not
 from __future__ import annotations
 
 import re
-import shutil
+from collections.abc import Iterable
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.scene import (
-    Known,
-    Replayed,
-    Scene,
-    Seat,
-    Staged,
-    Stream,
-    StreamTask,
-    ends,
-    goes_on,
-    stream_task,
-)
+from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.extras import fix_for, missing
+from keepworth.methods.worlds._java import Games, lacks, require
 from keepworth.registry import Method
 
 FOLDS = {"dev": "dev", "held-out": "train"}
@@ -48,6 +36,7 @@ ASKED = {
     "shortest": "focus on the animal with the shortest life span",
 }
 WIDEST = 12
+GAMES = Games()
 _THING = re.compile(r"determine if (.+?) is electrically conductive.*? around the ([\w ]+)\.")
 _BOXES = re.compile(r"is electrically (conductive|nonconductive), place it in the (\w+ box)")
 _STAGE = re.compile(r"^(?:baby|egg|adult|juvenile|hatchling) ")
@@ -56,12 +45,7 @@ _NO_ANIMAL = re.compile(
 )
 
 
-def available() -> str:
-    """What is missing to play, or "" where nothing is."""
-    absent = missing("envs", "scienceworld", "py4j")
-    if absent:
-        return f"the Python package {absent[0]} ({fix_for('envs')})"
-    return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
+available = partial(lacks, "scienceworld")
 
 
 class Conductivity:
@@ -74,7 +58,8 @@ class Conductivity:
         self.scene = Scene(ELECTRICAL, "", ())
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        right = CONDUCTS if self._play(CONDUCTS) else INSULATES
+        self._fetch()
+        right = CONDUCTS if self._put(CONDUCTS) else INSULATES
         self._fetch()
         actions = (CONDUCTS, INSULATES)
         self.scene = Scene(ELECTRICAL, self._thing, actions, right=frozenset({right}), leaning=(0.0, 0.0))
@@ -87,23 +72,15 @@ class Conductivity:
     async def close(self) -> None:
         """Nothing is held."""
 
-    def _play(self, action: str) -> float:
-        self._fetch()
-        return self._put(action)
-
     def _fetch(self) -> None:
         self._game.load(CONDUCTIVITY, self._variation, "easy")
         asked = self._game.get_task_description()
-        found = _THING.search(asked)
-        assert found is not None, asked
-        self._thing, room = found[1], found[2]
+        match = _THING.search(asked)
+        assert match is not None, asked
+        self._thing, room = match[1], match[2]
         self._boxes = dict(_BOXES.findall(asked))
-        for command in (
-            f"teleport to {room}",
-            f"focus on {self._thing}",
-            f"pick up {self._thing}",
-            "teleport to workshop",
-        ):
+        ways = (f"teleport to {room}", f"focus on {self._thing}", f"pick up {self._thing}", "teleport to workshop")
+        for command in ways:
             _command(self._game, command)
 
     def _put(self, action: str) -> float:
@@ -123,13 +100,11 @@ class LifeSpan:
         self._right: list[str] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        solved = _solution(self._game, self._task, self._variation)
-        self._right = [animal(each.removeprefix("focus on ")) for each in solved if each.startswith("focus on ")]
+        self._right = [animal(name) for name in _named("focus on ", _solution(self._game, self._task, self._variation))]
         self._game.load(self._task, self._variation, "easy")
         _command(self._game, "teleport to outside")
         offered = sorted(self._game.get_valid_action_object_combinations())
-        rooms = {each.removeprefix("teleport to ") for each in offered if each.startswith("teleport to ")}
-        names = [each.removeprefix("focus on ") for each in offered if each.startswith("focus on ")]
+        rooms, names = _named("teleport to ", offered), _named("focus on ", offered)
         self._animals = {animal(name): name for name in names if name not in rooms and not _NO_ANIMAL.fullmatch(name)}
         self._done = 0
         return self.scene.seen
@@ -153,13 +128,14 @@ class LifeSpan:
         actions = tuple(f"focus on {name}" for name in names)
         # Where what is asked changes within an episode, it is a part of what is seen.
         goal = _goal(self._task)
-        return Scene(
-            goal,
-            " ".join(names if goal else (ASKED[self._asked[asked]], *names)),
-            actions,
-            right=frozenset({f"focus on {self._right[asked]}"}),
-            leaning=(0.0,) * len(actions),
-        )
+        text = " ".join(names if goal else (ASKED[self._asked[asked]], *names))
+        right = frozenset({f"focus on {self._right[asked]}"})
+        return Scene(goal, text, actions, right=right, leaning=(0.0,) * len(actions))
+
+
+def _named(head: str, commands: Iterable[str]) -> list[str]:
+    """What the commands are about that begin with `head`."""
+    return [command.removeprefix(head) for command in commands if command.startswith(head)]
 
 
 def _spans(task: str) -> list[str]:
@@ -187,45 +163,27 @@ def science(
 
     An order other than "random" is another shuffle: the game does not say which variation is hard.
     Errors: KeepworthError, naming what to install, where the package or Java is missing."""
-    missing = available()
-    if missing:
-        raise KeepworthError(f"the stream science needs {missing}.", "Install it, or choose a generated stream.")
+    require("science", "scienceworld")
     game = _game()
     generator = np.random.default_rng([92, seed])
     total = length + held_out
     conductors, spans = (
-        [variation[place] for place in generator.permutation(len(variation))]
+        [variation[index] for index in generator.permutation(len(variation))]
         for variation in _variations(game, FOLDS[split])
     )
     if total > 2 * min(len(conductors), len(spans)):
         most = 2 * min(len(conductors), len(spans))
         raise ValueError(f"length={length} with held_out={held_out}: the fold {FOLDS[split]!r} holds {most} such games")
     mixed = conductors[: total // 2] + spans[: total - total // 2]
-    mixed = [mixed[place] for place in generator.permutation(total)]
-    stream, later = mixed[:length], mixed[length:]
+    mixed = [mixed[index] for index in generator.permutation(total)]
     if order != "random":
-        stream = [stream[place] for place in np.random.default_rng([93, seed, len(order)]).permutation(length)]
+        mixed[:length] = [mixed[index] for index in np.random.default_rng([93, seed, len(order)]).permutation(length)]
 
     def task(name: str, variation: int) -> StreamTask:
-        play = partial(
-            Replayed, partial(_played, game, name, variation), _KNOWN.setdefault((name, variation), {}), _SEAT
-        )
-        return stream_task(f"scienceworld/{name}/{variation}", play, name, 0.5, _goal(name))
+        return GAMES.task(f"scienceworld/{name}/{variation}", partial(_play, game), name, variation, name, _goal(name))
 
-    return Stream(
-        "science",
-        split,
-        seed,
-        order,
-        tuple(task(*each) for each in stream),
-        tuple(task(*each) for each in later),
-        widest=WIDEST,
-    )
-
-
-_SEAT = Seat()
-_KNOWN: dict[tuple[str, int], Known] = {}
-"""What was played in this process. A game is a function of (task, variation, actions)."""
+    tasks, held = (tuple(task(*variation) for variation in part) for part in (mixed[:length], mixed[length:]))
+    return Stream("science", split, seed, order, tasks, held, widest=WIDEST)
 
 
 @cache
@@ -241,9 +199,9 @@ def _variations(game: Any, fold: str) -> tuple[list[tuple[str, int]], list[tuple
 
     def of(task: str) -> list[tuple[str, int]]:
         game.load(task, 0, "easy")  # folds are those of the task that is loaded
-        return [(task, int(each)) for each in getattr(game, f"get_variations_{fold}")()]
+        return [(task, int(number)) for number in getattr(game, f"get_variations_{fold}")()]
 
-    return of(CONDUCTIVITY), [each for task in LIFE_SPANS for each in of(task)]
+    return of(CONDUCTIVITY), [variation for task in LIFE_SPANS for variation in of(task)]
 
 
 @cache
@@ -255,8 +213,8 @@ def _solution(game: Any, task: str, variation: int) -> tuple[str, ...]:
 
 def _command(game: Any, command: str) -> None:
     # The package's `step` also lists all valid commands, which takes longer than the step.
-    said = game.server.step(command)
-    if said.startswith("Ambiguous"):
+    reply = game.server.step(command)
+    if reply.startswith("Ambiguous"):
         game.server.step("0")
 
 
@@ -264,7 +222,7 @@ def _won(game: Any) -> float:
     return float(game.server.getScore() >= 1.0)
 
 
-def _played(game: Any, task: str, variation: int) -> Staged:
+def _play(game: Any, task: str, variation: int) -> Staged:
     return Conductivity(game, variation) if task == CONDUCTIVITY else LifeSpan(game, task, variation)
 
 

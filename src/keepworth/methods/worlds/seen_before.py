@@ -1,4 +1,4 @@
-"""Worlds in which something seen earlier has to be remembered: a maze, cards, keys and doors, reports of events.
+"""Worlds in which something seen earlier has to be remembered: a maze, cards, keys and doors.
 
 The agent sees its last `context` observations, and what counts lies further back: that distance is the correlation horizon xi
 of a world ("Unraveling the Complexity of Memory in RL Agents", arXiv 2412.06531). With context < xi only what was written to
@@ -14,14 +14,12 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.made_up import ORDERS, checked, words
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.environments.made_up import ORDERS, checked, leanings, phrase, words
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, ends, only_way, stream_task
 from keepworth.environments.streams import World
-from keepworth.episodes.episode import Observation, Task
 from keepworth.registry import Method
 
 WALK = "walk on"
-NOWHERE = "say nobody knows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,80 +73,34 @@ class KeyStream:
     held_out: int = 60
 
 
-@dataclass(frozen=True, slots=True)
-class EventStream:
-    """Reports of who went where and when, then a question about one of them, with none to many reports to go by.
-
-    An event has a time, a place, an entity and a content, after "Episodic Memories Generation and Evaluation Benchmark for Large
-    Language Models" (arXiv 2501.13121). A later report about an entity replaces the earlier ones, all of which are equally like
-    the question; nothing reported yet is an answer too. Reports outlast the task in which they came.
-
-    entities, places: how many; reports: the most that come before a question (one at least, of another entity, comes last, so
-    that what is asked for lies two scenes back or more); length, held_out: how many tasks."""
-
-    family: str = "events"
-    entities: int = 12
-    places: int = 5
-    reports: int = 2
-    length: int = 300
-    held_out: int = 60
-
-
-class Corridor:
-    """One maze: walk `length` times, then choose a door."""
-
-    __slots__ = ("_doors", "_leaning", "_step", "_texts", "_way_out")
-
-    def __init__(
-        self, texts: tuple[str, ...], doors: tuple[str, ...], way_out: str, leaning: tuple[float, ...]
-    ) -> None:
-        self._texts = texts
-        self._doors = doors
-        self._way_out = way_out
-        self._leaning = leaning
-        self._step = 0
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        self._step = 0
-        return self.scene.seen
+class Corridor(Course):
+    """One maze: walk on, then choose a door. Nothing is said of the choice but the reward of the episode."""
 
     async def step(self, action: str) -> Step:
-        if self._step == len(self._texts) - 1:
-            return ends(float(action == self._way_out))
-        self._step += 1
-        return goes_on(self.scene)
-
-    async def close(self) -> None:
-        """There is nothing to give back."""
-
-    @property
-    def scene(self) -> Scene:
-        text = self._texts[self._step]
-        if self._step < len(self._texts) - 1:
-            named = tuple(door for door in self._doors if door in text)
-            return _passed("leave the maze", text, WALK, named)
-        return Scene("leave the maze", text, self._doors, right=frozenset({self._way_out}), leaning=self._leaning)
+        step = await super().step(action)
+        return ends(step.rewards[-1].value) if step.stop else step
 
 
 def corridors(parameters: CorridorStream, *, split: str, seed: int, order: str = "random") -> Stream:
     generator = np.random.default_rng([11, checked(split, order), seed])
     vocabulary = words(split, 60, generator)
     doors = tuple(f"open {word}" for word in vocabulary[: parameters.doors])
-    sign, poster, end = vocabulary[10:13], vocabulary[13:16], vocabulary[16:19]
+    sign, poster, end = (" ".join(vocabulary[first : first + 3]) for first in (10, 13, 16))
     fillers = vocabulary[20:]
+    goal = "leave the maze"
 
     def maze(key: str) -> StreamTask:
         way_out = doors[int(generator.integers(len(doors)))]
-        texts = [" ".join([*sign, *_some(fillers, 2, generator), way_out])]
+        scenes = [only_way(goal, f"{sign} {phrase(fillers, 2, generator)} {way_out}", WALK, (way_out,))]
         for _ in range(parameters.length):
             if generator.random() < parameters.posters:
                 other = doors[int(generator.integers(len(doors)))]
-                texts.append(" ".join([*poster, *_some(fillers, 2, generator), other]))
+                scenes.append(only_way(goal, f"{poster} {phrase(fillers, 2, generator)} {other}", WALK, (other,)))
             else:
-                texts.append(" ".join(_some(fillers, 5, generator)))
-        texts.append(" ".join([*end, *_some(fillers, 2, generator)]))
-        world = partial(Corridor, tuple(texts), doors, way_out, _leaning(len(doors), generator))
-        return stream_task(key, world, "sign", 1.0 - 1.0 / len(doors), "leave the maze")
+                scenes.append(only_way(goal, phrase(fillers, 5, generator), WALK))
+        text = f"{end} {phrase(fillers, 2, generator)}"
+        choice = Scene(goal, text, doors, right=frozenset({way_out}), leaning=leanings(len(doors), generator))
+        return stream_task(key, partial(Corridor, *scenes, choice), "sign", 1.0 - 1.0 / len(doors), goal)
 
     return _stream(parameters, maze, split, seed, order, (12, ORDERS.index(order)), (parameters.length + 1,))
 
@@ -163,16 +115,15 @@ def cards(parameters: CardStream, *, split: str, seed: int, order: str = "random
     goal = "remember the cards"
 
     def deck(key: str) -> StreamTask:
-        drawn = [names[int(place)] for place in generator.integers(0, len(names), size=turned)]
+        drawn = [names[int(index)] for index in generator.integers(0, len(names), size=turned)]
         scenes = []
         for number, card in enumerate(drawn):
-            text = " ".join(["at", places[number], *_some(fillers, 2, generator), card])
-            scenes.append(_passed(goal, text, "turn the next card", (card,)))
+            text = f"at {places[number]} {phrase(fillers, 2, generator)} {card}"
+            scenes.append(only_way(goal, text, "turn the next card", (card,)))
             if number >= parameters.lag:
                 back = number - parameters.lag
-                leaning = _leaning(len(names), generator)
-                question = f"what was at {places[back]}"
-                scenes.append(Scene(goal, question, names, right=frozenset({drawn[back]}), leaning=leaning))
+                right, leaning = frozenset({drawn[back]}), leanings(len(names), generator)
+                scenes.append(Scene(goal, f"what was at {places[back]}", names, right=right, leaning=leaning))
         return stream_task(key, partial(Course, *scenes), "card", 1.0 - len(names) ** -parameters.asked, goal)
 
     # Between a card and its question lie `lag` cards and the questions asked meanwhile.
@@ -191,72 +142,27 @@ def keys(parameters: KeyStream, *, split: str, seed: int, order: str = "random")
 
     def house(key: str) -> StreamTask:
         in_hand = int(generator.integers(len(names)))
-        opens = [doors[int(place)] for place in generator.integers(0, len(doors), size=len(names))]
+        opens = [doors[int(index)] for index in generator.integers(0, len(doors), size=len(names))]
         early = int(generator.integers(parameters.length - parameters.context))
-        free = [place for place in range(parameters.length) if place != early]
+        free = [index for index in range(parameters.length) if index != early]
         others = [number for number in range(len(names)) if number != in_hand]
-        notes = {int(place): number for place, number in zip(generator.permutation(free), others, strict=False)}
+        notes = {int(index): number for index, number in zip(generator.permutation(free), others, strict=False)}
         notes[early] = in_hand
         scenes = []
-        for place in range(parameters.length):
-            note = notes.get(place)
-            named = () if note is None else (opens[note],)
-            filler = _some(fillers, 5 if note is None else 2, generator)
-            text = filler if note is None else ["key", names[note], *filler, *named]
-            scenes.append(_passed(goal, " ".join(text), WALK, named))
-        leaning = _leaning(len(doors), generator)
-        text = ["in hand key", names[in_hand], *_some(fillers, 2, generator)]
-        end = Scene(goal, " ".join(text), doors, right=frozenset({opens[in_hand]}), leaning=leaning)
+        for index in range(parameters.length):
+            note = notes.get(index)
+            if note is None:
+                scenes.append(only_way(goal, phrase(fillers, 5, generator), WALK))
+            else:
+                text = f"key {names[note]} {phrase(fillers, 2, generator)} {opens[note]}"
+                scenes.append(only_way(goal, text, WALK, (opens[note],)))
+        leaning = leanings(len(doors), generator)
+        text = f"in hand key {names[in_hand]} {phrase(fillers, 2, generator)}"
+        end = Scene(goal, text, doors, right=frozenset({opens[in_hand]}), leaning=leaning)
         return stream_task(key, partial(Course, *scenes, end), "key", 1.0 - 1.0 / len(doors), goal)
 
     horizons = tuple(range(parameters.context + 1, parameters.length + 1))
     return _stream(parameters, house, split, seed, order, (64, len(order)), horizons)
-
-
-def events(parameters: EventStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """An order other than "random" has the same reports and other questions: time cannot be shuffled. `rule` of a task is
-    the number of reports there are about what is asked for ("6+" from six)."""
-    generator = np.random.default_rng([65, checked(split, order), seed])
-    vocabulary = words(split, parameters.entities + parameters.places + 60, generator)
-    entities = vocabulary[: parameters.entities]
-    places = tuple(
-        f"go to {word}" for word in vocabulary[parameters.entities : parameters.entities + parameters.places]
-    )
-    fillers = vocabulary[parameters.entities + parameters.places :]
-    goal = "find them"
-    reported: dict[int, list[str]] = {number: [] for number in range(parameters.entities)}
-    news = [
-        [
-            (int(generator.integers(parameters.entities)), places[int(generator.integers(parameters.places))])
-            for _ in range(int(generator.integers(1, parameters.reports + 1)))
-        ]
-        for _ in range(parameters.length)
-    ]
-    asking = np.random.default_rng([66, checked(split, order), len(order), seed])
-
-    def question(key: str, scenes: list[Scene], but: int) -> StreamTask:
-        asked = int(asking.choice([number for number in reported if number != but]))
-        known = reported[asked]
-        right = known[-1] if known else NOWHERE
-        actions = (*places, NOWHERE)
-        leaning = _leaning(len(actions), asking)
-        ask = Scene(goal, f"where is {entities[asked]}", actions, right=frozenset({right}), leaning=leaning)
-        matches = "6+" if len(known) > 5 else str(len(known))
-        return stream_task(key, partial(Course, *scenes, ask), matches, 1.0 - 1.0 / len(actions), goal)
-
-    prefix = f"{parameters.family}/{split}/{seed}"
-    tasks = []
-    for number, reports in enumerate(news):
-        scenes = []
-        for entity, place in reports:
-            reported[entity].append(place)
-            time, content = _some(fillers, 1, asking), _some(fillers, 2, asking)
-            scenes.append(_passed(goal, " ".join([*time, entities[entity], *content, place]), "read on", (place,)))
-        tasks.append(question(f"{prefix}/{number}", scenes, reports[-1][0]))
-    held_out = [question(f"{prefix}/held-out/{number}", [], -1) for number in range(parameters.held_out)]
-    return Stream(
-        parameters.family, split, seed, order, tuple(tasks), tuple(held_out), horizons=(2,), context=0, lasting=True
-    )
 
 
 def _stream(
@@ -273,30 +179,9 @@ def _stream(
     tasks = [episode(f"{prefix}/{number}") for number in range(parameters.episodes)]
     held_out = [episode(f"{prefix}/held-out/{number}") for number in range(parameters.held_out)]
     if order != "random":
-        tasks = [tasks[place] for place in np.random.default_rng([*shuffle, seed]).permutation(len(tasks))]
-    return Stream(
-        parameters.family,
-        split,
-        seed,
-        order,
-        tuple(tasks),
-        tuple(held_out),
-        horizons=horizons,
-        context=parameters.context,
-    )
-
-
-def _passed(goal: str, text: str, action: str, named: tuple[str, ...]) -> Scene:
-    """A scene in which only one thing can be done."""
-    return Scene(goal, text, (action,), named=named, right=frozenset({action}), leaning=(0.0,))
-
-
-def _leaning(actions: int, generator: np.random.Generator) -> tuple[float, ...]:
-    return tuple(generator.normal(0.0, 0.3, size=actions).tolist())
-
-
-def _some(vocabulary: list[str], count: int, generator: np.random.Generator) -> list[str]:
-    return [vocabulary[int(place)] for place in generator.integers(0, len(vocabulary), size=count)]
+        tasks = [tasks[index] for index in np.random.default_rng([*shuffle, seed]).permutation(len(tasks))]
+    parts = tuple(tasks), tuple(held_out)
+    return Stream(parameters.family, split, seed, order, *parts, horizons=horizons, context=parameters.context)
 
 
 METHODS = (
@@ -326,14 +211,5 @@ METHODS = (
         about="notes on the way say which key opens which door",
         differs="in words; where the note comes varies from episode to episode",
         make=World(keys, "seen-before", parameters=KeyStream()),
-    ),
-    Method(
-        kind="world",
-        name="events",
-        title="Events",
-        paper="arXiv 2501.13121",
-        about="reports of who went where, then a question about one of them",
-        differs="reports are templates, and outlast their task",
-        make=World(events, "seen-before", parameters=EventStream()),
     ),
 )

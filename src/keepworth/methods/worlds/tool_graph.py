@@ -104,7 +104,7 @@ def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str 
         if first != second
     ]
     generator.shuffle(chains)
-    kept = max(1, len(chains) // 4)
+    reserved = max(1, len(chains) // 4)
 
     def episode(key: str, pool: list[tuple[int, int]]) -> StreamTask:
         chain = list(pool[int(generator.integers(len(pool)))])
@@ -116,8 +116,8 @@ def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str 
         return stream_task(key, partial(Workshop, goal, moves, tools, parameters.mistakes), goal, hardness, goal)
 
     prefix = f"{parameters.family}/{split}/{seed}"
-    tasks = [episode(f"{prefix}/{number}", chains[kept:]) for number in range(parameters.episodes)]
-    held_out = [episode(f"{prefix}/held-out/{number}", chains[:kept]) for number in range(parameters.held_out)]
+    tasks = [episode(f"{prefix}/{number}", chains[reserved:]) for number in range(parameters.episodes)]
+    held_out = [episode(f"{prefix}/held-out/{number}", chains[:reserved]) for number in range(parameters.held_out)]
     if order != "random":
         tasks.sort(key=lambda task: task.difficulty, reverse=order == "hard-to-easy")
     return Stream(

@@ -8,8 +8,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from keepworth.environments.made_up import checked
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
+from keepworth.environments.made_up import checked, leanings
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, only_way, stream_task
 from keepworth.environments.streams import World
 from keepworth.methods.benchmarks._longmemeval import questions
 from keepworth.registry import Method
@@ -64,44 +64,44 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
     An order other than "random" asks in another order; what is read when stays."""
     generator = np.random.default_rng([95, checked(split, order), seed])
     known = _known(SIDES[split])
-    known = tuple(known[place] for place in generator.permutation(len(known)))
+    known = tuple(known[index] for index in generator.permutation(len(known)))
     held = set(range(len(known) - round(HELD_SHARE * len(known)), len(known)))
     asked = [number for number in range(len(known)) if number not in held]
     total = length or 8 * len(asked)
     # Held-out questions are read among the others, all in the first `READ` of the stream.
-    turns = [int(place) for place in generator.permutation(len(known))]
+    turns = [int(index) for index in generator.permutation(len(known))]
     turns.sort(key=lambda number: number not in asked[:FIRST])
     reading: dict[int, list[tuple[Note, ...]]] = {}
     ready: dict[int, int] = {}
-    for place, number in enumerate(turns):
-        start = 0 if place < FIRST else int(place * READ * total / len(turns))
-        ready[number] = 0 if place < FIRST else start + max(1, int(LATER * total))
+    for step, number in enumerate(turns):
+        start = 0 if step < FIRST else int(step * READ * total / len(turns))
+        ready[number] = 0 if step < FIRST else start + max(1, int(LATER * total))
         reading.setdefault(start, []).append(known[number].earlier)
         reading.setdefault(ready[number], []).append(known[number].latest)
     asking = np.random.default_rng([96, checked(split, order), len(order), seed])
-    notes = [note for each in known for note in (*each.earlier, *each.latest)]
+    notes = [note for fact in known for note in (*fact.earlier, *fact.latest)]
 
     def task(key: str, scenes: list[Scene], update: Update) -> StreamTask:
-        own = (*update.earlier, *update.latest)
-        others = [notes[place] for place in asking.permutation(len(notes)) if notes[place] not in own]
-        offered = [*own, *others[: max(0, OFFERED - len(own))]]
-        offered = [offered[place] for place in asking.permutation(len(offered))]
+        notes_of_fact = (*update.earlier, *update.latest)
+        others = [notes[index] for index in asking.permutation(len(notes)) if notes[index] not in notes_of_fact]
+        offered = [*notes_of_fact, *others[: max(0, OFFERED - len(notes_of_fact))]]
+        offered = [offered[index] for index in asking.permutation(len(offered))]
         scene = Scene(
             GOAL,
             update.question,
             tuple(note.label for note in offered),
-            right=frozenset(note.label for note in own if note.right),
-            leaning=tuple(asking.normal(0.0, 0.3, size=len(offered)).tolist()),
+            right=frozenset(note.label for note in notes_of_fact if note.right),
+            leaning=leanings(len(offered), asking),
         )
         return stream_task(key, partial(Course, *scenes, scene), update.id, 0.5, GOAL)
 
     tasks = []
     for number in range(total):
-        scenes = [_read(note) for part in reading.get(number, ()) for note in part]
-        pool = [each for each in asked if ready[each] <= number]
+        scenes = [only_way(GOAL, note.text, ON, (note.label,)) for part in reading.get(number, ()) for note in part]
+        pool = [index for index in asked if ready[index] <= number]
         chosen = known[pool[int(asking.integers(len(pool)))]]
         tasks.append(task(f"updates/{split}/{seed}/{number}", scenes, chosen))
-    held_out = [task(f"updates/{split}/{seed}/held-out/{known[each].id}", [], known[each]) for each in sorted(held)]
+    held_out = [task(f"updates/{split}/{seed}/held-out/{known[index].id}", [], known[index]) for index in sorted(held)]
     return Stream(
         "updates",
         split,
@@ -116,13 +116,9 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
     )
 
 
-def _read(note: Note) -> Scene:
-    return Scene(GOAL, note.text, (ON,), named=(note.label,), right=frozenset({ON}), leaning=(0.0,))
-
-
 @lru_cache(maxsize=2)
 def _known(sides: tuple[str, ...]) -> tuple[Update, ...]:
-    found = []
+    facts = []
     for question in questions():
         if question.type != "knowledge-update" or question.abstention or question.split not in sides:
             continue
@@ -137,10 +133,10 @@ def _known(sides: tuple[str, ...]) -> tuple[Update, ...]:
         rights = [note.right for _, note in noted]
         if any(rights) and not all(rights):
             earlier = tuple(note for date, note in noted if date != last)
-            found.append(
+            facts.append(
                 Update(question.id, question.text, earlier, tuple(note for date, note in noted if date == last))
             )
-    return tuple(found)
+    return tuple(facts)
 
 
 def _note(question: str, answers: tuple[str, ...], date: str, text: str) -> Note:

@@ -59,8 +59,8 @@ class RawCases:
 def keywords(text: str) -> list[str]:
     """The five longest different words, in order of appearance: the rule form of a keyword extractor."""
     result = list(dict.fromkeys(WORD.findall(text.lower())))
-    kept = set(sorted(result, key=lambda word: (-len(word), result.index(word)))[:5])
-    return [word for word in result if word in kept]
+    longest = set(sorted(result, key=lambda word: (-len(word), result.index(word)))[:5])
+    return [word for word in result if word in longest]
 
 
 AskModel = Callable[[str], str]

@@ -7,12 +7,10 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from keepworth.episodes.arrays import Floats
+from keepworth.episodes.arrays import Floats
 
 _TIME = re.compile(r"\b(?:yesterday|today|last|ago|weeks?|months?|years?|monday|friday|recently|just|since|now)\b")
 _WANTING = re.compile(r"\b(?:need|want|looking|thinking|interested|planning|consider|hoping|curious)\b")

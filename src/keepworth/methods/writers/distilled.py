@@ -67,13 +67,13 @@ def parse_experiences(reply: str) -> list[dict[str, Any]]:
     """Well-formed experiences alone; others are dropped."""
     value = parsed(reply)
     experiences = []
-    for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, dict):
+    for entry in value if isinstance(value, list) else [value]:
+        if not isinstance(entry, dict):
             continue
-        texts = [each.get(name) for name in ("when", "advice", "action")]
+        texts = [entry.get(name) for name in ("when", "advice", "action")]
         if all(isinstance(text, str) and text.strip() for text in texts):
-            confidence = each.get("confidence")
-            words = each.get("keywords")
+            confidence = entry.get("confidence")
+            words = entry.get("keywords")
             experiences.append(
                 {
                     "when": texts[0],

@@ -2,32 +2,15 @@
 
 `Keeper` stands over a writer that finds facts. Each fact has an importance, linear in a few marks of its text
 (`importance.marks`); where there are more than `most`, the least important goes, a new one too: it is deleted, which can be
-undone, and logged as a choice.
-
-The importance of a fact is the logarithm of its odds to be what a question asks for. So with w the weights of the marks, the
-chance that memory M holds what a question asks for, among all facts that came, is
-
-    q(w) = SUM_{i in M} exp(w x_i) / SUM_i exp(w x_i),
-
-and a reward is taken to be a + b q(w) + noise. The weights begin at those that were fitted to conversations with known evidence
-(`importance.PRIOR`), and stay near them while rewards say little: w ~ N(PRIOR, 1 / PRECISION). Their posterior is found by
-Gauss-Newton steps, each a Bayesian linear regression (Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3).
-Where rewards have nothing to do with what was kept, b goes to 0 and the weights stay where they began.
-
-Rewards for a question that is asked again before anything new was written are one piece of evidence. The interval of a gain
-allows for rewards of one scope (a person, say) that go up and down together: the variance is multiplied by what the sums of the
-errors in scopes vary more than independent errors would (a design effect; Kish, "Survey Sampling", 1965).
+undone, and logged as a choice. How rewards change the weights of the marks stands in `_keeper_learning`.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,30 +19,15 @@ from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Writer, need, written
-from keepworth.memory.store import log
 from keepworth.methods.writers._importance import MARKS, PRIOR, marks
+from keepworth.methods.writers._keeper_learning import PINNED, KeeperCheck, evidence, learn
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from keepworth.episodes.arrays import Floats
     from keepworth.memory.memory import Memory
-
-    Whole = npt.NDArray[np.intp]
 
 NAME, CHECK = "keeper", "keeper's check"
 """Of what a memory file holds of it: the weights in use, and the latest check."""
-PINNED = "pinned"
-"""The key of an item's metadata that, where true, lets it never go."""
-PRECISION, SLOPE_PRECISION = 8.0, 4.0
-"""Of the weights about `PRIOR`, as they differ from one data set to another; of b about 1."""
-STEPS = 6
-NEWEST, LEAST = 5_000, 20
-"""Rewards that are learned from, the newest; how few say nothing."""
-SCOPES, BLOCKS = 8, 20
-"""Rewards are grouped by scope where there are so many scopes, and else into so many blocks of time."""
-DRAWS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +53,6 @@ class Weights:
     values: tuple[float, ...]
     version: int = 0
     before: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KeeperCheck:
-    """What new weights would have earned on the same facts and questions, beside those in use before. value: reward more per
-    rewarded episode, with a 95 % interval from low to high; rewards, facts, groups: that it rests on, groups being scopes or
-    blocks of time; promoted: whether they are in use now; reason: why not, "" where they are."""
-
-    promoted: bool
-    value: float
-    low: float
-    high: float
-    rewards: int
-    facts: int
-    groups: int = 0
-    reason: str = ""
-    against: str = ""
-
-    def __str__(self) -> str:
-        rests = f"from {self.rewards:,} rewards and {self.facts:,} facts"
-        if not self.promoted:
-            return f"not promoted, {self.reason}, {rests}"
-        gain = f"{self.value:+.3f} reward an episode against {self.against} ({self.low:+.3f} to {self.high:+.3f})"
-        return f"promoted: {gain}, {rests}"
-
-    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,26 +91,26 @@ class Keeper:
             )
         bank = finished.bank()
         weights = self._weights(finished.memory)
-        own = {item.id: item for item in bank.items() if item.provenance.source == self.source}
-        keys = dict(zip(own, self._scores(list(own.values()), weights), strict=True))
+        items = {item.id: item for item in bank.items() if item.provenance.source == self.source}
+        keys = dict(zip(items, self._scores(list(items.values()), weights), strict=True))
         done = len(bank.journal)
         for operation in written(self.facts, finished):
             yield operation
             for id in (id for entry in bank.journal[done:] for id in entry.outcome.changed):
                 item = bank.find(id)
                 if item is not None and item.current and item.provenance.source == self.source:
-                    own[id], keys[id] = item, self._scores([item], weights)[0]
+                    items[id], keys[id] = item, self._scores([item], weights)[0]
                 else:
-                    own.pop(id, None)
-            while (gone := self._least(own, keys, weights.version)) is not None:
+                    items.pop(id, None)
+            while (gone := self._least(items, keys, weights.version)) is not None:
                 yield gone
-                del own[gone.targets[0]]
+                del items[gone.targets[0]]
             done = len(bank.journal)
 
-    def _least(self, own: dict[str, Item], scores: dict[str, float], version: int) -> Withdrawal | None:
+    def _least(self, items: dict[str, Item], scores: dict[str, float], version: int) -> Withdrawal | None:
         """What goes next; None where there is room, or all is pinned."""
-        free = [item for item in own.values() if not item.metadata.get(PINNED)]
-        if len(own) <= self.most or not free:
+        free = [item for item in items.values() if not item.metadata.get(PINNED)]
+        if len(items) <= self.most or not free:
             return None
         key, _, gone = min((scores[item.id], int(item.id[1:]), item.id) for item in free)
         return Withdrawal(OperationKind.DELETE, (gone,), "", key, version, self.most)
@@ -203,7 +145,7 @@ class Keeper:
         """Learn weights from all rewards so far, use them from now on, and say what they would have earned more."""
         now = self._weights(memory)
         seen = evidence(memory, self.source)
-        check, values = learn(seen, np.array(now.values), self)
+        check, values = learn(seen, np.array(now.values), self.begin, self.most)
         if check.promoted:
             _keep(memory, [float(f"{value:.6g}") for value in values], now.version)
         check = replace(check, against="the weights in use" if now.version else "those that it began with")
@@ -226,196 +168,6 @@ def _keep(memory: Memory, values: Sequence[float], before: int) -> None:
     """values: none for those that a keeper begins with."""
     body = {"marks": dict(zip(MARKS, values, strict=False)), "before": before}
     memory.store.put_parameters(memory.scope, NAME, json.dumps(body).encode())
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a memory knows of n facts and t rewards, in order of the journal.
-
-    items: n; came, left, ended: [n], the entries with which each came, went, and gave way to another fact whatever is kept, or
-    infinity; scope: [n], a number. entry, reward: [t]; inside, question: of each reward the scopes that were searched, and what
-    for, "" where nothing was."""
-
-    items: Sequence[Item]
-    came: Floats
-    left: Floats
-    ended: Floats
-    scope: Whole
-    entry: Floats
-    reward: Floats
-    inside: Sequence[frozenset[int]]
-    question: Sequence[str]
-
-    def sums(self, values: Floats) -> tuple[Floats, Floats]:
-        """[t, c] twice: for each reward, the sum of `values` ([n, c]) over what was in memory, and over what else had come."""
-        kept, out = np.zeros((2, len(self.entry), values.shape[1]))
-        for scope in np.unique(self.scope):
-            mine = np.flatnonzero(self.scope == scope)
-            rows = np.array([row for row, inside in enumerate(self.inside) if scope in inside], dtype=np.intp)
-            until = []
-            for entries in (self.came[mine], self.left[mine], self.ended[mine]):
-                order = np.argsort(entries, kind="stable")
-                running = np.concatenate([np.zeros((1, values.shape[1])), values[mine[order]].cumsum(axis=0)])
-                until.append(running[np.searchsorted(entries[order], self.entry[rows])])
-            kept[rows] += until[0] - until[1]
-            out[rows] += until[1] - until[2]
-        return kept, out
-
-    def rows(self, use: npt.NDArray[np.bool_]) -> Evidence:
-        """With those rewards alone."""
-        return replace(
-            self,
-            entry=self.entry[use],
-            reward=self.reward[use],
-            inside=list(compress(self.inside, use)),
-            question=list(compress(self.question, use)),
-        )
-
-
-def evidence(memory: Memory, source: str) -> Evidence:
-    """Read from the log. What somebody else deleted was not this keeper's to decide, and is left out."""
-    with memory.store.database.reading() as connection:
-        gone = {item: float(head) for head, item in log.withdrawals(connection, memory.scope)}
-        asked = log.questions(connection, memory.scope)
-        news = log.news(connection, memory.scope, log.cancelled(connection))
-    # A later reward of the same thing takes the place of the earlier one.
-    latest = {(each.episode, each.decision): each for each in news if math.isfinite(each.value)}
-    rewards = sorted(latest.values(), key=lambda each: each.seq)[-NEWEST:]
-    items = [
-        item
-        for item in memory.store.items(memory.scope)
-        if item.provenance.source == source and (item.open or item.superseded_by or item.id in gone)
-    ]
-    scopes = {scope: number for number, scope in enumerate(dict.fromkeys(item.scope for item in items))}
-    searched = [asked.get(reward.decision) or asked.get(reward.episode) or ("", reward.scope) for reward in rewards]
-    within = {
-        where: frozenset(number for scope, number in scopes.items() if where.contains(scope)) for _, where in searched
-    }
-    ended = np.array([float(item.superseded_by[1:]) if item.superseded_by else math.inf for item in items])
-    # One that was given up and is open was brought back.
-    left = np.array([gone.get(item.id, math.inf) if item.deleted else math.inf for item in items])
-    return Evidence(
-        items=items,
-        came=np.array([float(item.id[1:]) for item in items]),
-        left=np.minimum(left, ended),
-        ended=ended,
-        scope=np.array([scopes[item.scope] for item in items], dtype=np.intp),
-        entry=np.array([float(reward.seq) for reward in rewards]),
-        reward=np.array([reward.value for reward in rewards]),
-        inside=[within[where] for _, where in searched],
-        question=[text for text, _ in searched],
-    )
-
-
-def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Floats]:
-    """New weights, and what they would have earned beside `old`."""
-    kept, out = (amount[:, 0] for amount in seen.sums(np.ones((len(seen.items), 1))))
-    use = (kept > 0.5) & (out > 0.5)
-    seen, kept, out, count = seen.rows(use), kept[use], out[use], int(use.sum())
-    refused = KeeperCheck(False, 0.0, -math.inf, math.inf, count, len(seen.items))
-    if count < LEAST:
-        return replace(refused, reason=f"{LEAST} rewards are needed that came after something was given up"), old
-    low, high = _range(seen.reward)
-    reward = ((seen.reward - low) / (high - low)).clip(0.0, 1.0)
-    if not reward.std():
-        return replace(refused, reason="all rewards were the same"), old
-    keys = [
-        (text, inside, came) if text else row
-        for row, (text, inside, came) in enumerate(zip(seen.question, seen.inside, kept + out, strict=True))
-    ]
-    often = Counter[Any](keys)
-    weight = np.array([1.0 / often[key] for key in keys])
-    root, total = np.sqrt(weight), float(weight.sum())
-    # What rewards have to do with how much was kept at all, and with time, is not the work of the weights.
-    usual = root[:, None] * np.stack([np.ones(count), kept / (kept + out), np.linspace(-1.0, 1.0, count)], axis=1)
-    project = usual @ np.linalg.pinv(usual)
-
-    def beyond(values: Floats) -> Floats:
-        """Less what is usual, in rows of equal weight."""
-        scaled = (values.T * root).T
-        return np.asarray(scaled - project @ scaled)
-
-    x = marks([item.text for item in seen.items])
-    y = beyond(reward)
-    noise = max(float(y @ y) / total, 1e-4)
-    prior, precision = np.array(keeper.begin), PRECISION * np.eye(len(MARKS))
-    weights, slope, best = prior, 1.0, math.inf
-    for step in range(STEPS):
-        q, z = map(beyond, _chance(seen, x, weights))
-        told = float(q @ q) / noise
-        fitted = max(0.0, (float(q @ y) / noise + SLOPE_PRECISION) / (told + SLOPE_PRECISION))
-        loss = float(((y - fitted * q) ** 2).sum()) / noise + SLOPE_PRECISION * (fitted - 1.0) ** 2
-        loss += PRECISION * float(((weights - prior) ** 2).sum())
-        if loss < best:
-            best, learned = loss, (weights, fitted, told, q, fitted * z)
-        # At first as if what is kept decided: where the weights begin wrong, rewards seem to have nothing to do with it.
-        slope = 1.0 if step == 0 else max(fitted, 0.5) if step == 1 else fitted
-        z = slope * z
-        residual = y - slope * q + z @ (weights - prior)
-        weights = prior + np.linalg.solve(precision + z.T @ z / noise, z.T @ residual / noise)
-    weights, slope, told, q, z = learned
-    groups = _groups(seen)
-    errors = root * (y - slope * q)
-    # How much more the sums of errors of a group vary than those of independent errors would.
-    inflated = max(1.0, float((np.bincount(groups, errors) ** 2).sum() / max(float(errors @ errors), 1e-12)))
-    data = z.T @ z / noise
-    inverse = np.linalg.inv(precision + data)
-    rng = np.random.default_rng(0)
-    drawn = rng.multivariate_normal(weights, inverse @ (precision + inflated * data) @ inverse, DRAWS)
-    slopes = rng.normal(slope, math.sqrt(inflated / (told + SLOPE_PRECISION)), DRAWS).clip(0.0)
-    more, one_of_both = _moved(seen, x, drawn, weights, old, keeper)
-    gains = slopes * more
-    # As many questions of the same people, asked anew, would vary by as much.
-    anew = gains + np.sqrt(inflated * slopes * one_of_both / total) * rng.normal(size=DRAWS)
-    value, below, over = (float((high - low) * each) for each in (gains.mean(), *np.quantile(anew, (0.025, 0.975))))
-    return KeeperCheck(True, value, below, over, count, len(seen.items), int(groups.max()) + 1), weights
-
-
-def _groups(seen: Evidence) -> Whole:
-    """[t]: rewards of one number may go up and down together."""
-    number = {inside: index for index, inside in enumerate(dict.fromkeys(seen.inside))}
-    if len(number) < SCOPES:
-        return np.arange(len(seen.inside)) * BLOCKS // len(seen.inside)
-    return np.array([number[inside] for inside in seen.inside], dtype=np.intp)
-
-
-def _range(rewards: Floats) -> tuple[float, float]:
-    """0 to 1, or wider where more than a few rewards lie outside: a single one of 100 changes nothing."""
-    low, high = np.quantile(rewards, (0.05, 0.95))
-    return min(0.0, float(low)), max(1.0, float(high))
-
-
-def _chance(seen: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """[t] and [t, d]: for each reward, the chance that what was in memory held what is asked for, and its derivative."""
-    score = x @ weights
-    odds = np.exp(score - score.max())[:, None]
-    kept, out = (amount.clip(1e-300) for amount in seen.sums(odds * np.concatenate([np.ones((len(x), 1)), x], axis=1)))
-    q = kept[:, :1] / (kept[:, :1] + out[:, :1])
-    return q[:, 0], q * (1.0 - q) * (kept[:, 1:] / kept[:, :1] - out[:, 1:] / out[:, :1])
-
-
-def _moved(seen: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, keeper: Keeper) -> tuple[Floats, Floats]:
-    """[draws] twice: how much more often `new` keeps what is asked for than `old`, if a draw of weights is right, over what had
-    come to each scope by its last reward; and how often just one of both keeps it."""
-    pinned = np.array([bool(item.metadata.get(PINNED)) for item in seen.items])
-    more, one_of_both = np.zeros((2, len(drawn)))
-    last = dict(zip(seen.inside, seen.entry, strict=True))
-    for inside, rewards in Counter(seen.inside).items():
-        share = rewards / len(seen.entry)
-        come = (seen.came < last[inside]) & (seen.ended > last[inside])
-        there = np.flatnonzero(come & np.isin(seen.scope, list(inside)))
-        score = x[there] @ drawn.T
-        odds = np.exp(score - score.max(axis=0))
-        odds /= odds.sum(axis=0)
-        change = np.zeros(len(seen.items))
-        for scope in inside:
-            mine = there[seen.scope[there] == scope]
-            for sign, weights in ((1.0, new), (-1.0, old)):
-                order = np.lexsort((x[mine] @ weights, pinned[mine]))
-                change[mine[order[::-1][: keeper.most]]] += sign
-        more += share * (change[there] @ odds)
-        one_of_both += share * (np.abs(change[there]) @ odds)
-    return more, one_of_both
 
 
 METHOD = Method(

@@ -69,7 +69,7 @@ def parse_note(reply: str) -> dict[str, Any]:
         return {}
     return {
         "context": value["context"],
-        **{name: tuple(str(word) for word in each) for name, each in lists.items() if isinstance(each, list)},
+        **{name: tuple(str(word) for word in words) for name, words in lists.items() if isinstance(words, list)},
     }
 
 

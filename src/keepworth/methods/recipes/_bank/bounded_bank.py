@@ -90,9 +90,9 @@ class BoundedBank:
     def write(self, line: str, fact: str) -> str:
         """Carry out what `line` asks for about the next fact; what was done, in a word."""
         number, self.arrived = self.arrived, self.arrived + 1
-        first = next((each for each in line.splitlines() if each.strip()), "")
-        if said := _IMPORTANCE.match(first):
-            return self.put(BankEntry(number, fact, min(MOST, float(said[1]))))
+        first = next((part for part in line.splitlines() if part.strip()), "")
+        if importance := _IMPORTANCE.match(first):
+            return self.put(BankEntry(number, fact, min(MOST, float(importance[1]))))
         kind, target, status = read_operation(line, shown=len(self.entries))
         if status is ParseStatus.INVALID:
             self.invalid += 1

@@ -74,8 +74,8 @@ def digit_tokens(model: Model) -> int:
 
 def line_of(text: str) -> str:
     """What the bank is told: a digit says how much the fact matters, any other text is carried out as it stands."""
-    said = _DIGIT.match(text)
-    return f"ADD {said[1]}" if said else text
+    digit = _DIGIT.match(text)
+    return f"ADD {digit[1]}" if digit else text
 
 
 def state_of(entries: Sequence[BankEntry], arrived: int = 0) -> str:
@@ -233,9 +233,9 @@ class BankReading:
 def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
     """The ids of at most `most` facts of a bank that are most like question and answer, by BM25; where no word is shared, all."""
     bank = Bank.empty(None)
-    fact_of = {bank.add(each.text, deduplicate=False).id: each.item for each in shown}
-    found = bank.search(query, most, mode="lexical") if shown and query.strip() else []
-    return tuple(fact_of[hit.id] for hit in found) or tuple(each.item for each in shown)
+    fact_of = {bank.add(line.text, deduplicate=False).id: line.item for line in shown}
+    hits = bank.search(query, most, mode="lexical") if shown and query.strip() else []
+    return tuple(fact_of[hit.id] for hit in hits) or tuple(line.item for line in shown)
 
 
 # The rollout, and the re-roll of one of its writes.
@@ -287,8 +287,8 @@ async def write_stream(
     while prompts := prompts_of(model, course, max_tokens):
         first = len(course.turns)
         drawn = range(first, first + len(prompts)) if again is None else (again[1],)
-        found = await asyncio.gather(*(context.sample(prompts[number - first], params) for number in drawn))
-        samples = dict(zip(drawn, found, strict=True))
+        replies = await asyncio.gather(*(context.sample(prompts[number - first], params) for number in drawn))
+        samples = dict(zip(drawn, replies, strict=True))
         for number, prompt in enumerate(prompts, start=first):
             if number in samples:
                 text = model.decode(samples[number].ids)
@@ -296,7 +296,7 @@ async def write_stream(
             elif again is not None:
                 course.act(again[0].segments[number].text)
     sampled = time.perf_counter()
-    answered = await context.with_group("read", read, (stream, tuple(each.text for each in course.shown)), seconds)
+    answered = await context.with_group("read", read, (stream, tuple(fact.text for fact in course.shown)), seconds)
     terms = list(earned(course, answered))
     if all(term.name != "answer" for term in terms):
         terms.insert(0, RewardTerm("answer", answered.score, scorer=scorer))
@@ -319,7 +319,7 @@ async def write_stream(
         )
         for prompt, sample, turn, text in calls
     )
-    done = [(place, sample, each) for place, (_, sample, turn, _) in enumerate(calls) for each in turn.calls]
+    done = [(index, sample, call) for index, (_, sample, turn, _) in enumerate(calls) for call in turn.calls]
     return Episode(
         id=context.id,
         task=task.key,
@@ -332,21 +332,21 @@ async def write_stream(
         stop=StopReason.COMPLETED,
         memory_snapshot=segments[0].memory_before,
         policy_version=version,
-        shown=tuple(Shown(item_of(each.number), each.matters, each.text) for each in course.shown),
+        shown=tuple(Shown(item_of(fact.number), fact.matters, fact.text) for fact in course.shown),
         decisions=tuple(
             Decision(
                 f"{context.id}/{number}",
-                DecisionKind.WRITE if each.outcome == "kept" else DecisionKind.NOOP,
-                each.fact,
+                DecisionKind.WRITE if call.outcome == "kept" else DecisionKind.NOOP,
+                call.fact,
                 (),
-                (item_of(each.number),) if each.outcome == "kept" else (),
+                (item_of(call.number),) if call.outcome == "kept" else (),
                 min(1.0, math.exp(sum(sample.logprobs))),
                 f"{model.name}@{version}",
-                place,
+                index,
             )
-            for number, (place, sample, each) in enumerate(done, start=0 if again is None else again[1])
+            for number, (index, sample, call) in enumerate(done, start=0 if again is None else again[1])
         ),
-        operations=tuple(_event(each) for _, _, each in done),
+        operations=tuple(_event(call) for _, _, call in done),
         errors=(f"the reader failed, which counts as an empty answer: {answered.failed}",) if answered.failed else (),
         seconds={"sample": sampled - begun, "reward": time.perf_counter() - sampled},
         source=task.source,

@@ -64,8 +64,8 @@ def fact_streams(
     for task in tasks:
         facts = list({fact.statement: fact for fact in facts_of(task.sessions)}.values())
         decisive = decisive_facts(task, facts)
-        said = {word for fact in decisive for word in tokens(fact.statement)}
-        if not decisive or not any(set(tokens(answer)) <= said for answer in task.answers):
+        words = {word for fact in decisive for word in tokens(fact.statement)}
+        if not decisive or not any(set(tokens(answer)) <= words for answer in task.answers):
             continue
         marked = {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
         others = [fact for fact in facts if fact.place not in marked]
@@ -103,7 +103,7 @@ def folds_of(streams: Sequence[FactStream], folds: int = FOLDS) -> list[int]:
     for stream in streams:
         sizes[stream.cluster] = sizes.get(stream.cluster, 0) + 1
     filled, fold_of = [0] * folds, dict[str, int]()
-    for cluster in sorted(sizes, key=lambda each: draw_order("fold", each)):
+    for cluster in sorted(sizes, key=lambda name: draw_order("fold", name)):
         fold_of[cluster] = filled.index(min(filled))
         filled[fold_of[cluster]] += sizes[cluster]
     return [fold_of[stream.cluster] for stream in streams]

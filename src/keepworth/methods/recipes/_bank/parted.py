@@ -61,11 +61,11 @@ def calls_of(text: str) -> list[BankCall | None]:
 
 
 def _call(word: str) -> BankCall | None:
-    found = _CALL.fullmatch(word)
-    if found is None:
+    match = _CALL.fullmatch(word)
+    if match is None:
         return None
-    gone, part, first, second = found.groups()
-    number, other = (None if each is None else int(each) for each in (first, second))
+    gone, part, first, second = match.groups()
+    number, other = (None if digits is None else int(digits) for digits in (first, second))
     if gone:
         return None if other is not None else BankCall(part, number, None, word)
     if number is None:
@@ -84,7 +84,7 @@ class PartedBank:
 
     def entries(self, part: str) -> list[BankEntry]:
         """Of a part, the oldest first."""
-        return sorted((entry for entry in self.bank.entries if entry.part == part), key=lambda each: each.number)
+        return sorted((entry for entry in self.bank.entries if entry.part == part), key=lambda item: item.number)
 
     def carry_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
         """Do what a call asks for. facts: of the chunk; first: the number of arrival of the first of them."""
@@ -97,11 +97,11 @@ class PartedBank:
         invalid = CallOutcome(call, "invalid")
         if call is None or (call.part not in self.lists and call.part not in self.single):
             return invalid
-        own, single = self.entries(call.part), call.part in self.single
-        if call.entry is not None and not single and call.entry >= len(own):
+        entries, single = self.entries(call.part), call.part in self.single
+        if call.entry is not None and not single and call.entry >= len(entries):
             return invalid
         if call.fact is None:
-            gone = own[:1] if single else [] if call.entry is None else own[call.entry : call.entry + 1]
+            gone = entries[:1] if single else [] if call.entry is None else entries[call.entry : call.entry + 1]
             if not gone:
                 return invalid
             self.bank.entries.remove(gone[0])
@@ -111,11 +111,11 @@ class PartedBank:
         text, number = facts[call.fact], first + call.fact
         if single:
             text = cut(text, self.single[call.part], self.bank)
-        if any(each.text == text for each in own):
+        if any(entry.text == text for entry in entries):
             return CallOutcome(call, "duplicate", text, number)
         before = list(self.bank.entries)
         if single or call.entry is not None:
-            for old in own[:1] if single else [own[call.entry or 0]]:
+            for old in entries[:1] if single else [entries[call.entry or 0]]:
                 self.bank.entries.remove(old)
         outcome = self.bank.put(BankEntry(number, text, pinned=single, part=call.part))
         if outcome != "kept":
@@ -187,8 +187,8 @@ class ChunkedWriting:
             return None
         lines = []
         for part in (*self.bank.single, *self.bank.lists) if self.recent else ():
-            own = list(enumerate(self.bank.entries(part)))[-self.recent :]
-            lines += [f"{part}{number} {short(each.text, most)}" for number, each in own]
+            entries = list(enumerate(self.bank.entries(part)))[-self.recent :]
+            lines += [f"{part}{number} {short(entry.text, most)}" for number, entry in entries]
         lines += ["New:", *(f"{number} {short(fact, most)}" for number, fact in enumerate(self.waiting)), self.ask]
         return "\n".join(lines)
 
@@ -223,18 +223,18 @@ def most_specific_calls(
         part, size = part_of(chunk[number]), bank.size(chunk[number])
         if part == single and tried.entries(single):
             part = otherwise
-        said: list[str] = []
+        lines: list[str] = []
         while sum(map(bank.size, bank.texts)) + size > bank.budget:
-            least = min(bank.entries, key=lambda each: specificity(each.text), default=None)
+            least = min(bank.entries, key=lambda entry: specificity(entry.text), default=None)
             if least is None or specificity(least.text) >= specificity(chunk[number]):
                 return " ".join(calls) or "none"
-            said.append(f"-{least.part}{tried.entries(least.part).index(least)}")
+            lines.append(f"-{least.part}{tried.entries(least.part).index(least)}")
             bank.entries.remove(least)
-        if len(said) == 1 and said[0][1] == part:
-            said = [f"{said[0][1:]}={number}"]
+        if len(lines) == 1 and lines[0][1] == part:
+            lines = [f"{lines[0][1:]}={number}"]
         else:
-            said.append(f"{part}{number}")
-        calls += said
+            lines.append(f"{part}{number}")
+        calls += lines
         for call in calls_of(f"{part}{number}"):
             tried.carry_out(call, chunk, bank.arrived)
     return " ".join(calls) or "none"

@@ -85,17 +85,17 @@ class StagedWriting:
     @property
     def used(self) -> int:
         """What the context measures."""
-        return sum(self.bank.bank.measure(each.text) for each in self.context)
+        return sum(self.bank.bank.measure(entry.text) for entry in self.context)
 
     @property
     def shown(self) -> list[BankEntry]:
         """Of the context what fits into its window."""
         left, fits = self.window, list[BankEntry]()
-        for each in self.context:
-            left -= self.bank.bank.measure(each.text)
+        for entry in self.context:
+            left -= self.bank.bank.measure(entry.text)
             if left < 0:
                 break
-            fits.append(each)
+            fits.append(entry)
         return fits
 
     def prompt(self, most: int) -> str | None:
@@ -106,7 +106,7 @@ class StagedWriting:
         lines = [f"M{number} {short(text, most)}" for number, text in self.messages.items()]
         if self.stage is WritingStage.FILTER:
             return "\n".join((*lines, ASK_DROP))
-        lines += [f"R{number} {short(each.text, most)}" for number, each in enumerate(self.bank.entries(STORE))]
+        lines += [f"R{number} {short(entry.text, most)}" for number, entry in enumerate(self.bank.entries(STORE))]
         return "\n".join((*lines, f"Question: {short(self.question, most)}", ASK_FETCH))
 
     def act(self, text: str) -> ChunkTurn:
@@ -146,11 +146,11 @@ class StagedWriting:
             or self.stage is not WritingStage.ANSWER
         ):
             return invalid
-        own = self.bank.entries(STORE)
-        if call.fact >= len(own):
+        entries = self.bank.entries(STORE)
+        if call.fact >= len(entries):
             return invalid
-        entry = own[call.fact]
-        if any(each.number == entry.number and each.text == entry.text for each in self.retrieved):
+        entry = entries[call.fact]
+        if any(retrieved.number == entry.number and retrieved.text == entry.text for retrieved in self.retrieved):
             return CallOutcome(call, "duplicate", entry.text, entry.number)
         if len(self.retrieved) >= self._retrievals:
             return CallOutcome(call, "refused", entry.text, entry.number)

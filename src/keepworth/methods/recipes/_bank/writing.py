@@ -156,13 +156,13 @@ class WriterStreams:
     def beside(self, stream: FactStream, count: int) -> list[str]:
         """Statements of other streams of its split, to distract from its own; the same each time. Fewer where there are
         no more."""
-        own = {fact.statement for fact in stream.facts}
+        statements = {fact.statement for fact in stream.facts}
         others = {
             fact.statement
-            for each in self._among[stream.key]
-            if each.cluster != stream.cluster
-            for fact in each.facts
-            if fact.statement not in own
+            for other in self._among[stream.key]
+            if other.cluster != stream.cluster
+            for fact in other.facts
+            if fact.statement not in statements
         }
         return sorted(others, key=lambda text: draw_order("beside", stream.key, text))[:count]
 
@@ -196,10 +196,10 @@ def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]
     """[n]: of each statement the mean of the digit that the model would draw, among digits."""
     branches = [model.encode_continuation(digit) for digit in DIGITS]
     most = max(map(len, branches))
-    found = model.score([asked(model, statement, most) for statement in statements], [branches] * len(statements))
+    scored = model.score([asked(model, statement, most) for statement in statements], [branches] * len(statements))
     means = []
-    for own in found:
-        scores = [sum(each) for each in own]
+    for answers in scored:
+        scores = [sum(digits) for digits in answers]
         weights = [math.exp(score - max(scores)) for score in scores]
         means.append(sum(digit * weight for digit, weight in enumerate(weights)) / sum(weights))
     return means
@@ -295,13 +295,13 @@ class WriterTraining:
             "all_evidence": evidence_lines,
         }
         given = {} if self.calls is None else self.calls.arms
-        return {arm: partial(self._ruled, said, given.get(arm)) for arm, said in lines.items()}
+        return {arm: partial(self._ruled, rule, given.get(arm)) for arm, rule in lines.items()}
 
     def _ruled(
-        self, said: Lines, responds: Callable[[Any, FactStream], str] | None, streams: Sequence[FactStream]
+        self, rule: Lines, responds: Callable[[Any, FactStream], str] | None, streams: Sequence[FactStream]
     ) -> Sequence[WritingCourse]:
         if responds is None:
-            return [self._left(stream, said(stream)) for stream in streams]
+            return [self._left(stream, rule(stream)) for stream in streams]
         courses = [self._course(stream) for stream in streams]
         for course, stream in zip(courses, streams, strict=True):
             while course.prompt(1) is not None:
@@ -324,9 +324,9 @@ class WriterTraining:
         for stream in self.streams.training():
             course = self._course(stream)
             while (prompt := fitted(self.model, course, self.calls.max_tokens)) is not None:
-                said = self.calls.rule(course)
-                pairs.append((prompt, self.model.encode_continuation(f" {said}\n")))
-                course.act(said)
+                calls = self.calls.rule(course)
+                pairs.append((prompt, self.model.encode_continuation(f" {calls}\n")))
+                course.act(calls)
         return pairs
 
     def _left(self, stream: FactStream, lines: Sequence[str]) -> DigitWriting:
@@ -349,8 +349,8 @@ class WriterTraining:
         ]:
             for start in range(0, len(waiting), AT_ONCE):
                 part = waiting[start : start + AT_ONCE]
-                found = self.model.sample([prompt for _, prompt in part], greedy)
-                for (course, _), (sample,) in zip(part, found, strict=True):
+                samples = self.model.sample([prompt for _, prompt in part], greedy)
+                for (course, _), (sample,) in zip(part, samples, strict=True):
                     course.act(self.model.decode(sample.ids))
         return courses
 
@@ -362,13 +362,13 @@ class WriterTraining:
         streams = self.streams.held_out(split)
         left = leaves(streams)
         failed = self._measuring.failed
-        texts = [tuple(each.text for each in course.shown) for course in left]
+        texts = [tuple(fact.text for fact in course.shown) for course in left]
         answers = self._measuring(list(zip(streams, texts, strict=True)))
-        kept = [stream.evidence_kept(each.stored) for stream, each in zip(streams, left, strict=True)]
-        for metric, values in (("f1", [answer.score for answer in answers]), ("evidence_kept", kept)):
-            found = estimate(values, clusters=[stream.cluster for stream in streams], within=score_range(values))
+        evidence = [stream.evidence_kept(course.stored) for stream, course in zip(streams, left, strict=True)]
+        for metric, values in (("f1", [answer.score for answer in answers]), ("evidence_kept", evidence)):
+            mean = estimate(values, clusters=[stream.cluster for stream in streams], within=score_range(values))
             self.run.append_eval(
-                step, arm=arm, metric=metric, mean=found.mean, low=found.low, high=found.high, n=found.n, role=ROLE,
+                step, arm=arm, metric=metric, mean=mean.mean, low=mean.low, high=mean.high, n=mean.n, role=ROLE,
                 split=split, reader=self._measuring.identity, reader_failed=self._measuring.failed - failed,
                 values={stream.key: value for stream, value in zip(streams, values, strict=True)},
             )  # fmt: skip

@@ -144,11 +144,11 @@ def _answered(
     version: int,
 ) -> Episode:
     text = model.decode(sample.ids)
-    said, status = parse(text, style)
+    answer, status = parse(text, style)
     memory, shown = asked.memory, asked.shown
     left_out = len(memory.shown) - len(shown)
     rewards = tuple(
-        RewardTerm(name, verifier(name)(said, task.answers), weight=float(name == reward))
+        RewardTerm(name, verifier(name)(answer, task.answers), weight=float(name == reward))
         for name in dict.fromkeys((reward, "token_f1", "exact_match"))
     )
     stop = StopReason.PARSE_ERROR if status is ParseStatus.INVALID else StopReason.COMPLETED
@@ -164,7 +164,7 @@ def _answered(
         id=identity,
         task=task.key,
         question=task.input,
-        answer=said,
+        answer=answer,
         expected=task.answers,
         rewards=rewards,
         stop=StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else stop,
@@ -237,9 +237,11 @@ class Answering:
 
     def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
         for arm, memory in arms.items():
-            found = answers(self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/")
-            self.run.write_episodes(step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
-            for row in rows(arm, found):
+            answered = answers(
+                self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/"
+            )
+            self.run.write_episodes(step, answered.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
+            for row in rows(arm, answered):
                 self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
 
 
@@ -296,14 +298,14 @@ def recall_for(config: Config) -> Recall:
 
 def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """The table of the test questions, from what the run measured."""
-    found = [
+    rows = [
         row
         for row in run.evals()
         if (row.get("role"), row.get("split")) == ("answerer", "test") and row["step"] in (0, config.steps)
     ]
     order = ["no_memory_untrained", "no_memory", "wrong_memory", "untrained", "trained", "oracle_untrained", "oracle"]
-    kept = sorted((row for row in found if row["arm"] in order), key=lambda row: order.index(row["arm"]))
-    f1 = {row["arm"]: row for row in kept if row["metric"] == "f1"}
+    ordered = sorted((row for row in rows if row["arm"] in order), key=lambda row: order.index(row["arm"]))
+    f1 = {row["arm"]: row for row in ordered if row["metric"] == "f1"}
     if not {"trained", "untrained"} <= set(f1):
         return []
     before, after = f1["untrained"]["mean"], f1["trained"]["mean"]
@@ -314,7 +316,7 @@ def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
             "headline": f"Token F1 on questions it never saw: {before:.2f} before training, {after:.2f} after.",
             "title": "Answering from memory",
             "note": f"{questions}, {config.memories} memories shown, seed {config.seed}.",
-            "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in kept],
+            "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in ordered],
         }
     ]
 

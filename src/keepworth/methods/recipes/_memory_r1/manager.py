@@ -79,8 +79,8 @@ def reading_of(config: Config, run: RunFolder) -> Reading:
     Raises KeepworthError, saying how to fix it, where the encoder is not there, and as `found_reader`."""
     from keepworth.models.encoders import encoder
 
-    found = found_reader(config.reader, config.model, config.style, run)
-    return Reading(found.model, found.weights, found.identity, Bank.empty(encoder(config.encoder)))
+    reader = found_reader(config.reader, config.model, config.style, run)
+    return Reading(reader.model, reader.weights, reader.identity, Bank.empty(encoder(config.encoder)))
 
 
 def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
@@ -157,8 +157,10 @@ class Measures:
         """The frozen answerer, loaded when it is first asked: with the weights of a finished run where one is named."""
         if self._reader is None:
             assert self._reading is not None
-            found = self._reading  # read with what the manager was measured in
-            self._reader = found.loaded(self.config, self.config.max_tokens, self.config.style, self.run, self.progress)
+            reading = self._reading  # read with what the manager was measured in
+            self._reader = reading.loaded(
+                self.config, self.config.max_tokens, self.config.style, self.run, self.progress
+            )
         return self._reader
 
     @property
@@ -194,7 +196,7 @@ class Measures:
 
 def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
     """The two tables, kept apart, from what the run measured."""
-    found = [row for row in run.evals() if row.get("role") == "manager"]
+    evaluations = [row for row in run.evals() if row.get("role") == "manager"]
     order = ["always_add", "untrained", "warm_start", "reinforced", "evidence_only"]
     tables = []
     kinds = {
@@ -208,7 +210,7 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
         ("banks, test", "Answers from the bank it kept", "LongMemEval extractive test questions, frozen reader"),
     ):
         rows = sorted(
-            (r for r in found if r.get("split") == split and r["arm"] in order and r["metric"] in SHOWN),
+            (r for r in evaluations if r.get("split") == split and r["arm"] in order and r["metric"] in SHOWN),
             key=lambda row: order.index(row["arm"]),
         )
         if rows:
@@ -220,7 +222,9 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
                 }
             )
     measured = f"{config.level} operations, test"
-    accuracy = {r["arm"]: r["mean"] for r in found if r["metric"] == "operation_accuracy" and r["split"] == measured}
+    accuracy = {
+        r["arm"]: r["mean"] for r in evaluations if r["metric"] == "operation_accuracy" and r["split"] == measured
+    }
     if tables and {"untrained", "reinforced"} <= set(accuracy):
         before, after = accuracy["untrained"], accuracy["reinforced"]
         tables[0]["headline"] = f"Right memory operations: {before:.2f} before training, {after:.2f} after."

@@ -57,7 +57,7 @@ def operation_rows(arm: str, choose: Choose, tasks: Sequence[Task]) -> Rows:
         kind_only.append(float(understood and kind is right[0]))
         invalid += not understood
     of = [task.tags["operation"] for task in tasks]
-    parts = {name: [value for value, own in zip(exact, of, strict=True) if own == name] for name in sorted(set(of))}
+    parts = {name: [value for value, part in zip(exact, of, strict=True) if part == name] for name in sorted(set(of))}
     cases = {str(number): value for number, value in enumerate(exact)}
     return [
         {**_row(arm, "operation_accuracy", exact), "values": cases},
@@ -136,7 +136,7 @@ def maintained_answers(
     answers = reader.answers(asked)
     columns = {
         "f1": [token_f1(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)],
-        "evidence_kept": [_evidence_kept(*each) for each in zip(tasks, streams, banks, strict=True)],
+        "evidence_kept": [_evidence_kept(*row) for row in zip(tasks, streams, banks, strict=True)],
         "bank_size": [float(len(bank)) for bank in banks],
     }
     keys = [task.key for task in tasks]
@@ -154,8 +154,8 @@ def _evidence_kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
 
 
 def _row(arm: str, metric: str, values: Sequence[float]) -> dict[str, object]:
-    found = estimate(values, within=score_range(values))
-    return {"arm": arm, "metric": metric, "mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+    mean = estimate(values, within=score_range(values))
+    return {"arm": arm, "metric": metric, "mean": mean.mean, "low": mean.low, "high": mean.high, "n": mean.n}
 
 
 def _share(arm: str, invalid: int, n: int) -> dict[str, object]:

@@ -111,12 +111,12 @@ def operation_case(
 
     target: Statement | None = None
     if kind is OperationKind.ADD:
-        told: tuple[tuple[Form, str], ...] = ((Form.STATE, "new"),) * 2
-        form, trait = draw.choice(told if plain else (*told, (Form.CHANGE, "new in words of change")))
+        statements: tuple[tuple[Form, str], ...] = ((Form.STATE, "new"),) * 2
+        form, trait = draw.choice(statements if plain else (*statements, (Form.CHANGE, "new in words of change")))
         fact = _statement(person, attribute, value, form, split, draw)
     elif kind is OperationKind.UPDATE:
-        told = ((Form.CHANGE, "changed"),) * 2
-        form, trait = draw.choice(told if plain else (*told, (Form.STATE, "changed in plain words")))
+        statements = ((Form.CHANGE, "changed"),) * 2
+        form, trait = draw.choice(statements if plain else (*statements, (Form.STATE, "changed in plain words")))
         fact = _statement(person, attribute, value, form, split, draw)
         target = _statement(person, attribute, other_value, Form.STATE, split, draw)
     elif kind is OperationKind.DELETE:
@@ -137,8 +137,8 @@ def operation_case(
     if plain:
         count = draw.randint(len(memories), entries)
         foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(memories)))
-        said = [_as_statement(text) for text in _unlike(fact.text, foreign, split, draw)]
-        memories += [*said, *_strangers(person, attribute, count - len(memories) - foreign, split, draw)]
+        texts = [_as_statement(text) for text in _unlike(fact.text, foreign, split, draw)]
+        memories += [*texts, *_strangers(person, attribute, count - len(memories) - foreign, split, draw)]
     else:
         count = draw.randint(2, entries)
         memories += _near_misses(person, attribute, value, count - len(memories), split, draw)
@@ -147,21 +147,21 @@ def operation_case(
 
 def _from_users(split: str, entries: int, draw: random.Random) -> OperationCase:
     """A case made of what users said: what is new, what was said before, what was said before with another number."""
-    said = draw.choice(utterances(split))
-    place = draw.randrange(1, len(said))
+    utterance = draw.choice(utterances(split))
+    cut = draw.randrange(1, len(utterance))
     kind = draw.choices((OperationKind.ADD, OperationKind.UPDATE, OperationKind.NOOP), (0.7, 0.15, 0.15))[0]
     if kind is OperationKind.UPDATE:
         text, new = _countable(split, draw)
         fact, trait = _as_statement(new), "said with another number"
         target: Statement | None = _as_statement(text)
     else:
-        fact = _as_statement(said[place])
+        fact = _as_statement(utterance[cut])
         target = fact if kind is OperationKind.NOOP else None
         trait = "said again" if target else "said for the first time"
     memories = [] if target is None else [target]
     count = draw.randint(len(memories), entries) - len(memories)
     # A search finds what the same conversation said before: those are the entries that a new fact is told from.
-    before = [text for text in said[:place] if token_f1(text, (fact.text,)) < 0.5]
+    before = [text for text in utterance[:cut] if token_f1(text, (fact.text,)) < 0.5]
     near = draw.sample(before, min(len(before), draw.randint(0, count)))
     foreign = sum(draw.random() < FOREIGN_SHARE for _ in range(count - len(near)))
     memories += [_as_statement(text) for text in near]
@@ -180,12 +180,12 @@ def _countable(split: str, draw: random.Random) -> tuple[str, str]:
 
 def _unlike(fact: str, count: int, split: str, draw: random.Random, taken: Sequence[str] = ()) -> list[str]:
     """`count` different sentences of any conversation that do not say what `fact` says."""
-    found: list[str] = []
-    while len(found) < count:
+    values: list[str] = []
+    while len(values) < count:
         text = draw.choice(draw.choice(utterances(split)))
-        if text not in found and text not in taken and token_f1(text, (fact,)) < 0.5:
-            found.append(text)
-    return found
+        if text not in values and text not in taken and token_f1(text, (fact,)) < 0.5:
+            values.append(text)
+    return values
 
 
 def _as_statement(text: str) -> Statement:
@@ -325,21 +325,21 @@ def utterances(split: str) -> tuple[tuple[str, ...], ...]:
 @lru_cache(maxsize=1)
 def _all() -> dict[str, tuple[tuple[str, ...], ...]]:
     seen: set[str] = set()
-    found: dict[str, tuple[tuple[str, ...], ...]] = {}
+    facts: dict[str, tuple[tuple[str, ...], ...]] = {}
     for split in SPLITS:
         sessions = {session.id: session for task in longmemeval(split) for session in task.sessions}
-        kept = []
+        usable = []
         for name in sorted(sessions):
-            said = []
+            usable_statements = []
             for fact in facts_of([sessions[name]]):
                 text, words = fact.statement, len(fact.statement.split())
                 if words <= UTTERANCE_WORDS and text.lower() not in seen:
                     seen.add(text.lower())
-                    said.append(text)
-            if len(said) >= 2:
-                kept.append(tuple(said))
-        found[split] = tuple(kept)
-    return found
+                    usable_statements.append(text)
+            if len(usable_statements) >= 2:
+                usable.append(tuple(usable_statements))
+        facts[split] = tuple(usable)
+    return facts
 
 
 def renumbered(sentence: str) -> str:

@@ -144,8 +144,8 @@ def without_effect(config: Config) -> Iterator[Idle]:
             fixed = ("extractive", "distractors")
             yield fixed, "with source = locomo, which is read as it is", "set source = longmemeval"
         else:
-            own = "set source = locomo, or train on rows of your own: keepworth train --tasks FILE.jsonl"
-            yield ("data",), "with source = longmemeval, which ships with keepworth", own
+            fix = "set source = locomo, or train on rows of your own: keepworth train --tasks FILE.jsonl"
+            yield ("data",), "with source = longmemeval, which ships with keepworth", fix
         if config.recall == "given":
             yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
         if config.method == "supervised":

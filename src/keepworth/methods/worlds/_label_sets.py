@@ -1,0 +1,137 @@
+"""Sets of labelled texts: where each is, how it is read, and how it is divided."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.methods.benchmarks._longmemeval import questions
+from keepworth.tasks.data_files import rows_of, text_of
+
+COMMON = 8
+"""Labels of fewer texts than this are left out where texts are few."""
+
+Labelled = list[tuple[str, str]]
+"""(text, label) pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """folder: within the data, "" for what the package ships. read: the texts of that folder, and the texts for the frozen memory
+    where the set has such of its own. splits: what its splits divide: "labels", "texts", or "" where all of it is held out.
+    about: what its label says of a text."""
+
+    folder: str
+    read: Callable[[Path], tuple[Labelled, Labelled]]
+    splits: str
+    about: str
+
+
+def within(folder: Path | None, name: str) -> Path:
+    if not name:
+        return Path()
+    if folder is None:
+        raise KeepworthError(f"this stream needs the data {name}.", "Give the folder that holds it as --data.")
+    return folder / name if (folder / name).is_dir() else folder
+
+
+def _banking(folder: Path) -> tuple[Labelled, Labelled]:
+    """BANKING77: customer queries and their intents. "Efficient Intent Detection with Dual Sentence Encoders" (Casanueva et al.,
+    2020), CC BY 4.0, from github.com/PolyAI-LDN/task-specific-datasets: train.csv.gz and test.csv.gz of `text,category`."""
+    return labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
+
+
+def labelled_table(path: Path) -> Labelled:
+    """(text, category) of each row. KeepworthError for a file of another shape."""
+    rows = list(csv.DictReader(_text(path).splitlines()))
+    if not rows or set(rows[0]) != {"text", "category"}:
+        raise KeepworthError(f"{path} does not have the columns text and category.", "Use the files as published.")
+    return [(row["text"], row["category"]) for row in rows]
+
+
+def _tools(folder: Path) -> tuple[Labelled, Labelled]:
+    """BFCL, multi-turn base (Apache 2.0, PyPI bfcl-eval): what a user says, and the function that has to be called first."""
+    questions = {line["id"]: line["question"] for line in _lines(folder / "multi_turn_base.jsonl")}
+    texts = [
+        (" ".join(message["content"] for message in turn), calls[0].partition("(")[0])
+        for line in _lines(folder / "multi_turn_base_answers.jsonl")
+        for turn, calls in zip(questions[line["id"]], line["ground_truth"], strict=True)
+        if calls and turn
+    ]
+    return _common(texts), []
+
+
+def _operations(folder: Path) -> tuple[Labelled, Labelled]:
+    """SVAMP (MIT, arXiv 2103.07191): a problem in words, and the operation that solves it."""
+    rows = json.loads(_text(folder / "SVAMP.json"))
+    spelled = {"Common-Divison": "Common-Division"}
+    return [(f"{row['Body']} {row['Question']}", spelled.get(row["Type"], row["Type"])) for row in rows], []
+
+
+def _subjects(folder: Path) -> tuple[Labelled, Labelled]:
+    """MATH-500 (MIT, arXiv 2103.03874): a problem, and the subject that it is of."""
+    return [(line["problem"], line["subject"]) for line in _lines(folder / "test.jsonl")], []
+
+
+def _question_types(folder: Path) -> tuple[Labelled, Labelled]:
+    """LongMemEval (MIT, arXiv 2410.10813), as the package ships it: a question, and which of its types it is of."""
+    return [(question.text, question.type) for question in questions()], []
+
+
+def _relations(folder: Path) -> tuple[Labelled, Labelled]:
+    """2WikiMultiHopQA (Apache 2.0, Ho et al., 2020): a question, and the relation that its answer is found by at last."""
+    rows = _lines(folder / "evidence_triples_dev.jsonl.gz")
+    return _common([(row["question"], row["evidences"][-1][1]) for row in rows if row["evidences"]]), []
+
+
+def _topics(folder: Path) -> tuple[Labelled, Labelled]:
+    """PrefEval (CC BY-NC 4.0, Zhao et al., 2025; never shipped): a question, and the topic that it is of."""
+    return [(line["question"], line["topic"]) for line in _lines(folder / "explicit_with_mcq.jsonl.gz")], []
+
+
+_KINDS = (
+    "durationqa_f2 mctaco_f2 menatqa_counterfactual menatqa_order menatqa_scope tempreason_l1 tempreason_l2 tempreason_l3 "
+    "timeqa_easy timeqa_hard"
+)
+KINDS = tuple(_KINDS.split())
+
+
+def _kinds(folder: Path) -> tuple[Labelled, Labelled]:
+    """TimeBench (MIT, Chu et al., 2024): a question about time, and which of its tasks that ask questions it is of."""
+    return _common([(line["question"], kind) for kind in KINDS for line in _lines(folder / f"{kind}.jsonl.gz")]), []
+
+
+def _common(texts: Labelled) -> Labelled:
+    """The first text of each wording, of labels that have at least `COMMON`."""
+    texts = list({text: (text, label) for text, label in reversed(texts)}.values())[::-1]
+    many = Counter(label for _, label in texts)
+    return [text for text in texts if many[text[1]] >= COMMON]
+
+
+def _lines(path: Path) -> Sequence[Any]:
+    return [row for _, row in rows_of(path)]
+
+
+def _text(path: Path) -> str:
+    """Raises KeepworthError where there is no such file."""
+    if not path.exists():
+        raise KeepworthError(f"there is no {path}.", "Give the folder that holds the published files as --data.")
+    return text_of(path)
+
+
+LABEL_SETS: Mapping[str, LabelSet] = {
+    "banking77": LabelSet("banking77", _banking, "labels", "what a customer of a bank wants (BANKING77)"),
+    "tools": LabelSet("bfcl_memory", _tools, "labels", "which function a request needs first (BFCL)"),
+    "operations": LabelSet("svamp", _operations, "texts", "which operation solves a problem in words (SVAMP)"),
+    "subjects": LabelSet("math500", _subjects, "texts", "which subject a problem is of (MATH-500)"),
+    "question-types": LabelSet("", _question_types, "texts", "which type a question is of (LongMemEval)"),
+    "relations": LabelSet("2wikimultihopqa", _relations, "", "by which relation the answer is found (2WikiMultiHopQA)"),
+    "topics": LabelSet("prefeval", _topics, "labels", "which topic a question is of (PrefEval)"),
+    "kinds": LabelSet("timebench", _kinds, "", "which kind a question about time is of (TimeBench)"),
+}

@@ -1,0 +1,92 @@
+"""Reports of who went where and when: a question about one of them is answered from what earlier tasks reported.
+
+An agent sees one scene at a time, and reports outlast the task in which they came, so that only memory can help.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from keepworth.environments.made_up import checked, leanings, phrase, words
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, only_way, stream_task
+from keepworth.environments.streams import World
+from keepworth.registry import Method
+
+NOWHERE = "say nobody knows"
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Reports of who went where and when, then a question about one of them, with none to many reports to go by.
+
+    An event has a time, a place, an entity and a content, after "Episodic Memories Generation and Evaluation Benchmark for Large
+    Language Models" (arXiv 2501.13121). A later report about an entity replaces the earlier ones, all of which are equally like
+    the question; nothing reported yet is an answer too. Reports outlast the task in which they came.
+
+    entities, places: how many; reports: the most that come before a question (one at least, of another entity, comes last, so
+    that what is asked for lies two scenes back or more); length, held_out: how many tasks."""
+
+    family: str = "events"
+    entities: int = 12
+    places: int = 5
+    reports: int = 2
+    length: int = 300
+    held_out: int = 60
+
+
+def events(parameters: EventStream, *, split: str, seed: int, order: str = "random") -> Stream:
+    """An order other than "random" has the same reports and other questions: time cannot be shuffled. `rule` of a task is
+    the number of reports there are about what is asked for ("6+" from six)."""
+    generator = np.random.default_rng([65, checked(split, order), seed])
+    vocabulary = words(split, parameters.entities + parameters.places + 60, generator)
+    entities = vocabulary[: parameters.entities]
+    others = vocabulary[parameters.entities :]
+    places, fillers = tuple(f"go to {word}" for word in others[: parameters.places]), others[parameters.places :]
+    goal = "find them"
+    reported: dict[int, list[str]] = {number: [] for number in range(parameters.entities)}
+    news = [
+        [
+            (int(generator.integers(parameters.entities)), places[int(generator.integers(parameters.places))])
+            for _ in range(int(generator.integers(1, parameters.reports + 1)))
+        ]
+        for _ in range(parameters.length)
+    ]
+    asking = np.random.default_rng([66, checked(split, order), len(order), seed])
+
+    def question(key: str, scenes: list[Scene], but: int) -> StreamTask:
+        asked = int(asking.choice([number for number in reported if number != but]))
+        known = reported[asked]
+        right = known[-1] if known else NOWHERE
+        actions = (*places, NOWHERE)
+        leaning = leanings(len(actions), asking)
+        ask = Scene(goal, f"where is {entities[asked]}", actions, right=frozenset({right}), leaning=leaning)
+        matches = "6+" if len(known) > 5 else str(len(known))
+        return stream_task(key, partial(Course, *scenes, ask), matches, 1.0 - 1.0 / len(actions), goal)
+
+    prefix = f"{parameters.family}/{split}/{seed}"
+    tasks = []
+    for number, reports in enumerate(news):
+        scenes = []
+        for entity, place in reports:
+            reported[entity].append(place)
+            time, content = phrase(fillers, 1, asking), phrase(fillers, 2, asking)
+            scenes.append(only_way(goal, f"{time} {entities[entity]} {content} {place}", "read on", (place,)))
+        tasks.append(question(f"{prefix}/{number}", scenes, reports[-1][0]))
+    held_out = [question(f"{prefix}/held-out/{number}", [], -1) for number in range(parameters.held_out)]
+    return Stream(
+        parameters.family, split, seed, order, tuple(tasks), tuple(held_out), horizons=(2,), context=0, lasting=True
+    )
+
+
+METHOD = Method(
+    kind="world",
+    name="events",
+    title="Events",
+    paper="arXiv 2501.13121",
+    about="reports of who went where, then a question about one of them",
+    differs="reports are templates, and outlast their task",
+    make=World(events, "seen-before", parameters=EventStream()),
+)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import (
     EncoderMismatch,
@@ -62,10 +61,6 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("keepworth.memory")
 SCOPES = 1024
 """Scopes whose names, and whose ids, are remembered."""
-
-
-FORESEEN = 16
-"""Acts in one transaction from which their duplicates are looked up together."""
 
 
 LAST_ROW = 2**63 - 1
@@ -303,12 +298,6 @@ class Store:
 
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time = self.clock()
-            if len(acts) >= FORESEEN:
-                transaction.foresee(
-                    (act.text, draft)
-                    for act, draft in acts
-                    if isinstance(act, Operation) and act.kind is OperationKind.ADD
-                )
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 

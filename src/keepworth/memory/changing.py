@@ -18,6 +18,7 @@ from keepworth.memory.errors import (
     unknown_option,
 )
 from keepworth.memory.item import (
+    UNKNOWN,
     Clock,
     Item,
     ItemKind,
@@ -151,7 +152,7 @@ class Changes:
             _check_length("provenances", provenances, len(texts))
             drafts = [replace(draft, provenance=checked_provenance(one)) for one in provenances]
         if of_each is not None:
-            drafts = [replace(one, metadata=plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
+            drafts = [one.with_metadata(plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
         if not texts:
             return []
         acts = [(Operation(OperationKind.ADD, text=text), one) for text, one in zip(texts, drafts, strict=True)]
@@ -184,7 +185,7 @@ class Changes:
             kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
             key=key,
             scope=self.scopes.narrowed(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
-            provenance=Provenance(source) if source else Provenance(),
+            provenance=Provenance(source) if source else UNKNOWN,
             trust=_trust(given.get("trust", 1.0)),
             status=status if isinstance(status, Status) else member(Status, status),
             metadata=plain_metadata(metadata) if metadata and isinstance(metadata, Mapping) else {},

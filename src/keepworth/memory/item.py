@@ -506,7 +506,7 @@ def duplicate_key(item: Item) -> bytes:
     global _last_key
     known, key = _last_key  # one read: another thread may put its own there meanwhile
     if known is not item:
-        key = content_key(item.scope, item.kind, item.event_time, item.key, item.text)
+        key = _content_key(item)
         _last_key = (item, key)
     return key
 
@@ -518,15 +518,13 @@ _last_key: tuple[Item | None, bytes] = (None, b"")
 DATED = (ItemKind.EPISODE, ItemKind.CASE)
 
 
-@lru_cache(maxsize=2048)
-def content_key(scope: Scope, kind: ItemKind, event_time: str, key: str, text: str) -> bytes:
-    """`duplicate_key` of an item that has these."""
-    time = event_time if kind in DATED else ""
-    parts = (*scope.parts(), kind.value, time, folded(key), folded(text))
+def _content_key(item: Item) -> bytes:
+    time = item.event_time if item.kind in DATED else ""
+    parts = (*item.scope.parts(), item.kind.value, time, folded(item.key), folded(item.text))
     digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
     # An index sorts by the first eight bytes as a number, the last of them first. With the scope there, what one user writes
     # touches few pages of it rather than nearly all.
-    return digest[:5] + _scope_mark(scope) + digest[5:]
+    return digest[:5] + _scope_mark(item.scope) + digest[5:]
 
 
 @lru_cache(maxsize=4096)
@@ -537,14 +535,15 @@ def _scope_mark(scope: Scope) -> bytes:
 def drop_memos() -> None:
     """Forget every text kept for speed alone: what is erased on purpose must not stay in memory either."""
     global _last_key, _last_rest
-    content_key.cache_clear()
     _last_key = (None, b"")
     _last_rest = (None, "", "")
 
 
 def folded(text: str) -> str:
     """NFC, with every run of white space as one space."""
-    return " ".join(one_spelling(text).split())
+    text = one_spelling(text)
+    # What can be printed has no white space but blanks.
+    return text.strip() if text.isprintable() and "  " not in text else " ".join(text.split())
 
 
 def indents(text: str) -> tuple[int, ...]:
@@ -571,8 +570,9 @@ HASH_MODULUS = 1 << 256
 """Content hashes are sums modulo this."""
 
 
-def content_digest(item: Item) -> int:
-    """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256."""
+def content_digest(item: Item, metadata: str | None = None) -> int:
+    """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256. metadata: their
+    text, where it is at hand."""
     global _last_rest
     if item.trust != 1.0:
         lengths, joined = _rest(item)
@@ -595,7 +595,9 @@ def content_digest(item: Item) -> int:
         if known != shared:
             lengths, joined = _rest(item)
             _last_rest = (shared, lengths, joined)
-    metadata = _in_order(item.metadata) if item.metadata else ""
+    metadata = metadata_text(item.metadata) if metadata is None else metadata
+    if not metadata.isascii():
+        metadata = _ascii_in_order(item.metadata)
     lengths, joined = f"{lengths},{len(metadata)}", joined + metadata
     # The lengths in front make the joined parts unambiguous.
     body = f"{len(item.id)},{len(item.text)},{lengths}\x00{item.id}{item.text}{joined}"
@@ -617,7 +619,13 @@ def json_writer(*, ascii: bool = False, sort_keys: bool = False, blanks: bool = 
     return lambda value: "".join(encode(value, 0))
 
 
-_in_order = json_writer(ascii=True, sort_keys=True, blanks=True)
+_in_order = json_writer(sort_keys=True, blanks=True)
+_ascii_in_order = json_writer(ascii=True, sort_keys=True, blanks=True)
+
+
+def metadata_text(metadata: Mapping[str, Any]) -> str:
+    """Metadata as the file holds them."""
+    return _in_order(dict(metadata)) if metadata else ""
 
 
 def _rest(item: Item) -> tuple[str, str]:

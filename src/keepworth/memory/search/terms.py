@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.language import classify
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 VERSION = 1
 """Of what `terms` makes of a text. An index that was made by another one is made anew."""
 
-_GAPS = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128))
-"""Of ASCII, what `str.translate` makes of it: small letters and digits, and blanks between them. Sooner than a pattern."""
+_GAPS = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128)).encode().ljust(256)
+"""Of ASCII, what `bytes.translate` makes of it: small letters and digits, and blanks between them. Sooner than a pattern."""
 _BY_LETTERS: dict[int, str] = {}
 """The language that the letters of a text told, by the hash of the text."""
 FUNCTION_WORD = 0.2
@@ -47,7 +47,6 @@ SEVERAL, SURE_IF_MARKED = 4, 0.5
 """How probable it has to be of so many words and more, of which one has letters that English has not."""
 MOST_KNOWN = 50_000
 """Words of a language whose stems are remembered."""
-_KNOWN: dict[str, dict[str, str]] = {}
 
 _NAMED = (  # the last character of each range of letters, and its script; "" where words are taken as they are
     (0x24F, "LATIN"), (0x36F, ""), (0x3FF, "GREEK"), (0x52F, "CYRILLIC"), (0x58F, "ARMENIAN"), (0x5FF, "HEBREW"),
@@ -127,37 +126,32 @@ def terms_and_languages(text: str, latin: str | None = None) -> tuple[list[str],
 
 def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
     """`terms` of each, and the languages whose stems are among them: sooner than one after the other."""
-    words = [_latin(text) for text in texts]
-    told = [_language_by_words(word) for word in words]
-    asked = [text for text, language in zip(texts, told, strict=True) if language is None]
-    found = iter(_languages_by_letters(asked))
-    listed = [
-        _terms(text, language or next(found), each) for text, language, each in zip(texts, told, words, strict=True)
-    ]
-    return [terms for terms, _ in listed], {language for _, languages in listed for language in languages}
+    out: list[tuple[list[str], Collection[str]]] = []
+    unsure: list[int] = []
+    for place, text in enumerate(texts):
+        words = _latin(text)
+        language = _language_by_words(words)
+        if language is None:
+            unsure.append(place)
+        out.append(([], ()) if language is None else _terms(text, language, words))
+    for place, language in zip(unsure, _languages_by_letters([texts[place] for place in unsure]), strict=True):
+        out[place] = _terms(texts[place], language)
+    return [terms for terms, _ in out], {language for _, languages in out for language in languages}
 
 
 def _terms(
     text: str, latin: str | None = None, words: Sequence[str] | None = None
-) -> tuple[list[str], tuple[str, ...]]:
+) -> tuple[list[str], Collection[str]]:
     """words: what `_latin` makes of the text, where that is known."""
     if text.isascii():
         words = _latin(text) if words is None else words
         language = latin or _language_by_words(words) or _languages_by_letters([text])[0]
-        known = _KNOWN[language] if language in _KNOWN else _KNOWN.setdefault(language, {})
-        stems = list(map(known.get, words))
-        if len(known) > MOST_KNOWN:
-            known.clear()
-        place = -1
-        for _ in range(stems.count(None)):
-            place = stems.index(None, place + 1)
-            stems[place] = known[words[place]] = _stemmed(language, words[place])[0]
-        return cast("list[str]", stems), (language,)
-    runs, scripts = list(_runs(text)), _languages().scripts
-    language = latin or _language_by_words(_latin(text)) or _languages_by_letters([text])[0]
+        return list(map(_stems(language).__getitem__, words)), (language,)
+    language = latin or _language_by_words(words or _latin(text)) or _languages_by_letters([text])[0]
+    scripts = _languages().scripts
     out: list[str] = []
     found: dict[str, None] = {}
-    for run, script in runs:
+    for run, script in _runs(text):
         if script == "PAIRS":
             out += run
             out += map("".join, pairwise(run))
@@ -167,7 +161,7 @@ def _terms(
             out.append(_stemmed(own, run)[0])
         else:
             out.append(run)
-    return out, tuple(found)
+    return out, found
 
 
 def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
@@ -282,7 +276,7 @@ def _harakat(letter: str) -> bool:
 def _latin(text: str) -> list[str]:
     """Its words in Latin letters, without accents."""
     if text.isascii():
-        return text.translate(_GAPS).split()
+        return text.encode().translate(_GAPS).decode().split()
     return [_without_accents(run) for run, script in _runs(text) if script == "LATIN"]
 
 
@@ -290,9 +284,8 @@ def _language_by_words(words: Sequence[str]) -> str | None:
     """The language of Latin words: English where enough of its function words say so, or where there is none; None where it takes
     a look at the letters."""
     votes, english = _english_votes(), 0.0
-    for word in words:
-        if word in votes:  # most words have no vote
-            english += votes[word]
+    for word in filter(votes.__contains__, words):  # most words have no vote
+        english += votes[word]
     if english >= ENGLISH or not any(map(str.isalpha, words)):  # numbers and codes are of no language
         return _PLAIN
     return None
@@ -337,6 +330,23 @@ def _stemmer(language: str) -> Stemmer:
     import Stemmer
 
     return Stemmer.Stemmer(language)
+
+
+class _Stems(dict[str, str]):
+    """The stem of each ASCII word of a language, found when first asked for."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language
+
+    def __missing__(self, word: str) -> str:
+        if len(self) > MOST_KNOWN:
+            self.clear()
+        self[word] = stem = _stemmed.__wrapped__(self._language, word)[0]
+        return stem
+
+
+_stems = cache(_Stems)
+"""Of a language."""
 
 
 def _closer(stem: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from typing import Any
 
 from keepworth.memory.search.terms import terms_of_many
 from keepworth.memory.store.connection import AnyConnection
 
+Row = tuple[Any, ...]
+"""Number of an item, tokens of its scope, and its text."""
 FULL_TEXT = "scope, text, content='', contentless_delete=1, tokenize='ascii'"
 """Of terms: to this tokenizer whatever is not ASCII is a letter."""
 SEGMENTS = 8
@@ -21,12 +24,17 @@ TOKENS = "(SELECT tokens FROM scopes WHERE scopes.id = items.scope)"
 """SQL for the tokens of an item's scope."""
 
 
-def index_through(connection: AnyConnection, since: int, through: int) -> None:
-    """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
+def index_rows(connection: AnyConnection, since: int, through: int, newer: Iterable[Row] = ()) -> None:
+    """Put the items of rows since < n <= through, as they are now, into the full-text index, and the current ones beyond, which
+    are at hand."""
     query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {CURRENT} ORDER BY n"
-    listed = connection.execute(query, (since, through))
+    listed = chain(connection.execute(query, (since, through)), newer)
     while part := list(islice(listed, TOGETHER)):
         write_terms(connection, part)
+
+
+def note_indexed(connection: AnyConnection, through: int) -> None:
+    """Note up to which row the full-text index goes now."""
     connection.execute("UPDATE indexed SET through = ?", (through,))
 
 
@@ -34,9 +42,8 @@ TOGETHER = 1000
 """Rows that are put into the full-text index in one call."""
 
 
-def write_terms(connection: AnyConnection, listed: Iterable[tuple[int, str, str]]) -> None:
-    """Put texts into the full-text index. listed: row, tokens of the scope, text."""
-    listed = list(listed)
+def write_terms(connection: AnyConnection, listed: Sequence[Row]) -> None:
+    """Put texts into the full-text index."""
     found, languages = terms_of_many([text for *_, text in listed])
     written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, found, strict=True)]
     connection.full_text.write(connection, written)

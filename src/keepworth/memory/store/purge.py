@@ -331,7 +331,6 @@ def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
         for text in gone.texts:
             store.embedder.forget(text)
     drop_memos()
-    rows.drop_memos()
     store.reset_caches()
     order = [f"m{n}" for n in sorted(gone.numbers)] if ids is None else list(dict.fromkeys(ids))
     nobody = ids is None and not gone.homes and not gone.numbers

@@ -14,9 +14,9 @@ import contextlib
 import hashlib
 import json
 import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -93,7 +93,11 @@ def content_number(item: Item) -> int:
 
 
 def key_number(key: bytes) -> int:
-    return int.from_bytes(key[:8], "little", signed=True)
+    number: int = _NUMBER.unpack_from(key)[0]
+    return number
+
+
+_NUMBER = struct.Struct("<q")
 
 
 def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
@@ -135,11 +139,8 @@ def text_number(text: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-_in_order = json_writer(sort_keys=True, blanks=True)
-
-
-def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
-    """content: its `content_number` where it is open."""
+def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tuple[Any, ...]:
+    """content: its `content_number` where it is open; metadata: their text."""
     values, provenance = item.values, item.provenance
     return (
         int(item.id[1:]),
@@ -169,7 +170,7 @@ def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
         values.total,
         values.total_squared,
         values.propensity_total,
-        _in_order(dict(item.metadata)) if item.metadata else "",
+        metadata,
         content,
     )
 
@@ -263,53 +264,27 @@ class Entry:
             return decoded(self.kind, self.payload, self.scope)
 
 
-_COMPARED = '"compared":"all"'
-"""In entries whose duplicates agree in more than their words; see `operations.nothing_new`."""
-
-
 def encoded(act: Act, draft: Draft) -> tuple[str, str]:
     """(kind, payload) of an act. Fields with their usual values are left out."""
     if isinstance(act, Assignment):
         return ASSIGN, _json({"target": act.target, "fields": dict(act.fields)})
     if isinstance(act, Credit):
         return REWARD, _json({"value": act.value, "items": act.items, "source": act.source, "decision": act.decision})
-    parts = []
+    body: dict[str, Any] = {}
     if act.targets:
-        parts.append(f'"targets":{_json(act.targets)}')
+        body["targets"] = act.targets
     if act.text:
-        # What a program hands in may be anything.
-        plain = isinstance(act.text, str) and act.text.isascii()
-        parts.append(f'"text":{encode_basestring(act.text) if plain else _json(act.text)}')
-    global _last_draft
-    known, rest = _last_draft  # one read: another thread may put its own there meanwhile
-    if known is not draft or draft.metadata:
-        fields = _fields(draft)
-        rest = _json(fields)[1:-1] if fields else ""
-        # A batch is nearly always of one draft. Metadata are the caller's and may change.
-        if not draft.metadata:
-            _last_draft = (draft, rest)
-    if rest:
-        parts.append(rest)
-    parts.append(_COMPARED)
-    return act.kind.value, "{" + ",".join(parts) + "}"
-
-
-_last_draft: tuple[Draft | None, str] = (None, "")
-
-
-def drop_memos() -> None:
-    """As `item.drop_memos`: a draft may hold a key text."""
-    global _last_draft
-    _last_draft = (None, "")
+        body["text"] = act.text
+    # Duplicates agree in more than their words since entries say so: see `operations.nothing_new`.
+    body |= _fields(draft)
+    body["compared"] = "all"
+    return act.kind.value, _json(body)
 
 
 def _fields(draft: Draft) -> dict[str, Any]:
     """What of a draft is not as usual."""
-    body: dict[str, Any] = {}
-    for name in ("key", "event_time", "valid_from", "valid_to", "expires_at"):
-        value = getattr(draft, name)
-        if value:
-            body[name] = value
+    usual = ("key", "event_time", "valid_from", "valid_to", "expires_at")
+    body: dict[str, Any] = {name: value for name in usual if (value := getattr(draft, name))}
     if draft.kind is not ItemKind.FACT:
         body["kind"] = draft.kind.value
     if draft.status is not Status.ACTIVE:
@@ -320,7 +295,7 @@ def _fields(draft: Draft) -> dict[str, Any]:
         body["metadata"] = dict(draft.metadata)
     if not draft.deduplicate:
         body["deduplicate"] = False
-    if draft.provenance != UNKNOWN:
+    if draft.provenance is not UNKNOWN and draft.provenance != UNKNOWN:
         listed = ((name, getattr(draft.provenance, name)) for name in _PROVENANCE)
         body["provenance"] = {name: value for name, value in listed if value not in ("", -1)}
     return body
@@ -359,7 +334,7 @@ def targets_of(act: Act) -> tuple[str, ...]:
         return tuple(id for id, _ in act.items)
     # Whatever a program hands in is a legal act that may do nothing.
     targets = act.targets if isinstance(act, Operation) else ()
-    return tuple(target for target in targets if isinstance(target, str))
+    return tuple([target for target in targets if isinstance(target, str)]) if targets else ()
 
 
 def _json(body: object) -> str:

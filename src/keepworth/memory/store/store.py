@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, Purged, ScopeFull, UnknownSnapshot
 from keepworth.memory.item import EVERYWHERE, Clock, Item, Scope, Status, duplicate_key, now
@@ -38,10 +37,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 SCOPES = 1024
 """Scopes whose names, and whose ids, are remembered."""
-
-
-FORESEEN = 16
-"""Acts in one transaction from which their duplicates are looked up together."""
 
 
 LAST_ROW = 2**63 - 1
@@ -279,12 +274,6 @@ class Store:
 
         def work(transaction: Transaction) -> list[tuple[OperationOutcome, Item | None]]:
             time = self.clock()
-            if len(acts) >= FORESEEN:
-                transaction.foresee(
-                    (act.text, draft)
-                    for act, draft in acts
-                    if isinstance(act, Operation) and act.kind is OperationKind.ADD
-                )
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,16 +19,16 @@ from keepworth.memory.item import (
     Scope,
     Status,
     content_digest,
-    content_key,
     duplicate_key,
+    metadata_text,
     to_record,
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, execute, malformed
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
-from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
-from keepworth.memory.store.full_text import index_through, write_terms
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.full_text import Row, index_rows, note_indexed, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED
 
@@ -151,7 +150,7 @@ class Transaction:
         """Given by the store: what looks through each text, and what makes the vector of one that it changed."""
         self._items: dict[str, Item | None] = {}  # as read, or as last put
         self._original: dict[str, Item | None] = {}  # of items put in this transaction: as they were on file
-        self._open: dict[bytes, set[str]] = {}  # put items that are open, by content
+        self._open: dict[bytes, tuple[str, ...]] = {}  # put items that are open, by content
         self._keys: dict[str, bytes] = {}  # and the other way round
         self._before: dict[str, Item | None] = {}  # of items put by the present act: as they were before it
         self._events: list[tuple[Any, ...]] = []
@@ -159,14 +158,13 @@ class Transaction:
         self._lost_contents: list[tuple[int, int]] = []
         self._former: list[tuple[Any, ...]] = []
         self._asked: int | None = None
-        self._foreseen: dict[int, list[int]] = {}
         newest = first(connection, _NEWEST)
         if newest is None:
             newest = (0, None, scalar(connection, "SELECT through FROM indexed"))
         self.seq: int = newest[0] + 1
         self._link: bytes | None = newest[1]
         self._indexed: int = newest[2]
-        self._first = self.seq
+        self._begun = self._first = self.seq
         self._covered = blocks.covered(connection)
 
     # What the executor sees.
@@ -178,17 +176,13 @@ class Transaction:
     def duplicates_of(self, item: Item) -> list[str]:
         key = duplicate_key(item)
         self._asked = rows.key_number(key)
-        same = self._open.get(key, set()).copy()
-        on_file = self._foreseen.get(self._asked)
-        if on_file is None:
-            found = select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,))
-            on_file = [n for (n,) in found]
-        for n in on_file:
+        same = [*self._open.get(key, ())]
+        for (n,) in select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,)):
             if f"m{n}" not in self._original:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
-                    same.add(other.id)
-        return sorted(same, key=lambda id: int(id[1:])) if len(same) > 1 else list(same)
+                    same.append(other.id)
+        return sorted({*same}, key=lambda id: int(id[1:])) if len(same) > 1 else same
 
     def put(self, item: Item) -> None:
         self._replace(item.id, item)
@@ -234,18 +228,6 @@ class Transaction:
                 kind, draft.scope, payload, now=now, episode=episode, source=source, outcome=outcome, touched=touched
             )
         return outcome
-
-    def foresee(self, adding: Iterable[tuple[str, Draft]]) -> None:
-        """Look up all at once which rows on file may be duplicates of what is about to be added, one text after the other."""
-        numbers = []
-        for text, draft in adding:
-            with suppress(TypeError, AttributeError, UnicodeEncodeError):  # of what is no text nothing is on file
-                key = content_key(draft.scope, draft.kind, draft.event_time, draft.key, text)
-                numbers.append(rows.key_number(key))
-        self._foreseen = {number: [] for number in numbers}
-        query = f"SELECT content, n FROM items WHERE content {AMONG}"
-        for content, n in select(self.connection, query, (among(numbers),)):
-            self._foreseen[content].append(n)
 
     def write_event(
         self,
@@ -339,10 +321,12 @@ class Transaction:
         self._before.setdefault(id, present)
         self._original.setdefault(id, present)
         if present is not None and present.open and (item is None or not rows.differ_in_values_alone(present, item)):
-            self._open.get(duplicate_key(present), set()).discard(id)
+            key = duplicate_key(present)
+            self._open[key] = tuple(other for other in self._open.get(key, ()) if other != id)
         if item is not None and item.open:
             key = self._keys[id] = duplicate_key(item)
-            self._open.setdefault(key, set()).add(id)
+            alike = self._open.get(key, ())
+            self._open[key] = alike if id in alike else (*alike, id)
         else:
             self._keys.pop(id, None)
         self._items[id] = item
@@ -381,22 +365,20 @@ class Transaction:
             self._lost_contents = []
 
     def _write_items(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+        written = []
         for before, after in changed:
             for item, sign in ((before, -1), (after, 1)):
-                if item is not None:
-                    row = self.book.row(item.scope)
-                    row.total = (row.total + sign * content_digest(item)) % HASH_MODULUS
-                    if item.current:
-                        row.count += sign
-                        row.words += sign * term_count(indexed_text(item))
-                    row.dirty = True
-        written = [
-            rows.to_row(
-                after, self.book.row(after.scope).id, rows.key_number(self._keys[after.id]) if after.open else None
-            )
-            for _, after in changed
-            if after is not None
-        ]
+                if item is None:
+                    continue
+                home, metadata = self.book.row(item.scope), metadata_text(item.metadata)
+                home.total = (home.total + sign * content_digest(item, metadata)) % HASH_MODULUS
+                if item.current:
+                    home.count += sign
+                    home.words += sign * term_count(indexed_text(item))
+                home.dirty = True
+                if item is after:
+                    content = rows.key_number(self._keys[item.id]) if item.open else None
+                    written.append(rows.to_row(item, home.id, content, metadata))
         self.connection.executemany(rows.INSERT, written)
         gone = [(int(before.id[1:]),) for before, after in changed if after is None and before is not None]
         if gone:
@@ -404,7 +386,8 @@ class Transaction:
 
     def _write_words(self, changed: list[tuple[Item | None, Item | None]]) -> None:
         deletes: list[int] = []
-        inserts: list[tuple[int, str, str]] = []
+        inserts: list[Row] = []
+        made: list[Row] = []  # since this was last finished
         newest, long = self.seq - 1, False
         for before, after in changed:
             there = after or before
@@ -413,7 +396,11 @@ class Transaction:
             if n > self._indexed:
                 # Not in the index yet, whatever it was before.
                 newest = max(newest, n)
-                long = long or (after is not None and len(indexed_text(after)) > LONG)
+                if after is not None:
+                    text = indexed_text(after)
+                    long = long or len(text) > LONG
+                    if n >= self._begun and after.current:
+                        made.append((n, self.book.row(after.scope).tokens, text))
                 continue
             old, new = (indexed_text(item) if item is not None and item.current else None for item in (before, after))
             if old == new:
@@ -427,8 +414,10 @@ class Transaction:
         if inserts:
             write_terms(self.connection, inserts)
         if long or newest - self._indexed >= TAIL:
-            index_through(self.connection, self._indexed, newest)
+            index_rows(self.connection, self._indexed, self._begun - 1, made)
+            note_indexed(self.connection, newest)
             self._indexed = newest
+        self._begun = newest + 1
 
     def _note_former(self, before: Item, after: Item | None) -> None:
         """Keep for undo which duplicates' number the item has no more, and the vector of a wording that came and went within
@@ -489,9 +478,9 @@ class Transaction:
         def searched(item: Item | None) -> str | None:
             return item.searched_text if item is not None and item.current else None
 
-        changes = [(after or before, before, after) for before, after in changed]
-        numbers = [int(item.id[1:]) for item, before, after in changes if item and searched(before) != searched(after)]
-        blocks.mark_outdated(self.connection, [n for n in numbers if n <= self._covered])
+        numbers = [(int((after or before).id[1:]), before, after) for before, after in changed]  # type: ignore[union-attr]
+        outdated = [n for n, before, after in numbers if n <= self._covered and searched(before) != searched(after)]
+        blocks.mark_outdated(self.connection, outdated)
 
 
 def indexed_text(item: Item) -> str:

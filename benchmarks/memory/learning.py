@@ -47,6 +47,8 @@ POLICIES = (None, "default", "memrl")
 FEEDBACK = ("permuted", "true", "nothing", "flipped", "constant")
 REGIMES = ((20, 600), (200, 1000), (600, 600))
 """How many different questions are asked, and how often in all."""
+OFTEN = (20, 3000)
+"""Questions that come back 150 times, where others are tried more: rewards are permuted, and the default policy alone is run."""
 MORE = {"two notes": 5, "ten shown": 5, "permuted": 3}
 """Times as many draws where one is nearly all or nothing: two notes, ten shown, and permuted rewards of 20 questions."""
 
@@ -288,19 +290,20 @@ class Banking:
 
     def table(self, draws: int, results: dict[str, Any], note: Callable[[str], None]) -> None:
         """Fills `found` row by row; rows that it has are not measured again."""
-        without: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
-        for feedback, (different, length), policy in product(FEEDBACK, REGIMES, POLICIES[1:]):
+        without: dict[tuple[int, int, int], npt.NDArray[np.float64]] = {}
+        rows = [*product(FEEDBACK, REGIMES, POLICIES[1:]), ("permuted", OFTEN, "default")]
+        for feedback, (different, length), policy in rows:
             name = f"{different} questions, {length} tasks, {policy}, {feedback}"
             if name in results or (policy, feedback) == ("memrl", "nothing"):
                 continue
             gains, seeds = [], draws
-            if (feedback, different, policy) == ("permuted", REGIMES[0][0], "default"):
+            if (feedback, different, length, policy) == ("permuted", *REGIMES[0], "default"):
                 seeds = MORE["permuted"] * draws
             for seed in range(seeds):
-                if (different, seed) not in without:
-                    without[different, seed] = self.run(None, seed, different, length, "true")
+                if (different, length, seed) not in without:
+                    without[different, length, seed] = self.run(None, seed, different, length, "true")
                 success = self.run(policy, seed, different, length, feedback)
-                gains.append(100.0 * (success - without[different, seed]))
+                gains.append(100.0 * (success - without[different, length, seed]))
             means = np.cumsum(gains, axis=1) / np.arange(1, length + 1)
             row = interval([float(gain.mean()) for gain in gains])
             row["worst prefix"] = round(float(means.mean(axis=0)[49:].min()), 3)

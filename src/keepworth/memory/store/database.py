@@ -353,7 +353,7 @@ class Database(Backend):
                 raise
             raise self.made_anew() from error
         except apsw.IOError as error:
-            if error.extendedresult == apsw.SQLITE_IOERR_SHORT_READ:  # it was cut off within its last page
+            if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:  # cut off within its last page
                 self._damage = self._damage or str(error)
                 raise NotAMemoryFile(f"{self.path} is damaged: its end is missing; restore a backup") from error
             raise StorageFailed(

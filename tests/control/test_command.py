@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from keepworth.cli.main import main
 from keepworth.control.published import POPGYM, published
+from keepworth.control.run import CHECKPOINT, CURVE
 from keepworth.control.table import MEMORIES, TableCell, summarise
 from keepworth.registry import methods
 
@@ -36,6 +40,30 @@ def test_a_run_shows_its_curve_goes_on_and_stands_in_the_table(
     assert main(["control", "table", str(folder.parent), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["world"], row["memory"], row["n"], row["steps"]) == ("CartPole-v1", "frame_stack", 1, [320])
+
+
+def test_going_on_with_a_run_of_somebody_else_runs_no_code_of_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (tmp_path / "ran",)
+
+    folder = tmp_path / "run"
+    command = [*QUICK, "--memory", "gru", "--folder", str(folder)]
+    assert main(command) == 0
+    saved = torch.load(folder / CHECKPOINT, weights_only=True)
+    signature = saved["worlds"][:32].numpy().tobytes()
+    saved["worlds"] = torch.frombuffer(bytearray(signature + pickle.dumps(Evil())), dtype=torch.uint8)
+    torch.save(saved, folder / CHECKPOINT)
+    command[command.index("256")] = "320"
+    assert main(command) == 0
+    assert not (tmp_path / "ran").exists()
+    # The same on another machine, whose key is another one.
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "other"))
+    command[command.index("320")] = "384"
+    assert main(command) == 0
+    assert json.loads((folder / CURVE).read_text(encoding="utf-8"))["done"]
 
 
 @pytest.mark.parametrize(

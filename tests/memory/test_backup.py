@@ -197,6 +197,18 @@ def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(
         assert (len(m), check(m.store)) == (count, [])
 
 
+def test_a_file_whose_last_bytes_are_missing_is_damaged(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder="hashing:32") as m:
+        m.add_many([f"fact {number}" for number in range(2000)])
+        with m.episode() as episode:
+            episode.search("fact")
+    with path.open("r+b") as file:  # as by a copy that was broken off
+        file.truncate(path.stat().st_size - 100)
+    with Memory(path, encoder="hashing:32") as m, pytest.raises(errors.NotAMemoryFile, match="restore a backup"):
+        m.search("fact")
+
+
 def test_once_damage_was_met_nothing_more_is_written(tmp_path: Path):
     path = tmp_path / "a.mem"
     filled(path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from keepworth.episodes.user_files import cache_folder
 from keepworth.models import files
 from keepworth.models.encoders import encoder
 from keepworth.models.errors import CorruptModel, UnknownModel, UnreachableModel
@@ -124,12 +125,12 @@ def test_an_environment_without_pip_is_told_how_to_get_one(
 def test_the_cache_folder_follows_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "a"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
-    assert files.cache_folder() == tmp_path / "a"
+    assert cache_folder() == tmp_path / "a"
     monkeypatch.delenv("KEEPWORTH_CACHE")
-    assert files.cache_folder() == tmp_path / "b" / "keepworth"
+    assert cache_folder() == tmp_path / "b" / "keepworth"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert files.cache_folder() == Path.home() / ".cache" / "keepworth"
+    assert cache_folder() == Path.home() / ".cache" / "keepworth"
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,8 @@ class Trainer:
         }
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Go on where `save` was called: exactly so, or with new episodes where the worlds cannot be saved.
+        """Go on where `save` was called: exactly so, or with new episodes where the worlds cannot be saved, or where another
+        user saved them.
 
         Raises:
             CheckpointError: It is of another memory, world or size.
@@ -234,14 +235,14 @@ class Trainer:
         self.draw.set_state(saved["draw"])
         self.curve, self.seconds = list(saved["curve"]), saved["seconds"]
         self.recent.extend(saved["recent"])
-        if saved["worlds"] is not None:
-            self.worlds.load(saved["worlds"].numpy().tobytes())
+        goes_on = saved["worlds"] is not None and self.worlds.load(saved["worlds"].numpy().tobytes())
+        if goes_on:
             self._features, self._starts, self._carry = saved["place"]
         if self.bonus:
             bonus, optimiser = saved["bonus"]
             self.bonus.load_state_dict(bonus)
             self.bonus.optimiser.load_state_dict(optimiser)
-            if saved["worlds"] is None:
+            if not goes_on:
                 self.bonus.visit(self._features, self._starts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,10 +22,13 @@ from keepworth.control.spaces import ActionSpace, Features, ObservationSpace
 from keepworth.control.trials import Trials
 from keepworth.episodes.errors import nearest
 from keepworth.episodes.extras import fix_for, missing
+from keepworth.episodes.user_files import signature
 
 PACKAGES = {"popgym": "popgym", "MiniGrid": "minigrid", "BabyAI": "minigrid"}
 """The package that registers the worlds whose id begins so."""
 
+_SIGNED = 32
+"""Bytes of a signature."""
 MakeWorld = Callable[[], gymnasium.Env[Any, Any]]
 
 
@@ -119,14 +123,19 @@ class Worlds:
         return Stepped(features, rewards, terminated, truncated, finals, returns, lengths)
 
     def save(self) -> bytes | None:
-        """Where every world stands, or None where a world cannot be pickled."""
+        """Where every world stands, signed; None where a world cannot be pickled."""
         with suppress(Exception):
-            return pickle.dumps((self._worlds, self._returns, self._lengths))
+            saved = pickle.dumps((self._worlds, self._returns, self._lengths))
+            return signature(saved) + saved
         return None
 
-    def load(self, saved: bytes) -> None:
-        """Go on where `save` was called. Reading it runs code: only of a file that this machine wrote."""
+    def load(self, signed: bytes) -> bool:
+        """Go on where `save` was called, unless somebody else called it: reading a pickle runs code. Returns whether it did."""
+        saved = signed[_SIGNED:]
+        if not hmac.compare_digest(signed[:_SIGNED], signature(saved)):
+            return False
         self._worlds, self._returns, self._lengths = pickle.loads(saved)
+        return True
 
     def close(self) -> None:
         """Close all worlds."""

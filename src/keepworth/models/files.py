@@ -30,6 +30,7 @@ from types import MappingProxyType
 from typing import Any
 
 from keepworth.episodes.extras import require
+from keepworth.episodes.user_files import cache_folder
 from keepworth.models.errors import (
     CorruptModel,
     IncompleteModel,
@@ -174,14 +175,6 @@ class ModelStatus:
     path: Path
     size: int
     detail: str
-
-
-def cache_folder() -> Path:
-    """Return where fetched models live. Not created by asking."""
-    chosen = os.environ.get("KEEPWORTH_CACHE")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keepworth"
 
 
 def known_model(name: str) -> KnownModel:

@@ -299,7 +299,7 @@ class Database(Backend):
     def _leave(self, connection: AnyConnection) -> None:
         if self.in_memory:
             self._write_lock.release()
-        else:
+        elif connection.in_transaction:  # SQLite ends one by itself where the disk refuses a read
             connection.execute("COMMIT")
 
     def _to_write(self) -> FileConnection:
@@ -353,6 +353,9 @@ class Database(Backend):
                 raise
             raise self.made_anew() from error
         except apsw.IOError as error:
+            if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ:  # cut off within its last page
+                self._damage = self._damage or str(error)
+                raise NotAMemoryFile(f"{self.path} is damaged: its end is missing; restore a backup") from error
             raise StorageFailed(
                 f"the disk refused {self.path} ({error}): look at its file system, quota and limits; nothing was written"
             ) from error

@@ -1,0 +1,32 @@
+"""Files of the user who runs the program: the cache, and a key by which it knows what it wrote itself."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Return the folder of what can be fetched or made again. Not created by asking."""
+    chosen = os.environ.get("KEEPWORTH_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keepworth"
+
+
+def signature(content: bytes) -> bytes:
+    """Sign content, in 32 bytes that only programs of this user can make: by a key in the cache, which the first one makes.
+
+    Raises:
+        OSError: The key cannot be read or made.
+    """
+    file = cache_folder() / "key"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f"key.{os.getpid()}")
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+            out.write(secrets.token_bytes(32))
+        os.replace(part, file)
+    return hmac.digest(file.read_bytes(), content, "sha256")

@@ -280,7 +280,8 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
         new = scalar(
             connection, "INSERT INTO names(tenant, part, name) VALUES(?, 'session', ?) RETURNING id", (tenant, nobody)
         )
-        whole = [] if not tenant else [f"t{_name_id(connection, tenant, 'tenant', tenant)}"]
+        of_tenant = "SELECT id FROM names WHERE tenant = ? AND part = 'tenant' AND name = tenant"
+        whole = [f"t{scalar(connection, of_tenant, (tenant,))}"] if tenant else []
         connection.execute(
             "UPDATE scopes SET \"user\" = '', agent = '', session = ?, tokens = ? WHERE id = ?",
             (nobody, " ".join([*whole, f"s{new}"]), id),
@@ -290,11 +291,6 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
             f"DELETE FROM names WHERE part = '{part}' AND NOT EXISTS "
             f'(SELECT 1 FROM scopes s WHERE s.tenant = names.tenant AND s."{part}" = names.name)'
         )
-
-
-def _name_id(connection: AnyConnection, tenant: str, part: str, name: str) -> int:
-    query = "SELECT id FROM names WHERE tenant = ? AND part = ? AND name = ?"
-    return int(scalar(connection, query, (tenant, part, name)))
 
 
 def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -> None:

@@ -199,8 +199,6 @@ class Experience:
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
         known = {} if alone else self.alone
         rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
-        if taken and taken[-1][0].choice is None and getattr(self.policy.valuer, "LEARNS_AS_ASKED", False):
-            self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
         share = self.clock.share(by)
         for index, (use, action) in enumerate(taken):
             use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time

@@ -161,8 +161,7 @@ class Experience:
                 bank().apply(draft, provenance=Provenance(on_word_of(by)))
             else:
                 self.observe(replace(draft, source=on_word_of(by)), done.episode)
-        for maintain in self.policy.maintainers:
-            maintain(self.pool, self.policy.valuer, None, self.clock.now)
+        self._maintain(None)
         self._move_on(share)
         return finished
 
@@ -223,8 +222,11 @@ class Experience:
     def settle(self) -> None:
         """After the last `remember`: let maintainers see the items that are there."""
         with self.pool.frozen():
-            for maintain in self.policy.maintainers:
-                maintain(self.pool, self.policy.valuer, None, self.clock.now)
+            self._maintain(None)
+
+    def _maintain(self, use: Use | None) -> None:
+        for maintain in self.policy.maintainers:
+            maintain(self.pool, self.policy.valuer, use, self.clock.now)
 
     def restore(self, item: Item, vector: Vectors) -> int:
         """An item that is on file; its row."""
@@ -235,8 +237,7 @@ class Experience:
 
     def learn(self, use: Use) -> None:
         self.policy.valuer.learn(use, self.pool)
-        for maintain in self.policy.maintainers:
-            maintain(self.pool, self.policy.valuer, use, self.clock.now)
+        self._maintain(use)
         self.uses.append((use, use.reward))
 
 

@@ -57,7 +57,7 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
     ]
     yield from shallow
     if deep and not shallow:
-        yield from _chain_problems(store, connection)
+        yield from _chain_problems(connection)
         yield from _journal_problems(store, connection, items)
         yield from _decision_problems(connection)
         wrong = connection.full_text.wrong(connection)
@@ -137,7 +137,7 @@ def _row_problems(connection: AnyConnection) -> Iterator[str]:
     yield from _named("full-text index words: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
 
 
-def _chain_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
+def _chain_problems(connection: AnyConnection) -> Iterator[str]:
     before: bytes | None = None
     wrong = []
     for *event, link in connection.execute(f"SELECT {rows.EVENT_COLUMNS}, chain FROM events ORDER BY seq"):

@@ -374,10 +374,10 @@ class Memory(Changes):
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
-        found = self.store.history(self.scopes.seen(), id)
-        if not found:
+        revisions = self.store.history(self.scopes.seen(), id)
+        if not revisions:
             self.get(id)
-        return found
+        return revisions
 
     # Outcome.
 

@@ -293,11 +293,11 @@ def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: st
     targets = _distinct(operation.targets)
     if not targets:
         return OperationOutcome(False, reason="DELETE needs a target")
-    found = [(target, view.get(target)) for target in targets]
-    for target, item in found:
+    items = [(target, view.get(target)) for target in targets]
+    for target, item in items:
         if item is None or item.deleted:
             return OperationOutcome(False, reason=f"unknown target {target!r:.80}")
-    for _, item in found:
+    for _, item in items:
         assert item is not None
         view.put(replace(item, deleted=True, ended_at=item.ended_at or now))
     return OperationOutcome(True, targets)

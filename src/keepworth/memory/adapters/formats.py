@@ -180,7 +180,7 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
     """Each entry of a list, each paragraph and each block of code is a memory; the headings above it are its metadata."""
     headings: list[str] = []
 
-    def found(start: int, entry: str) -> FoundRecord:
+    def record_at(start: int, entry: str) -> FoundRecord:
         above = {"metadata": {"heading": " > ".join(headings)}} if headings else {}
         return FoundRecord(f"line {start + 1}", {"text": entry, **above})
 
@@ -195,7 +195,7 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
             while at < len(lines) and not lines[at].strip().startswith(fence[1]):
                 at += 1
             at += 1
-            yield found(start, "\n".join(lines[start:at]))
+            yield record_at(start, "\n".join(lines[start:at]))
             continue
         if heading := _HEADING.fullmatch(line):
             headings = [*headings[: len(heading[1]) - 1], heading[2].strip()]
@@ -222,7 +222,7 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
             at += 1
         plain = "\n".join(own).strip()
         if plain:
-            yield found(start, plain)
+            yield record_at(start, plain)
 
 
 FORMATS: dict[str, Callable[[str], Iterator[FoundRecord]]] = {

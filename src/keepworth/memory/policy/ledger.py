@@ -306,28 +306,28 @@ class Ledger:
         """A rewarded choice. unit: what chance decides once for, an episode or a choice by itself; odds: the probability of
         being shown, of the items under test; expected: the reward that was expected when it was drawn; at: its number, which
         grows; bounds: the lowest and the highest reward that were known before; by: who rewards."""
-        found = self._units.get(unit)
-        if found is None:
+        evidence = self._units.get(unit)
+        if evidence is None:
             if not odds and unit == decision:
                 return
-            found = self._units[unit] = _Unit()
+            evidence = self._units[unit] = _Unit()
         tested = {item: p for item, p in odds.items() if 0.0 < p < 1.0}
         person = self._people.setdefault(by, len(self._people))
-        found.rewards[decision], found.at = (reward, weight), at
-        found.untested = (*dict.fromkeys((*found.untested, *(id for id in shown if id not in tested))),)
-        mean = sum(r * w for r, w in found.rewards.values()) / sum(w for _, w in found.rewards.values())
-        for item, row in list(found.rows.items()):
+        evidence.rewards[decision], evidence.at = (reward, weight), at
+        evidence.untested = (*dict.fromkeys((*evidence.untested, *(id for id in shown if id not in tested))),)
+        mean = sum(r * w for r, w in evidence.rewards.values()) / sum(w for _, w in evidence.rewards.values())
+        for item, row in list(evidence.rows.items()):
             columns = self._columns[item]
             self._known.pop(item, None)
-            if item in found.untested:
-                columns.at[found.rows.pop(item)] = GONE
+            if item in evidence.untested:
+                columns.at[evidence.rows.pop(item)] = GONE
             else:
                 columns.y[row], columns.at[row], columns.by[row] = mean, at, person
                 columns.a[row] = max(columns.a[row], float(item in shown))
         for item, p in tested.items():
-            if item not in found.rows and item not in found.untested:
+            if item not in evidence.rows and item not in evidence.untested:
                 columns = self._columns.setdefault(item, _Columns())
-                found.rows[item] = len(columns.at)
+                evidence.rows[item] = len(columns.at)
                 columns.append(float(item in shown), p, mean, expected, at, bounds, person)
                 self._known.pop(item, None)
 
@@ -343,9 +343,9 @@ class Ledger:
         if not len(a):
             return None
         by = np.array(columns.by)[np.array(columns.at) >= since]
-        found = account(item, a, p, y, g, span, expected=expected, by=by)
-        self._known[item] = since, span, found
-        return found
+        result = account(item, a, p, y, g, span, expected=expected, by=by)
+        self._known[item] = since, span, result
+        return result
 
     def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
         """a, p, y and g of an item, in order."""
@@ -355,10 +355,10 @@ class Ledger:
         """Rows older than number `before`."""
         moved: dict[tuple[str, int], int] = {}
         for item, columns in list(self._columns.items()):
-            kept = [row for row, at in enumerate(columns.at) if at >= before]
-            moved.update(((item, row), place) for place, row in enumerate(kept))
-            columns.keep(kept)
-            if not kept:
+            recent = [row for row, at in enumerate(columns.at) if at >= before]
+            moved.update(((item, row), place) for place, row in enumerate(recent))
+            columns.keep(recent)
+            if not recent:
                 del self._columns[item]
         self._known.clear()
         self._units = {name: unit for name, unit in self._units.items() if unit.at >= before}

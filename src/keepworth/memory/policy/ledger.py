@@ -72,18 +72,18 @@ def snips(a: Floats, p: Floats, y: Floats) -> float:
     return float(shown @ y / shown.sum() - withheld @ y / withheld.sum())
 
 
-def deviation(n: Any, total: Any, squares: Any, most: Any, prior: float = PRIOR) -> Any:
+def deviation(n: Any, total: Any, squares: Any, most: Any) -> Any:
     """The standard deviation of psi that intervals go by. n: rows; total, squares: sums of psi and of its square; most: the
     mean over rows of the largest variance there can be, (range of rewards)^2 / 4 / (p (1 - p)). Numbers, or arrays of one
     shape."""
     spread = np.maximum(squares - total * total / np.maximum(n, 1), 0.0)
-    return np.sqrt((spread + prior * most) / (n + prior))
+    return np.sqrt((spread + PRIOR * most) / (n + PRIOR))
 
 
-def half_width(n: Any, deviation: Any, alpha: float = ALPHA, narrowest_at: float = NARROWEST_AT) -> Any:
+def half_width(n: Any, deviation: Any, alpha: float = ALPHA) -> Any:
     """Of the interval around the mean of `n` rows that holds at all n at once (arXiv 2103.06476, eq. 10, with rho^2 of its
-    appendix B.2 for `narrowest_at`). n > 0; numbers, or arrays of one shape."""
-    rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / narrowest_at
+    appendix B.2 for `NARROWEST_AT`). n > 0; numbers, or arrays of one shape."""
+    rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / NARROWEST_AT
     inside = 2.0 * (n * rho + 1.0) / (n * n * rho) * np.log(np.sqrt(n * rho + 1.0) / alpha)
     return deviation * np.sqrt(inside)
 

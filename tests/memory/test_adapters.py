@@ -133,14 +133,14 @@ def test_events_of_mem0_say_what_a_writer_did():
 
 def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     """Their callers have no rewards to give, so nothing is tried out on them, and a person's memory is searched alone."""
-    from keepworth.memory.adapters.langgraph import Put, _Entries
+    from keepworth.memory.adapters.langgraph import _Entries
 
     learning = memory(policy="memrl")
     m = Mem0(learning)
     m.add("likes tofu", user_id="ana", infer=False)
     assert [result["memory"] for result in m.search("tofu", filters={"user_id": "ana"})["results"]] == ["likes tofu"]
     entries = _Entries(learning, lambda value, path: [str(value[path])])
-    entries.put(Put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"]))
+    entries.put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"])
     assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]
     withholding = memory(policy=partial(default, withhold=1.0, least=1.0))
     m = Mem0(withholding)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.memory.adapters.langgraph import Put, _Entries
+from keepworth.memory.adapters.langgraph import _Entries
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import later, now
 from keepworth.memory.memory import Memory
@@ -39,7 +39,7 @@ def keys(
 
 def fill(store: _Entries, values: Mapping[str, Mapping[str, Any]], **how: Any) -> None:
     for key, value in values.items():
-        store.put(Put(SPACE, key, value, **how))
+        store.put(SPACE, key, value, **how)
 
 
 def test_paths_say_what_searches_read():
@@ -138,7 +138,7 @@ def test_what_is_read_lives_on_where_it_was_put_for_a_while(monkeypatch: Any):
     fill(store, {"short": {"a": 1}}, ttl=100.0)
     clock.goes(50)
     assert store.get(SPACE, "short") is not None
-    store.put(Put(("alone",), "k", {"a": 1}, ttl=1.0))
+    store.put(("alone",), "k", {"a": 1}, ttl=1.0)
     assert store.namespaces((), None, 10, 0) == [("alone",), SPACE]
     clock.goes(2)
     assert store.namespaces((), None, 10, 0) == [SPACE]

@@ -59,7 +59,7 @@ def test_memq_credits_ancestors_by_their_shortest_distance_as_worked_by_hand() -
     experience = of(memq())
     graph: tuple[tuple[int, ...], ...] = ((), (0,), (1, 0), (2,))
     for parents in graph:
-        experience.pool.revise(add(experience, "alpha", "left"), time=0, why="", parents=parents)
+        experience.pool.revise(add(experience, "alpha", "left"), parents=parents)
     valuer = ProvenanceQ(rate=0.5, gamma=0.8, trace=0.5, depth=2)
     valuer.learn(use_of(experience, "alpha", [3], 1.0), experience.pool)
     # 3 was shown; 2 is its parent; 1 and 0 are at depth 2, although 0 is at depth 3 by another way. gamma * trace = .4

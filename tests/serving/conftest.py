@@ -1,7 +1,8 @@
-"""A gateway in front of a scripted upstream. What needs the extra `gateway` is imported where it is asked for."""
+"""A served memory, and a gateway in front of a scripted upstream. What needs an extra is imported where it is asked for."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +10,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from keepworth.serving.memory_server import MemoryServer
     from tests.serving.gate import Gate
     from tests.serving.scripted_upstream import Script
+
+
+TENANTS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    from keepworth.serving.memory_server import MemoryServer
+
+    with MemoryServer(tmp_path_factory.mktemp("served") / "agent.mem", encoder="hashing") as server:
+        yield server
+
+
+@pytest.fixture
+def tenant() -> str:
+    """A tenant of this test alone."""
+    return f"tenant {next(TENANTS)}"
 
 
 @pytest.fixture

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
 
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import notes
 from keepworth.serving.access import new_access
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import as_
 
 PASSWORD = "swordfish7"
 SAID = f"My password is {PASSWORD}."
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path_factory.mktemp("held") / "a.mem", encoder="hashing") as server:
-        yield server
-
-
 def client(server: MemoryServer, tenant: str, *roles: str, **bounds: Any) -> httpx.Client:
-    token = server.tokens.add(new_access(tenant=tenant, roles=roles or ("read", "write", "reward"), **bounds))
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=f"{server.url}/v1/memory", headers=headers, trust_env=False, timeout=300)
+    return as_(server, tenant, *(roles or ("read", "write", "reward")), **bounds)
 
 
 def test_what_says_the_same_as_something_held_does_not_show_it(server: MemoryServer) -> None:

@@ -13,12 +13,6 @@ from keepworth import Client, Memory
 from keepworth.serving.memory_server import MemoryServer
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path_factory.mktemp("served") / "agent.mem", encoder="hashing") as server:
-        yield server
-
-
 @pytest.fixture(params=["embedded", "served"])
 def memory(request: pytest.FixtureRequest, server: MemoryServer, tmp_path: Path) -> Iterator[Any]:
     if request.param == "embedded":

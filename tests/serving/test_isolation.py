@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from keepworth.serving.access import new_access
 from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import as_
 
 TENANTS = itertools.count()
 ASKED: list[str] = []
@@ -51,9 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, keeper: str) -> Iterator[Me
 
 
 def calls(server: MemoryServer, tenant: str, **bounds: Any) -> httpx.Client:
-    token = server.tokens.add(new_access(tenant=tenant, **bounds))
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=300)
+    return as_(server, tenant, *bounds.pop("roles", ()), base="", **bounds)
 
 
 KEPT = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import socket
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from keepworth.serving.application import ServerLimits
 from keepworth.serving.calls import NotServed
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import as_
 
 JSON = {"Content-Type": "application/json"}
 
@@ -35,20 +36,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
     file = tmp_path_factory.mktemp("served") / "agent.mem"
     with MemoryServer(file, encoder="hashing", limits=ServerLimits(body=2**20)) as server:
         yield server
-
-
-TENANTS = itertools.count()
-
-
-@pytest.fixture
-def tenant(server: MemoryServer) -> str:
-    return f"tenant {next(TENANTS)}"
-
-
-def as_(server: MemoryServer, tenant: str, *roles: str, **bounds: str) -> httpx.Client:
-    token = server.tokens.add(new_access(tenant=tenant, roles=roles or ROLES, **bounds))
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False, timeout=300)
 
 
 def refused(response: httpx.Response, status: int) -> dict[str, Any]:
@@ -515,7 +502,7 @@ def test_answers_are_the_same_whether_another_tenant_is_there_or_not(
 
 
 def same_answers(alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]) -> None:
-    name = f"fuzzed {next(TENANTS)}"
+    name = f"fuzzed {uuid.uuid4().hex}"
     with as_(alone, name) as one, as_(shared, name) as two, as_(shared, f"{name}, another") as other:
         answers: dict[httpx.Client, list[str]] = {one: [], two: []}
         for (method, path, body), id in calls:

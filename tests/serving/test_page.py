@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
-from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,10 +13,10 @@ from typer.testing import CliRunner
 
 from keepworth import Memory
 from keepworth.memory.errors import InvalidFilter, UnknownEpisode
-from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.page_routes import page_table
+from tests.serving.callers import as_
 
 PATHS = sorted(path for _, path in page_table())
 SCRIPTS = {
@@ -26,24 +24,6 @@ SCRIPTS = {
     for (_, path), answers in page_table().items()
     if path.endswith(".js")
 }
-TENANTS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path_factory.mktemp("served") / "agent.mem", encoder="hashing") as server:
-        yield server
-
-
-@pytest.fixture
-def tenant() -> str:
-    return f"tenant {next(TENANTS)}"
-
-
-def as_(server: MemoryServer, tenant: str, *roles: str, **bounds: str) -> httpx.Client:
-    token = server.tokens.add(new_access(tenant=tenant, roles=roles or ROLES, **bounds))
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False, timeout=300)
 
 
 @pytest.mark.parametrize("path", PATHS)

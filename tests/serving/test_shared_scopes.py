@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +20,6 @@ from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
 
 READS, WRITES = {"team": ("read",)}, {"team": ("read", "write")}
-TENANTS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
-    with MemoryServer(tmp_path_factory.mktemp("shared") / "agent.mem", encoder="hashing") as server:
-        yield server
-
-
-@pytest.fixture
-def tenant(server: MemoryServer) -> str:
-    return f"tenant {next(TENANTS)}"
 
 
 def token(server: MemoryServer, tenant: str, user: str, **more: Any) -> str:

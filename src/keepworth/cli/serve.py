@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,7 +101,9 @@ def serve(
         by_name.writer(writer)  # raises, and loads what was trained, before anything is served
     if what:
         require("serve", "keepworth serve MODEL --memory")
-        require_free(port, host)
+        from keepworth.serving.http_server import bind
+
+        bind(host, port).close()  # said before a model is loaded for nothing
         say(f"Loading {what} ...", error=True)
         options["model"] = _trained(run, role, runs) if run else _loaded(model)
     elif upstream:
@@ -130,8 +131,10 @@ def _refuse(*mistakes: tuple[bool, str, str]) -> None:
 
 
 def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) -> None:
-    require_free(port, host)
+    from keepworth.serving.http_server import bind
     from keepworth.serving.memory_server import MemoryServer
+
+    bind(host, port).close()  # said before a memory is made for nothing
 
     server = MemoryServer(memory.opens, host=host, port=port, token=os.environ.get(KEY) or "", **options)
     with interruptible():
@@ -204,21 +207,6 @@ def upstream_key_in(variable: str, upstream: str) -> str:
             f"Set it (export {variable}=...), name another with --upstream-key, or say --upstream-key none to send none.",
         )
     return key
-
-
-def require_free(port: int, host: str = LOCAL) -> None:
-    """Raises KeepworthError where another program listens on the port: said before a model is loaded for nothing."""
-    from keepworth.episodes.errors import KeepworthError
-
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server itself does
-        try:
-            attempt.bind((host, port))
-        except OSError as error:
-            raise KeepworthError(
-                f"Port {port} of {host} cannot be listened on ({error.strerror}).",
-                "Another program may be using it: choose another with --port, or --port 0 for any that is free.",
-            ) from error
 
 
 def _model_or_run(what: str, runs: Path) -> tuple[str, str]:

@@ -53,18 +53,18 @@ def show(
         return
     if episodes:
         folder = named_or_latest(names[0] if names else "", runs).path
-        found = _fitting(folder, step, arm, role, worst, limit)
+        episodes_shown = _fitting(folder, step, arm, role, worst, limit)
         if export is not None:
             from keepworth.tasks.traces import write_traces
 
-            say(f"{write_traces(export, (stored.episode for stored in found))} episodes are in {export}.")
+            say(f"{write_traces(export, (stored.episode for stored in episodes_shown))} episodes are in {export}.")
             return
         if as_json:
-            for stored in found:
+            for stored in episodes_shown:
                 say_json({"step": stored.step, "arm": stored.arm, **episode_to_json(stored.episode)})
             return
         with console.pager(styles=True) if console.is_terminal else nullcontext():
-            for stored in found:
+            for stored in episodes_shown:
                 named = (
                     f"step {stored.step}",
                     stored.arm,
@@ -95,8 +95,8 @@ def _evaluated(name: str, runs: Path) -> Path | None:
 def _summary(folder: Path) -> dict[str, Any]:
     import json
 
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return found
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return summary
 
 
 def _evaluation_page(folder: Path) -> Path:
@@ -152,14 +152,14 @@ def _fitting(
     from keepworth.episodes.errors import KeepworthError
     from keepworth.learning.run_folder import stored_episodes
 
-    found = list(stored_episodes(folder, step=step, arm=arm, role=role))
+    matching = list(stored_episodes(folder, step=step, arm=arm, role=role))
     if worst:
-        found.sort(key=lambda stored: stored.episode.reward)
-    if not found[:limit]:
+        matching.sort(key=lambda stored: stored.episode.reward)
+    if not matching[:limit]:
         raise KeepworthError(
             f"No episode of {folder} fits.", "Leave options out: what is shown says its step, arm and role."
         )
-    return found[:limit]
+    return matching[:limit]
 
 
 def report(
@@ -184,10 +184,10 @@ def named_or_latest(name: str, runs: Path) -> RunFolder:
     from keepworth.learning.run_folder import find_run, list_runs
 
     if not name:
-        found = list_runs(runs)
-        if not found:
+        folders = list_runs(runs)
+        if not folders:
             raise KeepworthError(f"There is no run in {runs} yet.", "keepworth demo makes one; --runs looks elsewhere.")
-        name = str(found[0])
+        name = str(folders[0])
     return find_run(name, runs)
 
 
@@ -210,18 +210,18 @@ def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
 
     from keepworth.evaluation.report import compared
 
-    found = compared(runs)
-    if found.settings:
+    comparison = compared(runs)
+    if comparison.settings:
         table = Table(title="What differs", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-        for heading in ("", *found.names):
+        for heading in ("", *comparison.names):
             table.add_column(heading, overflow="fold")
-        for key, values in found.settings.items():
+        for key, values in comparison.settings.items():
             table.add_row(key, *(Text("" if value is None else str(value)) for value in values))
         console.print(table)
     else:
         console.print("They are set alike.", style="dim")
-    if found.table:
-        print_table(found.table, console)
+    if comparison.table:
+        print_table(comparison.table, console)
 
 
 def print_curves(run: RunFolder, console: Console) -> None:

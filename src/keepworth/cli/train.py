@@ -115,13 +115,13 @@ def train(
         raise KeepworthError("--all goes with --help.", "Add --help; --print-config prints every setting as TOML.")
     if not print_config:
         require("train", "keepworth train")
-    found = _asked_for(recipe, tasks, source, reward or [], environment, memory)
+    chosen = _asked_for(recipe, tasks, source, reward or [], environment, memory)
     if seed is not None and seeds:
         raise KeepworthError("There are --seed and --seeds.", "Leave one of them out.")
 
     def resolved(seed: int | None) -> BaseModel:
         short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
-        return resolve(found.Config, base=found.settings, file=config, assignments=assign or [], short=short)
+        return resolve(chosen.Config, base=chosen.settings, file=config, assignments=assign or [], short=short)
 
     each_seed = numbers_of(seeds) if seeds else []
     settings = resolved(each_seed[0] if each_seed else seed)
@@ -129,13 +129,13 @@ def train(
         say(as_toml(settings), end="")
         return
     called = Path(recipe).stem.replace("-", "_") if recipe else TASKS
-    own = found.given.tasks.name if not recipe and found.given is not None else called
+    own = chosen.given.tasks.name if not recipe and chosen.given is not None else called
     whole = run_name(name or "-".join(part for part in (own, role) if part))
     again = _last_command()
 
     def one(config: BaseModel, name: str) -> None:
-        record = record_of(found, config, called)
-        _carry_out(runs / name, record, fresh, track, again, lambda run, progress: found.train(config, run, progress))
+        record = record_of(chosen, config, called)
+        _carry_out(runs / name, record, fresh, track, again, lambda run, progress: chosen.train(config, run, progress))
 
     if each_seed:
         _sweep(whole, each_seed, runs, lambda seed, name: one(resolved(seed), name))
@@ -214,14 +214,14 @@ def _asked_for(
     if recipe:  # beside --tasks or --source: what else belongs to no recipe was refused above
         option = "--source" if tasks is None else "--tasks"
         raise KeepworthError(f"There are a recipe ({recipe}) and {option}.", "Leave one of them out.")
-    found = Origin(
+    origin = Origin(
         tasks=tasks,
         source=None if source is None else str(source),
         reward=tuple(reward),
         environment=environment,
         memory=None if memory is None else str(memory),
     )
-    return made_of(found)
+    return made_of(origin)
 
 
 def _carry_out(

@@ -91,7 +91,7 @@ class ToolUse:
     async def reset(self, task: Task, seed: int) -> Observation:
         self._task, self._left, self._heard = task, self._turns, ()
         described = tuple(tool.description for tool in self._tools.values())
-        return Observation(task.input, question=task.input, tools=described, turns_left=self._left, state=self._state())
+        return Observation(task.input, question=task.input, tools=described, state=self._state())
 
     async def step(self, action: str) -> Step:
         assert self._task is not None
@@ -124,7 +124,7 @@ class ToolUse:
         ended_by: StopReason = StopReason.MAX_TURNS,
     ) -> Step:
         stop = ended_by if self._left < 1 else None
-        observation = Observation(text, turns_left=self._left, state=self._state())
+        observation = Observation(text, state=self._state())
         return Step(observation, stop=stop, errors=errors)
 
     def _state(self) -> str:

@@ -88,8 +88,8 @@ class Observation:
     """text: what there is to see now (a question, a tool's result, the next section of a document).
 
     question: what is to be answered in the end, where `text` is not it. tools: what may be used, in the first
-    observation only. answer_due: False where the agent is only to read. turns_left: None where it is not limited.
-    actions: all that can be done now, where they can be listed. named: those that `text` tells of, where it is something to be
+    observation only. answer_due: False where the agent is only to read. actions: all that can be done
+    now, where they can be listed. named: those that `text` tells of, where it is something to be
     kept for later. state: key of the environment's state, equal for equal states and without step counters or times, for
     objectives that compare turns taken from one state ("": not comparable). messages: where the text is the last of several
     messages of a conversation, all that are new, each with a role and a content."""
@@ -98,7 +98,6 @@ class Observation:
     question: str = ""
     tools: tuple[ToolDescription, ...] = ()
     answer_due: bool = True
-    turns_left: int | None = None
     actions: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     state: str = ""

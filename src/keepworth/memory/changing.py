@@ -324,12 +324,12 @@ class Changes:
         if purge_history:
             self._decisions.flush()
             return purge.purge(self.store, self.scope, ids)
-        known = {item.id: item for item in map(self.get, ids)}
-        gone = [id for id, item in known.items() if item.deleted]
+        items = {item.id: item for item in map(self.get, ids)}
+        gone = [id for id, item in items.items() if item.deleted]
         if gone:
             raise UnknownItem(f"{gone[0]} is deleted already: leave it out; nothing was forgotten")
         acts = [
-            (Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scopes.home(item))) for id, item in known.items()
+            (Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scopes.home(item))) for id, item in items.items()
         ]
         self.store.perform(self.scopes.changeable, acts)
         return None

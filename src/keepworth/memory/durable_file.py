@@ -47,10 +47,10 @@ def _lives(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def replacing(target: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A file to write to, which becomes `target` when the block ends and is gone when the block raises. Raises OSError."""
     part = part_of(target)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     try:
         with open(descriptor, "wb") as file:
             yield file

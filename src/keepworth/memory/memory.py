@@ -14,7 +14,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
@@ -357,7 +356,8 @@ class Memory(Changes):
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
         _check_retrieved(self.policy, request, mode)
         time = timestamp(self._clock())
-        return learning.retrieve(ask, request.k, partial(_admits, seen, request, time))
+        # A policy that finds items itself has learned from everybody.
+        return learning.retrieve(ask, request.k, lambda item: seen.contains(item.scope) and request.admits(item, time))
 
     def _unsaid(self, text: str) -> str:
         """A text without what this memory was told not to remember."""
@@ -381,10 +381,10 @@ class Memory(Changes):
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
-        found = self.store.history(self.scopes.seen(), id)
-        if not found:
+        revisions = self.store.history(self.scopes.seen(), id)
+        if not revisions:
             self.get(id)
-        return found
+        return revisions
 
     # Outcome.
 
@@ -637,11 +637,6 @@ def _row_of(after: str) -> int:
     if row is None:
         raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
     return row
-
-
-def _admits(seen: Scope, request: Request, time: str, item: Item) -> bool:
-    """Whether a policy that finds items itself, and has learned from everybody, may show one."""
-    return seen.contains(item.scope) and request.admits(item, time)
 
 
 def _check_retrieved(policy: str | None, request: Request, mode: str | None) -> None:

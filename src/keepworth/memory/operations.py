@@ -128,6 +128,8 @@ def execute(view: View, act: Act, draft: Draft, *, new_id: str, now: str) -> Ope
     problem = malformed(act)
     if problem is not None:
         return OperationOutcome(False, reason=problem)
+    if act.kind is OperationKind.NOOP:
+        return OperationOutcome(False, reason="noop")
     return _HANDLERS[act.kind](view, act, draft, new_id, now)
 
 
@@ -241,23 +243,13 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
     return OperationOutcome(True, (old.id,), item=old.id)
 
 
-def _supersede(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    targets = _distinct(operation.targets)
-    if not targets:
+def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
+    """SUPERSEDE and MERGE."""
+    targets, merging = _distinct(operation.targets), operation.kind is OperationKind.MERGE
+    if not targets and not merging:
         return OperationOutcome(False, reason="SUPERSEDE needs a target")
-    return _replace_with_new(view, targets, operation, draft, new_id, now)
-
-
-def _merge(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    targets = _distinct(operation.targets)
-    if len(targets) < 2:
+    if len(targets) < 2 and merging:
         return OperationOutcome(False, reason=f"MERGE needs two different targets, got {len(targets)}")
-    return _replace_with_new(view, targets, operation, draft, new_id, now)
-
-
-def _replace_with_new(
-    view: View, targets: tuple[str, ...], operation: Operation, draft: Draft, new_id: str, now: str
-) -> OperationOutcome:
     problem = draft_problem(operation.text, draft) or _targets_problem(view, targets)
     if problem is not None:
         return OperationOutcome(False, reason=problem)
@@ -270,12 +262,10 @@ def _replace_with_new(
         # The clock went back: what is replaced was there, however short, and its successor came after it.
         now = later(newest, 1e-6)
     item = new_item(operation.text, draft, new_id=new_id, now=now)
-    merging = operation.kind is OperationKind.MERGE
     existing = _duplicate(view, item)
     if merging:
         # Into the wording of one of them: that one stays as it is.
         existing = next((id for id in view.duplicates_of(item) if id in targets), existing)
-    if merging:
         # Merged items were the same fact in several wordings: the successor holds over their whole interval.
         item = replace(
             item,
@@ -303,11 +293,11 @@ def _delete(view: View, operation: Operation, draft: Draft, new_id: str, now: st
     targets = _distinct(operation.targets)
     if not targets:
         return OperationOutcome(False, reason="DELETE needs a target")
-    found = [(target, view.get(target)) for target in targets]
-    for target, item in found:
+    items = [(target, view.get(target)) for target in targets]
+    for target, item in items:
         if item is None or item.deleted:
             return OperationOutcome(False, reason=f"unknown target {target!r:.80}")
-    for _, item in found:
+    for _, item in items:
         assert item is not None
         view.put(replace(item, deleted=True, ended_at=item.ended_at or now))
     return OperationOutcome(True, targets)
@@ -363,10 +353,6 @@ def _credit(view: View, act: Credit) -> OperationOutcome:
     return OperationOutcome(True, tuple(dict.fromkeys(changed)))
 
 
-def _noop(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    return OperationOutcome(False, reason="noop")
-
-
 def draft_problem(text: str, draft: Draft) -> str | None:
     """Why this text, or the key it would have, cannot be remembered; None where it can."""
     problem = text_problem(text)
@@ -399,9 +385,8 @@ def _distinct(targets: Iterable[str]) -> tuple[str, ...]:
 _HANDLERS = {
     OperationKind.ADD: _add,
     OperationKind.UPDATE: _update,
-    OperationKind.SUPERSEDE: _supersede,
+    OperationKind.SUPERSEDE: _replace_with_new,
     OperationKind.DELETE: _delete,
-    OperationKind.MERGE: _merge,
+    OperationKind.MERGE: _replace_with_new,
     OperationKind.LINK: _link,
-    OperationKind.NOOP: _noop,
 }

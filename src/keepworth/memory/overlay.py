@@ -120,8 +120,8 @@ class Written:
         if whole is None or len(whole[1]) != len(listed):
             whole = self._whole = (np.concatenate(listed), np.cumsum([0, *map(len, listed[:-1])]))
         matrix, starts = whole
-        found = cosines(queries, matrix)
-        return found if len(starts) == len(matrix) else np.maximum.reduceat(found, starts, axis=1)
+        scores = cosines(queries, matrix)
+        return scores if len(starts) == len(matrix) else np.maximum.reduceat(scores, starts, axis=1)
 
 
 class Overlay:
@@ -282,8 +282,8 @@ class Overlay:
         """The `count` best of the rows that count, the base first among equals. scores: of each row; changed."""
         scores[self._hidden()] = float("-inf")
         ids = self.written.row_ids
-        found = [(ids[row], float(scores[row])) for row in best(scores, count) if scores[row] > above]
-        return sorted([*under, *found], key=lambda pair: -pair[1])[:count]
+        here = [(ids[row], float(scores[row])) for row in best(scores, count) if scores[row] > above]
+        return sorted([*under, *here], key=lambda pair: -pair[1])[:count]
 
     def _hidden(self) -> Rows:
         """Rows that no longer count. Shape (h,)."""
@@ -297,10 +297,12 @@ class Overlay:
             return self
         twin = self.fork()
         others = [item for item in self.closed() if request.admits(item, time)]
-        known = self.base.vectors_for(others) if others and self.base is not None and self.embedder is not None else {}
+        vectors = (
+            self.base.vectors_for(others) if others and self.base is not None and self.embedder is not None else {}
+        )
         for item in others:
             current = replace(item, status=Status.ACTIVE, ended_at="", superseded_by="")
-            twin.put(current, None if item.id in self.written.items else known.get(item.id))
+            twin.put(current, None if item.id in self.written.items else vectors.get(item.id))
         return twin
 
 

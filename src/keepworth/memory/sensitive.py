@@ -165,7 +165,7 @@ def _told(text: str, passwords: bool) -> Spans:
             yield match.start("value"), _end(match, value, text)
     for match in _ASSIGNED.finditer(text):
         value = match["value"].rstrip(".:!?)")
-        if _of_passwords(match) is passwords and len(value) >= 4 and _is_assigned(value, match, text):
+        if _of_passwords(match) is passwords and len(value) >= 4 and _is_assigned(value, match):
             yield match.start("value"), _end(match, value, text)
 
 
@@ -217,7 +217,7 @@ def _is_told(value: str, match: re.Match[str], text: str) -> bool:
     return bool(named) and not plain.startswith(("un", "not"))
 
 
-def _is_assigned(value: str, match: re.Match[str], text: str) -> bool:
+def _is_assigned(value: str, match: re.Match[str]) -> bool:
     """Whether a name is given a value as programs do: tight, quoted, or a field of its own line. In a sentence with a colon what
     follows is more often words."""
     if _STANDS_FOR_ONE.search(value) or match["after"] in ("(", "["):

@@ -132,8 +132,8 @@ def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
             raise
         except Exception as error:
             # What it would take to mend a model's answer is no advice to who speaks.
-            said = error.message if isinstance(error, KeepworthError) else error
-            raise WriterFailed(f"a writer failed, {type(error).__name__}: {said}"[:500]) from error
+            message = error.message if isinstance(error, KeepworthError) else error
+            raise WriterFailed(f"a writer failed, {type(error).__name__}: {message}"[:500]) from error
         if not isinstance(each, Operation):
             raise InvalidAdvice(
                 f"a writer of messages gave {each!r:.60}, which is no operation.",
@@ -196,13 +196,15 @@ def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, Ope
     for operation, outcome in done:
         gone = [id for id in outcome.changed if id != outcome.item]
         was = {id: became.pop(id, None) for id in gone}
-        own = [id for id in gone if was[id] is OperationKind.ADD]
+        made_and_gone = [id for id in gone if was[id] is OperationKind.ADD]
         if operation.kind is OperationKind.DELETE:
-            became.update((id, OperationKind.DELETE) for id in gone if id not in own)
+            became.update((id, OperationKind.DELETE) for id in gone if id not in made_and_gone)
         elif outcome.item and not outcome.applied:
             became.setdefault(outcome.item, OperationKind.NOOP)
         elif outcome.item and became.get(outcome.item) is not OperationKind.ADD:
-            new = operation.kind is OperationKind.ADD or (gone == own != [] and outcome.item in outcome.changed)
+            new = operation.kind is OperationKind.ADD or (
+                gone == made_and_gone != [] and outcome.item in outcome.changed
+            )
             became[outcome.item] = OperationKind.ADD if new else OperationKind.UPDATE
     return became
 

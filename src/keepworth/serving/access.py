@@ -166,9 +166,9 @@ class Tokens:
         """A new token at rest; the only time that it is seen."""
         token = new_token()
         with self._changing():
-            known = self._read()
-            known[_digest(token)] = access
-            self._write(known)
+            tokens = self._read()
+            tokens[_digest(token)] = access
+            self._write(tokens)
         return token
 
     def all(self) -> list[Access]:
@@ -179,10 +179,10 @@ class Tokens:
     def remove(self, id: str) -> None:
         """Raises UnknownName."""
         with self._changing():
-            known = self._read()
-            left = {digest: each for digest, each in known.items() if each.id != id}
-            if len(left) == len(known):
-                raise UnknownName("token", id, [value.id for value in known.values()])
+            tokens = self._read()
+            left = {digest: each for digest, each in tokens.items() if each.id != id}
+            if len(left) == len(tokens):
+                raise UnknownName("token", id, [value.id for value in tokens.values()])
             self._write(left)
 
     @contextmanager
@@ -201,10 +201,10 @@ class Tokens:
 
     def _read(self) -> dict[str, Access]:
         try:
-            found = self.file.stat()
+            status = self.file.stat()
         except FileNotFoundError:
             return {}
-        state = (found.st_mtime_ns, found.st_ino)
+        state = (status.st_mtime_ns, status.st_ino)
         if state != self._read_at:
             try:
                 self._at_rest = dict(_access(row) for row in json.loads(self.file.read_bytes())["tokens"])
@@ -250,23 +250,23 @@ def new_access(
         )
     until = "" if days is None else later(made, days * 86_400.0)
     permitted = {name: tuple(dict.fromkeys(each)) for name, each in (shared or {}).items()}
-    kept = tuple(dict.fromkeys(roles))
-    return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, kept, name, made, until, permitted)
+    distinct = tuple(dict.fromkeys(roles))
+    return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, distinct, name, made, until, permitted)
 
 
 def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Of texts such as "team:read,write", the permissions by name. Raises KeepworthError."""
-    found: dict[str, tuple[str, ...]] = {}
+    permissions_of: dict[str, tuple[str, ...]] = {}
     for text in permitted:
         name, _, permissions = text.rpartition(":")
         listed = tuple(part.strip() for part in permissions.split(",") if part.strip())
-        if not name or not listed or name in found:
+        if not name or not listed or name in permissions_of:
             raise KeepworthError(
-                f"{text!r:.80} does not say what is shared{' once' if name in found else ''}.",
+                f"{text!r:.80} does not say what is shared{' once' if name in permissions_of else ''}.",
                 "Say NAME:read or NAME:read,write.",
             )
-        found[name] = listed
-    return found
+        permissions_of[name] = listed
+    return permissions_of
 
 
 def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:

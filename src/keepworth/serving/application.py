@@ -243,21 +243,21 @@ class _Bodies:
     @contextlib.asynccontextmanager
     async def read(self, request: Request) -> Any:
         """The body; its bytes count until the request is answered."""
-        own = bytearray()
+        body = bytearray()
         token = getattr(request.scope.get("access"), "id", None)
         try:
             try:
                 async with asyncio.timeout(BODY_SECONDS):
                     async for part in request.stream():
-                        self._take(len(part), len(own), token)
-                        own += part
+                        self._take(len(part), len(body), token)
+                        body += part
             except TimeoutError:
                 message = f"The request's body did not arrive within {BODY_SECONDS:g} s."
                 raise NotServed(message, "Send it again.", status=408, hang_up=True) from None
-            yield bytes(own)
+            yield bytes(body)
         finally:
-            self.bytes -= len(own)
-            self.taken[token] -= len(own)
+            self.bytes -= len(body)
+            self.taken[token] -= len(body)
             self.taken += Counter()  # drops those that hold nothing
 
     def _take(self, more: int, own: int, token: str | None) -> None:

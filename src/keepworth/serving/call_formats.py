@@ -227,7 +227,7 @@ def text_of(message: Mapping[str, Any]) -> str:
 def own_words(message: Mapping[str, Any]) -> str:
     """The words of a message that are the user's own; "" for none. Hosts put elements of theirs around them."""
     text = text_of(message)
-    kept, after, unclosed = list[str](), 0, set[str]()
+    pieces, after, unclosed = list[str](), 0, set[str]()
     for opening in _OPENING.finditer(text):
         name = opening[1] or opening[2]
         if opening.start() < after or name in unclosed:
@@ -236,9 +236,9 @@ def own_words(message: Mapping[str, Any]) -> str:
         if end < 0:
             unclosed.add(name)
             continue
-        kept.append(text[after : opening.start()])
+        pieces.append(text[after : opening.start()])
         after = end + len(name) + 3
-    words = "".join((*kept, text[after:])).strip()
+    words = "".join((*pieces, text[after:])).strip()
     # opencode puts what its command line is given into quotes.
     return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
 

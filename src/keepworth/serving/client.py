@@ -293,24 +293,24 @@ def _settings(url: str, token: str, timeout: float) -> dict[str, Any]:
 def _answer(response: httpx.Response) -> Any:
     """What the server said. Raises the error that memory raised there, or ServerProblem."""
     try:
-        said = response.json()
+        answer = response.json()
     except ValueError:
-        said = None
-    if response.is_success and said is not None:
-        return said
-    if not isinstance(said, dict) or "code" not in said:
+        answer = None
+    if response.is_success and answer is not None:
+        return answer
+    if not isinstance(answer, dict) or "code" not in answer:
         raise ServerProblem(
             f"{response.request.url} answered {response.status_code}, and not as a memory does.",
             "Is it the address of `keepworth serve --memory`?",
             status=response.status_code,
         )
-    message, fix = str(said.get("detail", "")), str(said.get("fix", ""))
-    kind = getattr(errors, str(said["code"]), None)
+    message, fix = str(answer.get("detail", "")), str(answer.get("fix", ""))
+    kind = getattr(errors, str(answer["code"]), None)
     if isinstance(kind, type) and issubclass(kind, KeepworthError):
         if issubclass(kind, UnknownName):  # which is made of names, and not of a message
             kind = errors.InvalidPolicy
         raise kind(message, "" if fix in message else fix)
-    if said["code"] == "UnprocessableEntity":  # what the models of requests refuse is of no class of memory's
+    if answer["code"] == "UnprocessableEntity":  # what the models of requests refuse is of no class of memory's
         raise InvalidFilter(message, fix)
     raise ServerProblem(message, fix, status=response.status_code)
 

@@ -53,7 +53,7 @@ class HttpServer:
         self._workers = ThreadPoolExecutor(2 * MOST, thread_name_prefix=name)
         app = make(self._workers)
         self._host = host
-        self._socket = _bound(host, port)
+        self._socket = bind(host, port)
         self._port = int(self._socket.getsockname()[1])
         self._server = _Server(
             self.running,
@@ -135,8 +135,8 @@ class _Server(uvicorn.Server):
             await asyncio.sleep(0.05)
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """Listening from now on: callers that come before the server runs wait."""
+def bind(host: str, port: int) -> socket.socket:
+    """Listening from now on: callers that come before the server runs wait. Raises KeepworthError."""
     # asyncio sends small parts at once only over sockets that say that they are TCP: otherwise an answer's body waits for the
     # caller's word that it has the head, which comes after 40 ms.
     listener = None
@@ -149,7 +149,8 @@ def _bound(host: str, port: int) -> socket.socket:
         if listener is not None:
             listener.close()
         raise KeepworthError(
-            f"Port {port} of {host} cannot be listened on ({error.strerror}).", "Choose another, or 0."
+            f"Port {port} of {host} cannot be listened on ({error.strerror}).",
+            "Another program may be using it: choose another with --port, or --port 0 for any that is free.",
         ) from error
     return listener
 

@@ -276,13 +276,13 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
     hints = get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     call = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any, Any])
-    kept = [
+    options_of_tool = [
         parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in list(parameters)[1:]
     ]
     guarded.__name__, guarded.__doc__ = function.__name__, function.__doc__
-    guarded.__signature__ = inspect.Signature([*kept, call], return_annotation=hints["return"])  # type: ignore[attr-defined]
-    guarded.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, call)} | {
+    guarded.__signature__ = inspect.Signature([*options_of_tool, call], return_annotation=hints["return"])  # type: ignore[attr-defined]
+    guarded.__annotations__ = {parameter.name: parameter.annotation for parameter in (*options_of_tool, call)} | {
         "return": hints["return"]
     }
     return guarded

@@ -32,12 +32,6 @@ def test_the_wordings_they_were_written_against(text: str, role: str, name: str)
         assert signal.vote == SIGNALS[name]
 
 
-def test_a_correction_says_what_is_wanted_instead() -> None:
-    signal = signal_of("No, that's wrong. I meant the one in Texas.")
-    assert signal is not None
-    assert signal.directive == "I meant the one in Texas."
-
-
 @given(st.text(max_size=300), st.sampled_from(["user", "tool"]), st.text(max_size=100))
 @settings(max_examples=100, deadline=None)
 def test_any_text_is_a_signal_or_none(text: str, role: str, before: str) -> None:

@@ -290,12 +290,12 @@ def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Sessio
     with opened(file, "none") as memory:
         confirm(f"Erase everything of {whose} in {file}, for good?", yes)
         erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
-        told = (
+        message = (
             f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched."
         )
         if erased.nobody:
-            told = f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory show` lists who is there."
-        yield Line({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody}, told)
+            message = f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory show` lists who is there."
+        yield Line({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody}, message)
         yield from _log_notes(erased)
 
 

@@ -158,10 +158,10 @@ def pending(memory: Memory) -> Lines:
 @command(LEARN, examples='keepworth memory worth m17 "how to refund"', encoder=True, policy=POLICY)
 def worth(memory: Memory, id: Id, query: Annotated[str, argument("", "What is asked.")]) -> Lines:
     """Say what showing one item adds where something is asked, as far as rewards say."""
-    found = memory.worth(id, query)
-    overall = None if found.overall is None else _plain(found.overall)
-    record = {**asdict(found), "overall": overall, "effect": found.effect, "interval": found.interval}
-    lines = (f"  {line}" for line in _worth_lines(found))
+    judged = memory.worth(id, query)
+    overall = None if judged.overall is None else _plain(judged.overall)
+    record = {**asdict(judged), "overall": overall, "effect": judged.effect, "interval": judged.interval}
+    lines = (f"  {line}" for line in _worth_lines(judged))
     yield Line(record, "\n".join((f"{id}  {one_line(memory.get(id).text):.100}", *lines)))
 
 

@@ -178,13 +178,12 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 
 def read_markdown(text: str) -> Iterator[FoundRecord]:
     """Each entry of a list, each paragraph and each block of code is a memory; the headings above it are its metadata."""
-    for number, entry, heading in _entries(text):
-        yield FoundRecord(f"line {number}", {"text": entry, **({"metadata": {"heading": heading}} if heading else {})})
-
-
-def _entries(text: str) -> Iterator[tuple[int, str, str]]:
-    """(line, text, headings above)"""
     headings: list[str] = []
+
+    def record_at(start: int, entry: str) -> FoundRecord:
+        above = {"metadata": {"heading": " > ".join(headings)}} if headings else {}
+        return FoundRecord(f"line {start + 1}", {"text": entry, **above})
+
     lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
     at = 0
     while at < len(lines):
@@ -196,7 +195,7 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
             while at < len(lines) and not lines[at].strip().startswith(fence[1]):
                 at += 1
             at += 1
-            yield start + 1, "\n".join(lines[start:at]), " > ".join(headings)
+            yield record_at(start, "\n".join(lines[start:at]))
             continue
         if heading := _HEADING.fullmatch(line):
             headings = [*headings[: len(heading[1]) - 1], heading[2].strip()]
@@ -223,7 +222,7 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
             at += 1
         plain = "\n".join(own).strip()
         if plain:
-            yield start + 1, plain, " > ".join(headings)
+            yield record_at(start, plain)
 
 
 FORMATS: dict[str, Callable[[str], Iterator[FoundRecord]]] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from typing import Any
@@ -58,7 +57,7 @@ def as_langgraph_store(
             results = [None if isinstance(op, base.PutOp) else self._read(op) for op in operations]
             puts = {(tuple(op.namespace), op.key): op for op in operations if isinstance(op, base.PutOp)}
             for (namespace, key), op in puts.items():
-                self._entries.put(Put(namespace, key, op.value, op.ttl, op.index))
+                self._entries.put(namespace, key, op.value, op.ttl, op.index)
             return results
 
         async def abatch(self, ops: Iterable[Any]) -> list[Any]:
@@ -79,18 +78,6 @@ def as_langgraph_store(
     return KeepworthStore()
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
-    """value: None deletes; ttl: minutes, None for ever; index: paths of what searches read, None for the store's, False for
-    nothing."""
-
-    namespace: Namespace
-    key: str
-    value: Mapping[str, Any] | None
-    ttl: float | None = None
-    index: Sequence[str] | bool | None = None
-
-
 class _Entries:
     """Values by namespace and key, over verbs that `Memory` and `Client` have alike."""
 
@@ -103,29 +90,37 @@ class _Entries:
             self._refresh(found)
         return found[-1] if found else None
 
-    def put(self, put: Put) -> None:
-        """Raises InvalidText for a value that is not plain data."""
-        old = self.get(put.namespace, put.key)
-        if put.value is None:
+    def put(
+        self,
+        namespace: Namespace,
+        key: str,
+        value: Mapping[str, Any] | None,
+        ttl: float | None = None,
+        index: Sequence[str] | bool | None = None,
+    ) -> None:
+        """value: None deletes; ttl: minutes, None for ever; index: paths of what searches read, None for the store's, False for
+        nothing. Raises InvalidText for a value that is not plain data."""
+        old = self.get(namespace, key)
+        if value is None:
             if old is not None:
                 self._memory.delete(old.id)
             return
         try:
-            text = json.dumps(put.value, ensure_ascii=False)
+            text = json.dumps(value, ensure_ascii=False)
         except (TypeError, ValueError) as error:
-            raise InvalidText(f"the value of {put.key!r:.80} is not plain data ({error})") from error
-        read = self._searched(put.value, put.index)
+            raise InvalidText(f"the value of {key!r:.80} is not plain data ({error})") from error
+        read = self._searched(value, index)
         metadata: dict[str, Any] = {
-            "namespace": list(put.namespace),
-            "key": put.key,
-            "value": dict(put.value),
+            "namespace": list(namespace),
+            "key": key,
+            "value": dict(value),
             "indexed": bool(read),
         }
-        if put.ttl is not None:
-            metadata["ttl"] = put.ttl
-        options = {"key": read, "expires_at": "" if put.ttl is None else later(now(), 60.0 * put.ttl)}
+        if ttl is not None:
+            metadata["ttl"] = ttl
+        options = {"key": read, "expires_at": "" if ttl is None else later(now(), 60.0 * ttl)}
         if old is None:
-            self._memory.add(text, repeat=True, metadata=metadata, **options, **_space(put.namespace))
+            self._memory.add(text, repeat=True, metadata=metadata, **options, **_space(namespace))
             return
         metadata["created"] = old.metadata.get("created", old.written_at)
         if (old.text, old.key) == (text, read):

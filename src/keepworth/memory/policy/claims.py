@@ -88,12 +88,12 @@ _ANEW = re.compile(
 def corrected(text: str, before: str) -> str:
     """A correction that leans on what was said before, as a statement of its own: "No, it's 7." after "My gate is 5." is "My
     gate is 7.". "" where it is none."""
-    found = _ANEW.match(_put_forward(" ".join(text.split())))
-    stated = claims(before) if found is not None else []
-    if found is None or not stated or len(found["v"].split()) > 6 or not stated[-1].value:
+    match = _ANEW.match(_put_forward(" ".join(text.split())))
+    stated = claims(before) if match is not None else []
+    if match is None or not stated or len(match["v"].split()) > 6 or not stated[-1].value:
         return ""
     last, start = stated[-1], stated[-1].text.rfind(stated[-1].value)
-    return "" if start < 0 else f"{last.text[:start]}{found['v']}{last.text[start + len(last.value) :]}"
+    return "" if start < 0 else f"{last.text[:start]}{match['v']}{last.text[start + len(last.value) :]}"
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -177,8 +177,8 @@ def _short(text: str) -> str:
 
 def _is_english(text: str) -> bool:
     words = re.findall(r"[^\W\d_]+(?:'[a-z]+)?", text.lower())
-    known = sum(word in read_words("english") or "'" in word for word in words)
-    return not words or (known * 8 >= len(words) if len(words) > 3 else all(word.isascii() for word in words))
+    english = sum(word in read_words("english") or "'" in word for word in words)
+    return not words or (english * 8 >= len(words) if len(words) > 3 else all(word.isascii() for word in words))
 
 
 def _is_notation(line: str) -> bool:
@@ -290,9 +290,9 @@ def _bare(result: re.Match[str]) -> str:
 
 def _subject(said: str) -> tuple[str, str]:
     """(whom it is about, the rest as if it were said of oneself)."""
-    own = _RULES.subject.match(said)
-    if own is not None:
-        return USER, said[own.end() :]
+    first_person = _RULES.subject.match(said)
+    if first_person is not None:
+        return USER, said[first_person.end() :]
     kin = _RULES.relative.match(said)
     if kin is not None and not re.match(r"'s\b", said[kin.end() :]):
         rest = re.sub(r"^,? ?[A-Z][a-z]+,?(?= )", "", said[kin.end() :])
@@ -415,14 +415,14 @@ def _day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
     if not at or _RULES.written_out.search(text):
         return "", text
     try:
-        said = datetime.fromisoformat(at)
-        window = _window(text, said, ahead)
+        spoken = datetime.fromisoformat(at)
+        window = _window(text, spoken, ahead)
         shown = "" if window is None else _shown(window)
     except (ValueError, OverflowError):
         return "", text
     if window is None or window.days > 400:
         return "", text
-    happened = window.start <= said and not ahead
+    happened = window.start <= spoken and not ahead
     end = len(text) - 1 if text.endswith((".", "!")) else len(text)
     day = max(window.start, datetime(1, 1, 2)).date().isoformat() if happened else ""
     return day, f"{text[:end]} ({shown}){text[end:]}"

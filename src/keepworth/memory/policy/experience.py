@@ -161,8 +161,7 @@ class Experience:
                 bank().apply(draft, provenance=Provenance(on_word_of(by)))
             else:
                 self.observe(replace(draft, source=on_word_of(by)), done.episode)
-        for maintain in self.policy.maintainers:
-            maintain(self.pool, self.policy.valuer, None, self.clock.now)
+        self._maintain(None)
         self._move_on(share)
         return finished
 
@@ -199,8 +198,6 @@ class Experience:
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
         known = {} if alone else self.alone
         rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
-        if taken and taken[-1][0].choice is None and getattr(self.policy.valuer, "LEARNS_AS_ASKED", False):
-            self.policy.valuer.estimate(taken[-1][0].query, taken[-1][0].candidates, self.pool)
         share = self.clock.share(by)
         for index, (use, action) in enumerate(taken):
             use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time
@@ -225,8 +222,11 @@ class Experience:
     def settle(self) -> None:
         """After the last `remember`: let maintainers see the items that are there."""
         with self.pool.frozen():
-            for maintain in self.policy.maintainers:
-                maintain(self.pool, self.policy.valuer, None, self.clock.now)
+            self._maintain(None)
+
+    def _maintain(self, use: Use | None) -> None:
+        for maintain in self.policy.maintainers:
+            maintain(self.pool, self.policy.valuer, use, self.clock.now)
 
     def restore(self, item: Item, vector: Vectors) -> int:
         """An item that is on file; its row."""
@@ -237,8 +237,7 @@ class Experience:
 
     def learn(self, use: Use) -> None:
         self.policy.valuer.learn(use, self.pool)
-        for maintain in self.policy.maintainers:
-            maintain(self.pool, self.policy.valuer, use, self.clock.now)
+        self._maintain(use)
         self.uses.append((use, use.reward))
 
 

@@ -72,18 +72,18 @@ def snips(a: Floats, p: Floats, y: Floats) -> float:
     return float(shown @ y / shown.sum() - withheld @ y / withheld.sum())
 
 
-def deviation(n: Any, total: Any, squares: Any, most: Any, prior: float = PRIOR) -> Any:
+def deviation(n: Any, total: Any, squares: Any, most: Any) -> Any:
     """The standard deviation of psi that intervals go by. n: rows; total, squares: sums of psi and of its square; most: the
     mean over rows of the largest variance there can be, (range of rewards)^2 / 4 / (p (1 - p)). Numbers, or arrays of one
     shape."""
     spread = np.maximum(squares - total * total / np.maximum(n, 1), 0.0)
-    return np.sqrt((spread + prior * most) / (n + prior))
+    return np.sqrt((spread + PRIOR * most) / (n + PRIOR))
 
 
-def half_width(n: Any, deviation: Any, alpha: float = ALPHA, narrowest_at: float = NARROWEST_AT) -> Any:
+def half_width(n: Any, deviation: Any, alpha: float = ALPHA) -> Any:
     """Of the interval around the mean of `n` rows that holds at all n at once (arXiv 2103.06476, eq. 10, with rho^2 of its
-    appendix B.2 for `narrowest_at`). n > 0; numbers, or arrays of one shape."""
-    rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / narrowest_at
+    appendix B.2 for `NARROWEST_AT`). n > 0; numbers, or arrays of one shape."""
+    rho = (-2.0 * math.log(alpha) + math.log(-2.0 * math.log(alpha) + 1.0)) / NARROWEST_AT
     inside = 2.0 * (n * rho + 1.0) / (n * n * rho) * np.log(np.sqrt(n * rho + 1.0) / alpha)
     return deviation * np.sqrt(inside)
 
@@ -306,28 +306,28 @@ class Ledger:
         """A rewarded choice. unit: what chance decides once for, an episode or a choice by itself; odds: the probability of
         being shown, of the items under test; expected: the reward that was expected when it was drawn; at: its number, which
         grows; bounds: the lowest and the highest reward that were known before; by: who rewards."""
-        found = self._units.get(unit)
-        if found is None:
+        evidence = self._units.get(unit)
+        if evidence is None:
             if not odds and unit == decision:
                 return
-            found = self._units[unit] = _Unit()
+            evidence = self._units[unit] = _Unit()
         tested = {item: p for item, p in odds.items() if 0.0 < p < 1.0}
         person = self._people.setdefault(by, len(self._people))
-        found.rewards[decision], found.at = (reward, weight), at
-        found.untested = (*dict.fromkeys((*found.untested, *(id for id in shown if id not in tested))),)
-        mean = sum(r * w for r, w in found.rewards.values()) / sum(w for _, w in found.rewards.values())
-        for item, row in list(found.rows.items()):
+        evidence.rewards[decision], evidence.at = (reward, weight), at
+        evidence.untested = (*dict.fromkeys((*evidence.untested, *(id for id in shown if id not in tested))),)
+        mean = sum(r * w for r, w in evidence.rewards.values()) / sum(w for _, w in evidence.rewards.values())
+        for item, row in list(evidence.rows.items()):
             columns = self._columns[item]
             self._known.pop(item, None)
-            if item in found.untested:
-                columns.at[found.rows.pop(item)] = GONE
+            if item in evidence.untested:
+                columns.at[evidence.rows.pop(item)] = GONE
             else:
                 columns.y[row], columns.at[row], columns.by[row] = mean, at, person
                 columns.a[row] = max(columns.a[row], float(item in shown))
         for item, p in tested.items():
-            if item not in found.rows and item not in found.untested:
+            if item not in evidence.rows and item not in evidence.untested:
                 columns = self._columns.setdefault(item, _Columns())
-                found.rows[item] = len(columns.at)
+                evidence.rows[item] = len(columns.at)
                 columns.append(float(item in shown), p, mean, expected, at, bounds, person)
                 self._known.pop(item, None)
 
@@ -343,9 +343,9 @@ class Ledger:
         if not len(a):
             return None
         by = np.array(columns.by)[np.array(columns.at) >= since]
-        found = account(item, a, p, y, g, span, expected=expected, by=by)
-        self._known[item] = since, span, found
-        return found
+        result = account(item, a, p, y, g, span, expected=expected, by=by)
+        self._known[item] = since, span, result
+        return result
 
     def accounts(self, items: Sequence[str], span: float, *, since: int = 0) -> dict[int, Account]:
         """The same of several, by place, of those with rows."""
@@ -366,10 +366,10 @@ class Ledger:
         """Rows older than number `before`."""
         moved: dict[tuple[str, int], int] = {}
         for item, columns in list(self._columns.items()):
-            kept = [row for row, at in enumerate(columns.at) if at >= before]
-            moved.update(((item, row), place) for place, row in enumerate(kept))
-            columns.keep(kept)
-            if not kept:
+            recent = [row for row, at in enumerate(columns.at) if at >= before]
+            moved.update(((item, row), place) for place, row in enumerate(recent))
+            columns.keep(recent)
+            if not recent:
                 del self._columns[item]
         self._known.clear()
         self._units = {name: unit for name, unit in self._units.items() if unit.at >= before}

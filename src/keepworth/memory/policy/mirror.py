@@ -108,7 +108,7 @@ class Mirror:
         revised = {change.row for change in changes if change.what == "revise"}
         vectors = {pool.items[row].key: pool.vectors[row].tobytes() for row in fresh}
         transaction.provide({**vectors, **self.store.encode([key for key in vectors if spans(key)])})
-        for row in dict.fromkeys(change.row for change in changes if change.row >= 0):
+        for row in dict.fromkeys(change.row for change in changes):
             item = pool.items[row]
             if row in fresh:
                 draft = operations.Draft(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,15 +22,11 @@ OUTSIDE = "outside"
 COLUMNS = ("vectors", "status", "born", "episode", "good", "content", "warns", "conditional")
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One event. what: "add", "status" or "revise"; before: the status as it was; why: who and why."""
+class Change(NamedTuple):
+    """One event. what: "add", "status" or "revise"."""
 
     what: str
     row: int
-    time: int
-    why: str = ""
-    before: int = ARCHIVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +154,7 @@ class Pool:
             metadata=data,
         )
         row = self._append(item, time, episode, self.encode(draft.key))
-        self.history.append(Change("add", row, time))
+        self.history.append(Change("add", row))
         return row
 
     def restore(self, item: Item, vector: Vectors) -> int:
@@ -168,7 +164,7 @@ class Pool:
         if "do" in data:
             born, episode = int(data.pop("born", 0)), int(data.pop("of", -1))
         row = self._append(replace(item, metadata=data), born, episode, vector)
-        self.history.append(Change("add", row, born, "on file"))
+        self.history.append(Change("add", row))
         return row
 
     def refresh(self, row: int, item: Item) -> None:
@@ -204,20 +200,19 @@ class Pool:
         finally:
             self._frozen = before
 
-    def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
+    def set_status(self, row: int, status: Status) -> None:
         """Give an item another status; what people keep here is not a policy's to retire."""
-        before = int(self.status[row])
-        if self._frozen or before == CODES[status] or self.content[row] == NONE:
+        if self._frozen or self.status[row] == CODES[status] or self.content[row] == NONE:
             return
-        self.history.append(Change("status", row, time, why, before))
+        self.history.append(Change("status", row))
         self._put_status(row, CODES[status])
 
-    def revise(self, row: int, *, time: int, why: str, key: str | None = None, **data: Any) -> None:
+    def revise(self, row: int, *, key: str | None = None, **data: Any) -> None:
         """New key or metadata for an item; the vector follows the key at once."""
         if self._frozen:
             return
         old = self.items[row]
-        self.history.append(Change("revise", row, time, why))
+        self.history.append(Change("revise", row))
         self.revisions[row] = self.revisions.get(row, 0) + 1
         key = old.key if key is None else key
         self._put(row, replace(old, key=key, metadata={**old.metadata, **data}, revision=old.revision + 1))

@@ -1,11 +1,10 @@
 """What comes after an answer says how good it was: the user thanks, corrects or asks again, a tool fails, a test passes.
 
-signal_of("No, I meant Lisbon.")          ->  "corrected", -1, with the correction
+signal_of("No, I meant Lisbon.")          ->  "corrected", -1
 signal_of("3 failed, 9 passed in 2 s", role="tool")  ->  "tests failed", -1
 
-After "OpenClaw-RL" (arXiv 2603.10165): the next state both grades an action (evaluative) and often
-says how it should have been (directive). There a judge votes; these rules take its place where none is configured. In doubt
-they say nothing.
+After "OpenClaw-RL" (arXiv 2603.10165), where a judge votes on what the next state says of an action; these rules take its place.
+In doubt they say nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ SIGNALS = {
     "tool failed": -1,
     "tests passed": 1,
     "tests failed": -1,
-    "judged": 0,
 }
-"""Names, and what each says of the answer before; a judge says that itself."""
+"""Names, and what each says of the answer before."""
 PREFIX = "signal"
 """Of the name of whoever rewards by a signal: before ":" and the person that memory is asked for."""
 _WORDS = Patterns("signals")
@@ -35,12 +33,10 @@ ALIKE, WORDS_ALIKE = 0.6, 3
 
 @dataclass(frozen=True, slots=True)
 class UseSignal:
-    """name: see `SIGNALS`; vote: -1, 0 or 1, of what was done before; directive: what is to be done instead, in the user's
-    words."""
+    """name: see `SIGNALS`; vote: -1, 0 or 1, of what was done before."""
 
     name: str
     vote: float
-    directive: str = ""
 
 
 def from_use(person: str) -> bool:
@@ -59,8 +55,7 @@ def signal_of(came_next: str, *, role: str = "user", asked_before: str = "") -> 
         return _of_tool(text)
     first = text.split("\n", 1)[0]
     if _WORDS.correction.match(text):
-        wish = _WORDS.cue.sub("", text, count=1).strip()
-        return UseSignal("corrected", -1.0, wish[:1].upper() + wish[1:] if len(wish.split()) >= 3 else "")
+        return UseSignal("corrected", -1.0)
     if _WORDS.thanks.match(first) and not _WORDS.but.search(first):
         return UseSignal("thanked", 1.0)
     if asked_before and _same_question(text, asked_before):

@@ -155,9 +155,9 @@ def _closest(claim: Claim, bank: Bank, at: str) -> list[Item]:
 def _long_before(item: Item, at: str) -> bool:
     """Whether what `item` holds was said, or stored, on an earlier day than `at`. Not where one of them is no time, or only one
     has an offset: dates of an import are as they were found."""
-    said = item.provenance.date or item.event_time or item.written_at
+    stated = item.provenance.date or item.event_time or item.written_at
     try:
-        return datetime.fromisoformat(at) - datetime.fromisoformat(said) >= ANOTHER_DAY
+        return datetime.fromisoformat(at) - datetime.fromisoformat(stated) >= ANOTHER_DAY
     except (TypeError, ValueError):
         return False
 

@@ -57,7 +57,7 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
     ]
     yield from shallow
     if deep and not shallow:
-        yield from _chain_problems(store, connection)
+        yield from _chain_problems(connection)
         yield from _journal_problems(store, connection, items)
         yield from _decision_problems(connection)
         wrong = connection.full_text.wrong(connection)
@@ -83,11 +83,11 @@ def _scope_problems(store: Store, connection: AnyConnection, items: dict[str, It
     names = {(tenant, part, name): id for id, tenant, part, name in select(connection, "SELECT * FROM names")}
     for id, total, count, words, tokens in select(connection, "SELECT id, total, count, words, tokens FROM scopes"):
         scope = store.scope_named(connection, id)
-        kept, counted = (int.from_bytes(total, "little"), count, words), tuple(sums[scope])
-        for what, one, other in zip(("content hash", "count of items", "count of words"), kept, counted, strict=True):
+        stored, counted = (int.from_bytes(total, "little"), count, words), tuple(sums[scope])
+        for what, one, other in zip(("content hash", "count of items", "count of words"), stored, counted, strict=True):
             if one != other:
-                said = "" if what == "content hash" else f" ({one} where its items have {other})"
-                yield f"table scopes: the {what} of {scope} is wrong{said}"
+                numbers = "" if what == "content hash" else f" ({one} where its items have {other})"
+                yield f"table scopes: the {what} of {scope} is wrong{numbers}"
         parts = ((letter, part, getattr(scope, part)) for letter, part in PARTS)
         expected = [f"{letter}{names.get((scope.tenant, part, name))}" for letter, part, name in parts if name]
         if tokens.split() != expected:
@@ -121,9 +121,9 @@ def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterat
     purges = {seq for (seq,) in select(connection, "SELECT seq FROM events WHERE kind = 'PURGE'")}
     stray = [f"m{n}" for n, seq in sorted(noted.items()) if seq not in purges or n >= seq]
     yield from _named("table tombstones: erased by no entry that erases:", stray)
-    known = "(SELECT id FROM scopes)"
+    scopes = "(SELECT id FROM scopes)"
     for table in ("items", "events", "episodes", "decisions", "tombstones"):
-        lost = scalar(connection, f"SELECT count(*) FROM {table} WHERE scope NOT IN {known}")
+        lost = scalar(connection, f"SELECT count(*) FROM {table} WHERE scope NOT IN {scopes}")
         if lost:
             yield f"table {table}: {lost} rows are of a scope that does not exist"
 
@@ -137,7 +137,7 @@ def _row_problems(connection: AnyConnection) -> Iterator[str]:
     yield from _named("full-text index words: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
 
 
-def _chain_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
+def _chain_problems(connection: AnyConnection) -> Iterator[str]:
     before: bytes | None = None
     wrong = []
     for *event, link in connection.execute(f"SELECT {rows.EVENT_COLUMNS}, chain FROM events ORDER BY seq"):
@@ -159,8 +159,8 @@ def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, 
     listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "true", ())
     cancelled = undo.cancelled(connection)
     replayed = undo.replay(entry for entry in listed if not undo.within(entry.seq, cancelled))[0].items
-    known = sorted(set(items) | (set(replayed) - erased), key=lambda id: int(id[1:]))
-    differing = [id for id in known if items.get(id) != replayed.get(id)]
+    ids = sorted(set(items) | (set(replayed) - erased), key=lambda id: int(id[1:]))
+    differing = [id for id in ids if items.get(id) != replayed.get(id)]
     yield from _named("items: the journal does not lead to what the view holds of", differing)
     fresh = Database(":memory:")
     try:

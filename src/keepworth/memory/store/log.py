@@ -147,8 +147,8 @@ class _OnFile:
             return select(connection, query.format(AMONG), (among(ids),)) if ids else []
 
         episodes = [id for id in episodes if id]
-        known = read("SELECT id, scope, task, person FROM episodes WHERE id {} AND outcome <> 'erased'", episodes)
-        self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in known}
+        begun = read("SELECT id, scope, task, person FROM episodes WHERE id {} AND outcome <> 'erased'", episodes)
+        self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in begun}
         self._choices: dict[str, list[tuple[Any, ...]]] = {}
         inside = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
         for *row, episode in read(inside, self._episodes):
@@ -166,9 +166,9 @@ class _OnFile:
     def about(self, reward: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
         """The task, for whom it is, and the choices that a reward is about."""
         items = -1 if reward.decision else reward.items
-        found = self.record(reward.episode, scope_of, gone, until=reward.seq, items=items) if reward.episode else None
-        task, person = (found.task, found.person) if found is not None else ("", "")
-        choices = list(found.choices) if found is not None else []
+        record = self.record(reward.episode, scope_of, gone, until=reward.seq, items=items) if reward.episode else None
+        task, person = (record.task, record.person) if record is not None else ("", "")
+        choices = list(record.choices) if record is not None else []
         if reward.decision:
             # What is said of this choice comes before the reward of its step.
             choices = [replace(choice, reward=math.nan) for choice in choices if choice.decision.id == reward.decision]
@@ -255,15 +255,15 @@ def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:
     """(number, source, value) of the rewards for the whole of an episode that count."""
-    found = counting(connection, f"{IN_EPISODE} AND kind = '{REWARD}'", (episode,))
-    return [(entry.seq, entry.source, entry.body.get("value", 0.0)) for entry in found if entry.what == "reward"]
+    entries = counting(connection, f"{IN_EPISODE} AND kind = '{REWARD}'", (episode,))
+    return [(entry.seq, entry.source, entry.body.get("value", 0.0)) for entry in entries if entry.what == "reward"]
 
 
 def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
     """Who rewarded something inside `scope`, by name."""
     homes = homes_inside(connection, scope)
-    found = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
-    return sorted({whose(source) for source, home in found if home in homes})
+    sources = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
+    return sorted({whose(source) for source, home in sources if home in homes})
 
 
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:
@@ -274,13 +274,13 @@ def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: s
 
 def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
     """Those that a reward for so many items was about: later ones had not been made yet."""
-    kept, shown = {}, 0
+    earlier, shown = {}, 0
     for id, choice in choices.items():
         shown += len(choice.decision.chosen)
         if shown > items:
             break
-        kept[id] = choice
-    return kept
+        earlier[id] = choice
+    return earlier
 
 
 def _choice(row: tuple[Any, ...]) -> Choice:

@@ -69,8 +69,8 @@ def _body(store: Store, name: str) -> Any:
 def _beginning(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
     """(rest of the name, body) of notes, by name."""
     query = f"SELECT name, value FROM facts_of_file WHERE {BEGINNING} ORDER BY name"
-    found = select(connection, query, beginning(prefix))
-    return [(name.removeprefix(prefix), json.loads(value)) for name, value in found]
+    facts = select(connection, query, beginning(prefix))
+    return [(name.removeprefix(prefix), json.loads(value)) for name, value in facts]
 
 
 def _drop_over(connection: AnyConnection, prefix: str, time: str) -> None:
@@ -149,8 +149,8 @@ def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
     """What was put before the messages of these digests, where something is known of them."""
     query = f"SELECT name, value FROM facts_of_file WHERE name {AMONG}"
     with store.database.reading() as connection:
-        found = select(connection, query, (among([_BLOCK + digest for digest in digests]),))
-    return {name.removeprefix(_BLOCK): json.loads(value) for name, value in found}
+        facts = select(connection, query, (among([_BLOCK + digest for digest in digests]),))
+    return {name.removeprefix(_BLOCK): json.loads(value) for name, value in facts}
 
 
 def begin_turn(
@@ -197,8 +197,8 @@ def receipt(store: Store, episode: str) -> Json | None:
 def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
     """Those of the episodes that have one."""
     query = f"SELECT name FROM facts_of_file WHERE name {AMONG}"
-    found = select(connection, query, (among([_RECEIPT + episode for episode in episodes]),))
-    return {name.removeprefix(_RECEIPT) for (name,) in found}
+    facts = select(connection, query, (among([_RECEIPT + episode for episode in episodes]),))
+    return {name.removeprefix(_RECEIPT) for (name,) in facts}
 
 
 def waiting_turn(store: Store, episode: str) -> Json | None:

@@ -111,8 +111,8 @@ def _number(transaction: Transaction, id: str) -> int:
             "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1",
             (number,),
         )
-        known = image(last)
-        if known is not None and transaction.load(id) is None and transaction.scope.contains(known.scope):
+        item = image(last)
+        if item is not None and transaction.load(id) is None and transaction.scope.contains(item.scope):
             return number
     raise UnknownItem(
         f"no item {id!r:.80} to erase in this scope: take an id that a search or a list gave; nothing was erased"
@@ -182,7 +182,7 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         if did:
             changed[seq].add(n)
     kinds = dict(select(connection, f"SELECT seq, kind FROM events WHERE seq {AMONG}", (among(sorted(touched)),)))
-    own = {
+    about_them_alone = {
         seq
         for seq in touched
         # A merge that left one that stays as it was has the wording of that one.
@@ -190,43 +190,43 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - gone.numbers)
     }
     inside = _column(connection, f"SELECT seq FROM events WHERE scope {AMONG}", among(gone.homes))
-    own |= {seq for seq in inside if seq not in touched}
+    about_them_alone |= {seq for seq in inside if seq not in touched}
     # Replaying what stays needs the items it was made from, and those they were made from.
-    needed = {n for seq in touched if seq not in own for n in touched[seq] & gone.numbers}
+    needed = {n for seq in touched if seq not in about_them_alone for n in touched[seq] & gone.numbers}
     before = -1
     while before != len(needed):
         before = len(needed)
-        needed |= {n for seq in own if touched[seq] & needed for n in touched[seq] & gone.numbers}
+        needed |= {n for seq in about_them_alone if touched[seq] & needed for n in touched[seq] & gone.numbers}
     shapes = _Shapes(by)
     void: dict[int, int] = {}
-    for seq in sorted(own):
+    for seq in sorted(about_them_alone):
         kind, scope, payload = first(connection, "SELECT kind, scope, payload FROM events WHERE seq = ?", (seq,))
         if kind == rows.PURGE:
             continue
-        kept = None
+        shape = None
         if kind == rows.ROLLBACK:
-            kept = {"ranges": json.loads(payload)["ranges"], "reason": ""}
+            shape = {"ranges": json.loads(payload)["ranges"], "reason": ""}
         else:
             void[seq] = scope
             alone = bool(changed[seq]) or touched[seq] <= gone.numbers
             if payload is not None and touched[seq] & needed and alone:
-                kept = shapes.of(kind, json.loads(payload))
+                shape = shapes.of(kind, json.loads(payload))
         connection.execute(
             "UPDATE events SET payload = ?, body = NULL, content = NULL, source = '', "
             f"reason = CASE applied WHEN 0 THEN '' ELSE 'applied' END, chain = {FORGOTTEN} WHERE seq = ?",
-            (None if kept is None else json.dumps(kept, separators=(",", ":")), seq),
+            (None if shape is None else json.dumps(shape, separators=(",", ":")), seq),
         )
     # What made an erased item and closed others that stay is replayed for those: what it did is kept, and not what it said.
-    for seq in sorted(set(touched).difference(own)):
+    for seq in sorted(set(touched).difference(about_them_alone)):
         payload = scalar(connection, "SELECT payload FROM events WHERE seq = ?", (seq,))
         if payload is None or kinds[seq] not in ("SUPERSEDE", "MERGE"):
             continue
         if seq not in gone.numbers and json.loads(payload).get("text") not in gone.texts:
             continue
-        kept = shapes.of(kinds[seq], json.loads(payload))
+        shape = shapes.of(kinds[seq], json.loads(payload))
         connection.execute(
             f"UPDATE events SET payload = ?, body = NULL, content = NULL, source = '', chain = {FORGOTTEN} WHERE seq = ?",
-            (None if kept is None else json.dumps(kept, separators=(",", ":")), seq),
+            (None if shape is None else json.dumps(shape, separators=(",", ":")), seq),
         )
     return void
 
@@ -248,16 +248,16 @@ class _Shapes:
             if "metadata" in body["fields"]:
                 fields["metadata"] = self._metadata(body["fields"]["metadata"])
             return {"target": body["target"], "fields": fields}
-        kept = {name: body[name] for name in ("targets", *_SHAPE) if name in body}
+        shape = {name: body[name] for name in ("targets", *_SHAPE) if name in body}
         for name in ("text", "key"):
             if body.get(name):
                 layout = indents(body[name])
                 place = self._layouts.setdefault(layout, len(self._layouts) + 1)
                 white = "\n" + " " * place if any(layout) else " "
-                kept[name] = f"[erased{white}{self._number(folded(body[name]))}]"
+                shape[name] = f"[erased{white}{self._number(folded(body[name]))}]"
         if "metadata" in body:
-            kept["metadata"] = self._metadata(body["metadata"])
-        return kept
+            shape["metadata"] = self._metadata(body["metadata"])
+        return shape
 
     def _metadata(self, metadata: dict[str, Any]) -> dict[str, str]:
         whole = {name: json.dumps(value, sort_keys=True) for name, value in metadata.items()}
@@ -280,7 +280,8 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
         new = scalar(
             connection, "INSERT INTO names(tenant, part, name) VALUES(?, 'session', ?) RETURNING id", (tenant, nobody)
         )
-        whole = [] if not tenant else [f"t{_name_id(connection, tenant, 'tenant', tenant)}"]
+        of_tenant = "SELECT id FROM names WHERE tenant = ? AND part = 'tenant' AND name = tenant"
+        whole = [f"t{scalar(connection, of_tenant, (tenant,))}"] if tenant else []
         connection.execute(
             "UPDATE scopes SET \"user\" = '', agent = '', session = ?, tokens = ? WHERE id = ?",
             (nobody, " ".join([*whole, f"s{new}"]), id),
@@ -290,11 +291,6 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
             f"DELETE FROM names WHERE part = '{part}' AND NOT EXISTS "
             f'(SELECT 1 FROM scopes s WHERE s.tenant = names.tenant AND s."{part}" = names.name)'
         )
-
-
-def _name_id(connection: AnyConnection, tenant: str, part: str, name: str) -> int:
-    query = "SELECT id FROM names WHERE tenant = ? AND part = ? AND name = ?"
-    return int(scalar(connection, query, (tenant, part, name)))
 
 
 def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -> None:
@@ -364,8 +360,8 @@ def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
     """Whether `id` was an item inside `scope` that is erased."""
     number = rows.number_of(id)
     with store.database.reading() as connection:
-        found = select(connection, "SELECT scope FROM tombstones WHERE n = ?", (number,))
-        return bool(found) and scope.contains(store.scope_named(connection, found[0][0]))
+        homes = select(connection, "SELECT scope FROM tombstones WHERE n = ?", (number,))
+        return bool(homes) and scope.contains(store.scope_named(connection, homes[0][0]))
 
 
 def _column(connection: AnyConnection, query: str, *values: object) -> set[Any]:

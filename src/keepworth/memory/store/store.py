@@ -77,13 +77,12 @@ class Store:
         self,
         path: str | os.PathLike[str] = ":memory:",
         *,
-        embedder: Embedder | None = None,
         durability: str = "process",
         read_only: bool = False,
         clock: Clock = now,
     ) -> None:
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
-        self.embedder = embedder
+        self.embedder: Embedder | None = None
         self.clock = clock
         self._scope_names: dict[int, Scope] = {}
         self._inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
@@ -96,7 +95,7 @@ class Store:
             from keepworth.memory.store.purge import finish
 
             finish(self)
-        self.use(embedder)
+        self.use(None)
 
     def _begin(self) -> None:
         self._lock = threading.RLock()

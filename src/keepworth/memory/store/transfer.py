@@ -60,8 +60,8 @@ def exported(store: Store) -> Generator[str, None, None]:
         for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
-            said, place = columns.replace("applied", "done"), _SAID.get(table, table)
-            for row in connection.execute(f"SELECT {said} FROM {place} ORDER BY 1, 2"):
+            selected, place = columns.replace("applied", "done"), _SAID.get(table, table)
+            for row in connection.execute(f"SELECT {selected} FROM {place} ORDER BY 1, 2"):
                 yield _line({name: _plain_row(name, row)})
         for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
             yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
@@ -126,11 +126,11 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                 raise _no_export(number, error) from error
         last, entries = first(connection, "SELECT coalesce(max(seq), 0), count(*) FROM events")
         there = {"lines": read, "head": last, "items": count}
-        said = {"lines": read, "items": count, **{name: header[name] for name in there if name in header}}
-        if said != there or entries != last:
+        announced = {"lines": read, "items": count, **{name: header[name] for name in there if name in header}}
+        if announced != there or entries != last:
             raise NotAMemoryFile(
                 f"the import is incomplete: it has {read} lines, {entries} journal entries up to number {last} and {count} "
-                f"items, and says {said}: export again; nothing was imported"
+                f"items, and says {announced}: export again; nothing was imported"
             )
         transaction.finish()
         _check_journal(store, connection)

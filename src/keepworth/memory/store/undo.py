@@ -76,11 +76,11 @@ def cancelled(connection: AnyConnection, until: int | None = None) -> Ranges:
 
 
 def rollbacks_in(connection: AnyConnection, until: int | None = None) -> list[tuple[int, Ranges]]:
-    found = select(connection, f"SELECT seq, payload FROM events WHERE {OF_KIND} AND kind = 'ROLLBACK'")
+    entries = select(connection, f"SELECT seq, payload FROM events WHERE {OF_KIND} AND kind = 'ROLLBACK'")
     with rows.readable("a rollback in the journal"):
         return [
             (seq, tuple((low, high) for low, high in json.loads(payload)["ranges"]))
-            for seq, payload in found
+            for seq, payload in entries
             if until is None or seq <= until
         ]
 
@@ -180,8 +180,8 @@ def rollback(
             where, value = "source = ? AND kind <> 'ROLLBACK'", source
         else:
             where, value = "seq > ?", position
-        found = select(connection, f"SELECT seq, scope FROM events WHERE {where}", (value,))
-        inside = [seq for seq, home in found if scope.contains(transaction.scope_of(home))]
+        matching = select(connection, f"SELECT seq, scope FROM events WHERE {where}", (value,))
+        inside = [seq for seq, home in matching if scope.contains(transaction.scope_of(home))]
         if not inside and (again is not None or entry):
             raise UnknownEpisode(_unknown(store, "entry" if entry else "rollback", str(entry) if entry else target))
         reason = target or (f"entry {entry}" if entry else "") or (f"source {source}" if source else f"since {since}")
@@ -231,12 +231,12 @@ def _moved(
     for seq, ranges in older:
         if within(seq, was) != within(seq, will_be):
             spans.extend(ranges)
-    found: set[int] = set()
+    spanned: set[int] = set()
     for low, high in spans:
-        found.update(
+        spanned.update(
             seq for (seq,) in connection.execute("SELECT seq FROM events WHERE seq BETWEEN ? AND ?", (low, high))
         )
-    return sorted(seq for seq in found if within(seq, was) != within(seq, will_be))
+    return sorted(seq for seq in spanned if within(seq, was) != within(seq, will_be))
 
 
 def _refuse_purged(connection: AnyConnection, cancel: Ranges, moved: list[int], will_be: Ranges) -> None:
@@ -299,8 +299,8 @@ def _replayed_closure(
     concerned = {entry.seq for entry in listed}
     view, all_no_ops = replay(entry for entry in everything if not within(entry.seq, cancelled))
     no_ops = [(seq, reason) for seq, reason in all_no_ops if seq in concerned]
-    known = (rows.number_of(id) for id in view.items)
-    members = {n for n in known if n is not None} | {n for (n,) in select(connection, "SELECT n FROM items")}
+    replayed = (rows.number_of(id) for id in view.items)
+    members = {n for n in replayed if n is not None} | {n for (n,) in select(connection, "SELECT n FROM items")}
     return view, members, no_ops
 
 

@@ -119,10 +119,10 @@ class ScopeView:
     def by_meaning(
         self, vectors: Vectors, count: int, hidden: Collection[str] = (), where: Filter | None = None
     ) -> list[Ranked]:
-        found = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
-        if found is None:
+        ranked = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
+        if ranked is None:
             return [[] for _ in vectors]
-        return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in found]
+        return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in ranked]
 
 
 class Snapshot:
@@ -238,16 +238,16 @@ class Snapshot:
         self, vectors: Vectors, count: int, hidden: frozenset[str], where: Filter | None = None
     ) -> list[Ranked]:
         drift = self._drifted()
-        found = self.view.by_meaning(vectors, count, hidden | drift.ids, where)
+        ranked = self.view.by_meaning(vectors, count, hidden | drift.ids, where)
         past = {id: vector for id, vector in drift.vectors(self.store).items() if id not in hidden}
         if not past:
-            return found
+            return ranked
         return [
             sorted(
                 [*line, *((id, float((before @ vector).max())) for id, before in past.items())],
                 key=lambda pair: -pair[1],
             )[:count]
-            for line, vector in zip(found, vectors, strict=True)
+            for line, vector in zip(ranked, vectors, strict=True)
         ]
 
     def _row(self, number: int) -> Item | None:

@@ -348,4 +348,4 @@ class Capacity:
             return
         rows = pool.advising()
         for row in rows[: max(0, len(rows) - self.most)]:
-            pool.set_status(int(row), Status.ARCHIVED, time=time, why="over capacity, oldest first")
+            pool.set_status(int(row), Status.ARCHIVED)

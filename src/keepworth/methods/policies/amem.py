@@ -53,16 +53,16 @@ class LinkAndEvolve:
         if use is not None:
             return
         for row in range(self._seen, len(pool)):
-            self._arrived(pool, row, time)
+            self._arrived(pool, row)
         self._seen = len(pool)
 
-    def _arrived(self, pool: Pool, row: int, time: int) -> None:
+    def _arrived(self, pool: Pool, row: int) -> None:
         rows = pool.active()
         rows = rows[rows < row]
         near = top(pool.similarities(pool.vectors[row], rows), rows, self.k, self.link_above)
         if not len(near.rows) or "tags" not in pool.items[row].metadata:
             return
-        pool.revise(row, time=time, why="linked", links=tuple(int(other) for other in near.rows))
+        pool.revise(row, links=tuple(int(other) for other in near.rows))
         mine = pool.items[row].metadata
         for other, similarity in zip(near.rows.tolist(), near.similarities, strict=True):
             data = pool.items[other].metadata
@@ -73,7 +73,7 @@ class LinkAndEvolve:
                 continue
             tags = (*data["tags"], *fresh)
             key = note_key(data["content"], data["keywords"], tags, data["context"])
-            pool.revise(other, time=time, why=f"evolved by {pool.items[row].id}", key=key, tags=tags)
+            pool.revise(other, key=key, tags=tags)
 
 
 def amem(

@@ -31,7 +31,7 @@ class Curator:
         # What was just written has had no chance to be used.
         older = rows[pool.born[rows] < time]
         for row in sorted(older.tolist(), key=lambda row: shown[row])[: max(0, len(rows) - self.lines)]:
-            pool.set_status(row, Status.ARCHIVED, time=time, why=f"used {shown[row]:.0f} times, the sheet is full")
+            pool.set_status(row, Status.ARCHIVED)
 
 
 def dynamic_cheatsheet(*, k: int = 4, lines: int = 48, alike: float = 0.8, steps: bool = False) -> Policy:

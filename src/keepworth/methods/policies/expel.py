@@ -106,7 +106,7 @@ def remove_outvoted(pool: Pool, valuer: Valuer, use: Use | None, time: int) -> N
     votes = valuer.votes.upto(len(pool))
     for row in use.rows:
         if pool.status[row] == ACTIVE and START + votes[row] <= 0.0 and pool.items[row].metadata.get("insight"):
-            pool.set_status(row, Status.ARCHIVED, time=time, why="its importance came to 0")
+            pool.set_status(row, Status.ARCHIVED)
 
 
 @dataclass(frozen=True, slots=True)

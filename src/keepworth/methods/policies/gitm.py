@@ -67,10 +67,10 @@ class Condense:
             if 2 * count <= sum(weights.values()):
                 continue
             reference = max(row for row in near if pool.content[row] == content)
-            pool.revise(reference, time=time, why="reference plan", successes=count)
+            pool.revise(reference, successes=count)
             for row in near:
                 if row != reference:
-                    pool.set_status(row, Status.ARCHIVED, time=time, why=f"condensed into {pool.items[reference].id}")
+                    pool.set_status(row, Status.ARCHIVED)
 
 
 def gitm(*, k: int = 4, successes: int = 5, alike: float = 0.98, steps: bool = False, without: str = "") -> Policy:

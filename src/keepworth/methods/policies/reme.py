@@ -68,8 +68,7 @@ class DeleteByUtility:
         f, u = valuer.shown.upto(len(pool)), valuer.won.upto(len(pool))
         for row in use.rows:
             if pool.status[row] == ACTIVE and f[row] >= self.least and u[row] <= self.share * f[row]:
-                why = f"shown {f[row]:.0f} times, {u[row]:.0f} successes"
-                pool.set_status(row, Status.ARCHIVED, time=time, why=why)
+                pool.set_status(row, Status.ARCHIVED)
 
 
 def reme(*, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False) -> Policy:

@@ -99,7 +99,7 @@ class ExperienceTable:
                 best = max(q, key=lambda action: q[action])
                 fresh["do"] = (best,) if q[best] > 0 else ()
                 fresh["avoid"] = tuple(action for action in q if q[action] <= 0)
-                pool.revise(row, time=finished.time, why="value of an action", **fresh)
+                pool.revise(row, **fresh)
             else:
                 drafts[key] = fresh
         return [_case_of(fresh) for fresh in drafts.values()]

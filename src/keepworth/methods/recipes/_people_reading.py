@@ -181,6 +181,6 @@ class Document:
         assert self._task is not None
         self._answering = not self._left
         if self._answering:
-            return Observation("", question=self._task.input, turns_left=0)
+            return Observation("", question=self._task.input)
         section = self._left.pop(0)
-        return Observation(section, question=self._task.input, answer_due=False, turns_left=len(self._left) + 1)
+        return Observation(section, question=self._task.input, answer_due=False)

@@ -28,8 +28,7 @@ START = f"""
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.threads import settle_threads
-speed = settle_threads(InProcessModel.load(path_of({MODEL!r})))
-print(speed.threads, speed.seconds)
+print(settle_threads(InProcessModel.load(path_of({MODEL!r}))))
 """
 
 
@@ -63,7 +62,7 @@ def demonstrated(cores: int, quick: bool, runs: Path) -> dict[str, Any]:
     whole = (time.monotonic() - begun) / 60
     folder = runs / ("demo-quick" if quick else "demo")
     computing = json.loads((folder / "config.json").read_text())["environment"]
-    kept = ("threads", "precision", "pass_seconds")
+    kept = ("threads", "precision")
     shown = "make demo QUICK=1" if quick else "make demo"
     return {"command": shown, "whole_command": whole, **{k: computing[k] for k in kept}, "machine": about}
 
@@ -73,8 +72,8 @@ def chosen(cores: int, starts: int) -> dict[str, Any]:
     about = machine(cores)
     found = []
     for _ in range(starts):
-        said = on_cores(cores, [sys.executable, "-c", START], stdout=subprocess.PIPE).stdout.split()
-        found.append({"threads": int(said[0]), "pass_seconds": float(said[1])})
+        said = on_cores(cores, [sys.executable, "-c", START], stdout=subprocess.PIPE).stdout
+        found.append({"threads": int(said)})
         print(found[-1], flush=True)
     counts = Counter(str(each["threads"]) for each in found)
     return {"cores": cores, "starts": starts, "chosen": dict(counts), "each": found, "machine": about}

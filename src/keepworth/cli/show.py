@@ -144,9 +144,9 @@ def _fitting(
     folder: Path, step: int | None, arm: str | None, role: str | None, worst: bool, limit: int | None
 ) -> list[StoredEpisode]:
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.run_folder import stored_episodes
+    from keepworth.learning.run_folder import RunFolder
 
-    found = list(stored_episodes(folder, step=step, arm=arm, role=role))
+    found = list(RunFolder(folder).episodes(step=step, arm=arm, role=role))
     if worst:
         found.sort(key=lambda each: each.episode.reward)
     if not found[:limit]:

@@ -28,8 +28,7 @@ START = f"""
 from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.threads import settle_threads
-speed = settle_threads(InProcessModel.load(path_of({MODEL!r})))
-print(speed.threads, speed.seconds)
+print(settle_threads(InProcessModel.load(path_of({MODEL!r}))))
 """
 
 
@@ -63,7 +62,7 @@ def demonstrated(cores: int, quick: bool, runs: Path) -> dict[str, Any]:
     whole = (time.monotonic() - begun) / 60
     folder = runs / ("demo-quick" if quick else "demo")
     computing = json.loads((folder / "config.json").read_text())["environment"]
-    fields = ("threads", "precision", "pass_seconds")
+    fields = ("threads", "precision")
     shown = "make demo QUICK=1" if quick else "make demo"
     return {"command": shown, "whole_command": whole, **{k: computing[k] for k in fields}, "machine": about}
 
@@ -73,8 +72,8 @@ def chosen(cores: int, starts: int) -> dict[str, Any]:
     about = machine(cores)
     runs = []
     for _ in range(starts):
-        output = on_cores(cores, [sys.executable, "-c", START], stdout=subprocess.PIPE).stdout.split()
-        runs.append({"threads": int(output[0]), "pass_seconds": float(output[1])})
+        output = on_cores(cores, [sys.executable, "-c", START], stdout=subprocess.PIPE).stdout
+        runs.append({"threads": int(output)})
         print(runs[-1], flush=True)
     counts = Counter(str(row["threads"]) for row in runs)
     return {"cores": cores, "starts": starts, "chosen": dict(counts), "each": runs, "machine": about}

@@ -14,7 +14,7 @@ from keepworth.methods.recipes import strings
 from keepworth.recipes.export import export
 from keepworth.recipes.trained import trained_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.test_interactive import STRINGS, run_of
+from tests.recipes.tiny_runs import STRINGS, run_of
 
 PLAIN = os.environ.get("KEEPWORTH_PLAIN_PYTHON", "")
 

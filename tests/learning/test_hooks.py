@@ -23,6 +23,7 @@ from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
+from keepworth.learning.rows import Texts
 from keepworth.learning.run_folder import RunFolder
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
@@ -330,7 +331,7 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
 
 def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:
     pairs = (((0,), (1,), 0.5), ((2, 3), (4,), -1.0))
-    loss = OtherLoss("x", Preference(1.0, beta=0.7), 1.0, (), (), pairs)
+    loss = OtherLoss("x", Preference(1.0, beta=0.7), 1.0, Texts((), ()), pairs)
     sums = {0: -1.0, 1: -2.0, 2: -0.5, 3: -1.5, 4: -3.0}
     value, slopes = loss._preferred(sums)
     margins = [0.7 * (-1.0 + 2.0 - 0.5), 0.7 * (-2.0 + 3.0 + 1.0)]

@@ -113,26 +113,6 @@ def test_a_tiny_model_learns_what_is_rewarded_and_not_what_is_shuffled() -> None
     assert share_of_vowels(shuffle=True) < 0.7
 
 
-def test_state_continues_exactly() -> None:
-    def run(stop: bool) -> dict[str, torch.Tensor]:
-        model = tiny_model()
-        learner = Learner(model, attach_lora(model, 4), GROUP_RELATIVE, Optimisation(learning_rate=1e-2), "speaker")
-        for step in range(4):
-            if stop and step == 2:
-                state = learner.state()
-                model = tiny_model()
-                learner = Learner(
-                    model, attach_lora(model, 4, seed=9), GROUP_RELATIVE, Optimisation(learning_rate=1e-2), "speaker"
-                )
-                learner.load(state)
-            drawn = sampled(model, seed=step)
-            learner.update([group(i, p, s, r) for i, (p, s, r) in enumerate(zip(PROMPTS, drawn, REWARDS, strict=True))])
-        return dict(model.network.state_dict())
-
-    straight, resumed = run(False), run(True)
-    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
-
-
 def test_a_step_that_diverges_changes_nothing_and_says_so() -> None:
     value = torch.nn.Parameter(torch.ones(3))
     masters = MasterWeights({"w": value}, learning_rate=0.5)

@@ -50,5 +50,5 @@ def test_the_optimiser_takes_the_rate_and_a_step_says_it() -> None:
 def test_a_schedule_that_cannot_fall_is_refused() -> None:
     with pytest.raises(ObjectiveError, match="steps = 4 after warmup_steps = 4: nothing is"):
         Optimisation(schedule="linear", steps=4, warmup_steps=4)
-    with pytest.raises(ObjectiveError, match="schedule = 'cosin' is unknown"):
+    with pytest.raises(ObjectiveError, match="schedule = 'cosin': input should be 'constant', 'linear' or"):
         Optimisation(schedule="cosin", steps=4)  # type: ignore[arg-type]

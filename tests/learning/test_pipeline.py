@@ -179,12 +179,12 @@ def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_
 
 
 @pytest.mark.parametrize(("changes", "says"), [
-    ({"max_staleness": -1}, "below 0"),
+    ({"max_staleness": -1}, "max_staleness = -1: input should be greater than or equal to 0"),
     ({"max_staleness": 0, "pipeline_depth": 1.5}, "cannot take effect"),
-    ({"pipeline_depth": 0.5}, "from 1 on"),
-    ({"mode": "parallel"}, "Known: overlap, turns, serial"),
+    ({"pipeline_depth": 0.5}, "pipeline_depth = 0.5: input should be greater than or equal to 1"),
+    ({"mode": "parallel"}, "mode = 'parallel': input should be 'overlap', 'turns' or 'serial'"),
     ({"mode": "serial", "max_staleness": 1}, "in step with the learner"),
-    ({"slots": 0}, "below 1"),
+    ({"slots": 0}, "slots = 0: input should be greater than or equal to 1"),
     ({"mode": "serial", "slots": 6}, "slots = 6 has no effect"),
 ])  # fmt: skip
 def test_settings_that_cannot_take_effect_are_refused(changes: dict[str, Any], says: str) -> None:

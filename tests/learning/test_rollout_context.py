@@ -62,7 +62,9 @@ def open_group() -> OpenGroup:
 
 
 def context_of(member: int = 1, tries: int = 0, among: OpenGroup | None = None, **terms: Any) -> EpisodeContext:
-    return EpisodeContext(Counting(), among or open_group(), member, settings(**{"call_seconds": 5.0, **terms}), tries)
+    return EpisodeContext(
+        Counting().sample, among or open_group(), member, settings(**{"call_seconds": 5.0, **terms}), tries
+    )
 
 
 async def two_calls(task: Task, given: EpisodeContext) -> Episode:
@@ -85,7 +87,7 @@ def test_draws_depend_on_whose_call_it_is_alone() -> None:
 
     for tries in (0, 1):
         for member in (1, 2):
-            context = EpisodeContext(Noted(), open_group(), member, settings(seed=7, groups=2), tries)
+            context = EpisodeContext(Noted().sample, open_group(), member, settings(seed=7, groups=2), tries)
             episode = asyncio.run(run_rollout(two_calls, TASK, context, 5))
             assert (episode.id, episode.reward) == (f"3/{member}", 41.0)
     assert {(seed, group) for seed, _, group in drafts} == {(7 * 1_000_003 + 1, 3)}

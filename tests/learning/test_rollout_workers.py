@@ -41,7 +41,7 @@ def run_apart(workers: RolloutWorkers, played: list[OpenGroup], sampler: Countin
 
     async def run() -> None:
         listens = asyncio.ensure_future(workers.listen())
-        runs = asyncio.gather(*(workers.run_group(each, TERMS, 0, sampler, failed.append) for each in played))
+        runs = asyncio.gather(*(workers.run_group(each, TERMS, 0, sampler.sample, failed.append) for each in played))
         await asyncio.wait((listens, runs), return_when=asyncio.FIRST_COMPLETED)
         if listens.done():
             runs.cancel()
@@ -59,7 +59,11 @@ def run_here(folder: Path, played: list[OpenGroup]) -> list[Episode]:
     async def run() -> None:
         rollout, sampler = Playing(folder).rollout, Counting()
         await asyncio.gather(
-            *(run_member(each, i, rollout, sampler, TERMS, failed.append) for each in played for i in range(MEMBERS))
+            *(
+                run_member(each, i, rollout, sampler.sample, TERMS, failed.append)
+                for each in played
+                for i in range(MEMBERS)
+            )
         )
 
     asyncio.run(run())

@@ -16,7 +16,7 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.policy_loss import denominators, row_weights
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import BudgetTooSmall, MicroBatch, PassRoom, micro_batches
-from keepworth.learning.rows import BadEpisode, Rows, require_credit, rows_of, soft_values_of, stretches
+from keepworth.learning.rows import BadEpisode, Rows, Texts, require_credit, rows_of, soft_values_of, stretches
 from keepworth.models.attention import tree
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -135,31 +135,33 @@ def test_each_episode_counts_once_however_many_rows_it_has(made: list[list[Call]
 def test_one_answer_that_does_not_fit_is_refused_with_what_it_needs() -> None:
     """Of a group of 16 answers of 1,024 tokens each fits alone; a longer answer does not."""
     answers = [(3,) * 1024] * 16
-    plain = micro_batches([(1, 2)] * 16, answers, range(16), PassRoom(2048))
+    plain = micro_batches(Texts([(1, 2)] * 16, answers), range(16), PassRoom(2048))
     assert [len(part.rows) for part in plain] == [1] * 16
-    assert micro_batches([(1, 2)] * 16, answers, range(16), PassRoom(16400)) == [MicroBatch(tuple(range(16)))]
+    assert micro_batches(Texts([(1, 2)] * 16, answers), range(16), PassRoom(16400)) == [MicroBatch(tuple(range(16)))]
     with pytest.raises(
         BudgetTooSmall, match="token_budget = 1024, and one answer of 1024 tokens behind a prompt of 2 "
     ) as error:
-        micro_batches([(1, 2)], answers, range(1), PassRoom(1024))
+        micro_batches(Texts([(1, 2)], answers), range(1), PassRoom(1024))
     assert "needs a budget of 1280." in error.value.message
     assert error.value.fix.startswith("Set checkpointing to auto, or token_budget to 1280 or more")
-    assert micro_batches([(1, 2)], answers, range(1), PassRoom(1024, "auto", 0.1)) == [MicroBatch((0,), True)]
+    assert micro_batches(Texts([(1, 2)], answers), range(1), PassRoom(1024, "auto", 0.1)) == [MicroBatch((0,), True)]
     with pytest.raises(BudgetTooSmall, match="even if its layers are computed again") as error:
-        micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(1024, "auto", 0.1))
+        micro_batches(Texts([(1, 2)], [(3,) * 20000]), range(1), PassRoom(1024, "auto", 0.1))
     needed = int(error.value.fix.split("token_budget to ")[1].split()[0])
-    assert micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(needed, "auto", 0.1))
+    assert micro_batches(Texts([(1, 2)], [(3,) * 20000]), range(1), PassRoom(needed, "auto", 0.1))
 
 
 def test_what_is_less_work_is_chosen() -> None:
     kept = 0.1
-    short = micro_batches([(1,) * 400] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "auto", kept))
+    short = micro_batches(Texts([(1,) * 400] * 8, [(3,) * 256] * 8), range(8), PassRoom(2048, "auto", kept))
     assert [(len(part.rows), part.recompute) for part in short] == [(6, False), (2, False)]  # the prompt is a fifth
-    long = micro_batches([(1,) * 1600] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "auto", kept))
+    long = micro_batches(Texts([(1,) * 1600] * 8, [(3,) * 256] * 8), range(8), PassRoom(2048, "auto", kept))
     assert [(len(part.rows), part.recompute) for part in long] == [(8, True)]  # eight times the prompt is more
-    mixed = micro_batches([(1,) * 100] * 9, [(3,) * 100] * 8 + [(3,) * 4000], range(9), PassRoom(2048, "auto", kept))
+    mixed = micro_batches(
+        Texts([(1,) * 100] * 9, [(3,) * 100] * 8 + [(3,) * 4000]), range(9), PassRoom(2048, "auto", kept)
+    )
     assert sorted((part.rows, part.recompute) for part in mixed) == [(tuple(range(8)), False), ((8,), True)]
-    always = micro_batches([(1,)] * 2, [(3,)] * 2, range(2), PassRoom(2048, "on", kept))
+    always = micro_batches(Texts([(1,)] * 2, [(3,)] * 2), range(2), PassRoom(2048, "on", kept))
     assert always == [MicroBatch((0, 1), True)]
 
 
@@ -179,7 +181,7 @@ def test_micro_batches_cover_every_row_once_and_hold_no_more_than_they_may(
     answers = [(9,) * length for _, _, length in made]
     room = PassRoom(budget, checkpointing, 1 / ratio)
     try:
-        parts = micro_batches(contexts, answers, range(len(made)), room)
+        parts = micro_batches(Texts(contexts, answers), range(len(made)), room)
     except BudgetTooSmall as error:
         needed = int(error.fix.split("token_budget to ")[1].split()[0])
         assert needed > budget

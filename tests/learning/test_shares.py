@@ -18,7 +18,7 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.presets import preset, presets
 from keepworth.learning.passes import PassRoom, micro_batches, work
-from keepworth.learning.rows import rows_of
+from keepworth.learning.rows import Texts, rows_of
 from keepworth.learning.shares import Shares, divided
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.in_threads import in_threads
@@ -111,7 +111,7 @@ def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str
     for batch in batches:
         rows = rows_of(batch, [ROLE], 0, merge=objective.aggregation_unit == "episode")
         every = range(rows.batch.shape[0])
-        assert len(micro_batches(rows.contexts, rows.answers, every, PassRoom(400))) == 2
+        assert len(micro_batches(rows, every, PassRoom(400))) == 2
     alone = learned(objective, Shares(), batches, "fp32", **how)
     for thread in in_threads(2, lambda shares: learned(objective, shares, batches, "fp32", **how)):
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(thread.weights, alone.weights, strict=True))
@@ -194,11 +194,10 @@ def test_shares_are_a_partition_balanced_and_the_same_every_time(loads: list[flo
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=20), st.integers(1, 8))
 def test_rows_are_split_until_everybody_has_some(rows: list[tuple[int, int]], least: int) -> None:
-    contexts = [(prompt,) * (5 + prompt) for prompt, _ in rows]
-    answers = [(1,) * length for _, length in rows]
-    whole = micro_batches(contexts, answers, range(len(rows)), PassRoom(4096))
-    parts = micro_batches(contexts, answers, range(len(rows)), PassRoom(4096), least)
+    texts = Texts([(prompt,) * (5 + prompt) for prompt, _ in rows], [(1,) * length for _, length in rows])
+    whole = micro_batches(texts, range(len(rows)), PassRoom(4096))
+    parts = micro_batches(texts, range(len(rows)), PassRoom(4096), least)
     assert sorted(row for part in parts for row in part.rows) == list(range(len(rows)))
     assert len(parts) >= min(least, len(rows))
     assert len(parts) <= max(least, len(whole))
-    assert max(work(contexts, answers, part) for part in parts) <= max(work(contexts, answers, each) for each in whole)
+    assert max(work(texts, part) for part in parts) <= max(work(texts, each) for each in whole)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 from torch import Tensor
 
 from keepworth.learning.run_folder import RunFolder
@@ -17,19 +16,9 @@ from keepworth.methods.recipes._bank import course as bank_course
 from keepworth.recipes.front_door import find_recipe
 from keepworth.registry import methods
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, same, weights_of
 from tests.recipes.writer_runs import echoing
 
-TINY = {
-    "precision": "fp32",
-    "threads": 1,
-    "steps": 2,
-    "tasks_per_step": 2,
-    "group_size": 2,
-    "evaluate_every": 2,
-    "checkpoint_every": 1,
-    "questions": 2,
-    "learning_rate": 1e-2,
-}
 WRITER = {
     "length": 6,
     "budget": 2,
@@ -40,7 +29,6 @@ WRITER = {
     "train": "full",
 }
 CALLS = {**WRITER, "chunk": 3, "recent": 1}
-STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "agent_rlvr": {**STRINGS, "guided": 2},
     "dart": STRINGS,
@@ -58,23 +46,15 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "memory_r2": {**WRITER, "horizons": [{"steps": 1, "length": 4}], "reroll_share": 1.0, "rerolls": 2},
     "memory_r_plus": {**WRITER, "encoder": "hashing:32", "explore_after": 1},
     "open_rubrics": STRINGS,
-    "overwrite_reading": {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0},
+    "overwrite_reading": READING,
     "strings": STRINGS,
 }  # fmt: skip
 """What makes a recipe small; one that is not here is trained with what all have in common."""
 
 
-class Interrupted(SilentProgress):
-    """As if somebody pressed Ctrl-C while the second step is reported."""
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        if step == 2 and "reward" in metrics:
-            raise KeyboardInterrupt
-
-
 def trained(name: str, model: Path, path: Path, progress: Progress) -> None:
     recipe = find_recipe(name)
-    config = recipe.Config(model=str(model), **{**TINY, **SMALL.get(name, {})})
+    config = recipe.Config(model=str(model), **{**TINY, "learning_rate": 1e-2, **SMALL.get(name, {})})
     with (
         RunFolder.create(path, {"recipe": name, **config.model_dump(mode="json")}) as run,
         contextlib.suppress(KeyboardInterrupt),
@@ -83,9 +63,8 @@ def trained(name: str, model: Path, path: Path, progress: Progress) -> None:
 
 
 def weights(path: Path) -> dict[str, Tensor]:
-    (file,) = (path / "weights").rglob("*.safetensors")
-    found: dict[str, Tensor] = load_file(file)
-    return found
+    (role,) = RunFolder.open(path).finished_roles()
+    return weights_of(RunFolder.open(path), role)
 
 
 @pytest.mark.parametrize("name", methods("recipe"))
@@ -102,6 +81,4 @@ def test_two_updates_and_killed_and_continued_the_same_weights(
     run = RunFolder.open(tmp_path / "straight")
     assert [row["step"] for row in run.metrics()] == [1, 2]
     assert run.result()
-    one, other = weights(tmp_path / "straight"), weights(tmp_path / "killed")
-    assert one.keys() == other.keys()
-    assert all(one[key].equal(other[key]) for key in one)
+    assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))

@@ -31,12 +31,10 @@ def test_a_container_s_quota_bounds_the_cores(
     assert threads.available_cores() == cores
 
 
-def test_torch_is_set_and_the_speed_is_measured() -> None:
+def test_torch_is_set() -> None:
     before = torch.get_num_threads()
     try:
-        speed = settle_threads(tiny_model(), 1)
-        assert speed.threads == torch.get_num_threads() == 1
-        assert speed.seconds > 0
+        assert settle_threads(tiny_model(), 1) == torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
 

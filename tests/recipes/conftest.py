@@ -20,3 +20,9 @@ def chat_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_tiny_checkpoint(tmp_path_factory.mktemp("chat"))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     return folder
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same without one."""
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))

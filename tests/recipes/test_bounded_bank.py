@@ -24,7 +24,6 @@ from keepworth.methods.recipes._bank.course import used_by
 from keepworth.methods.recipes._bank.writing import WriterStreams, rule_digits
 from keepworth.methods.recipes.fine_mem import with_lines, with_shares
 from keepworth.recipes.training import kept_weights
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
 CALLS = {"chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6}
@@ -35,11 +34,6 @@ RECIPES: dict[ModuleType, dict[str, Any]] = {
     mem_alpha: CALLS,
     agemem: {**CALLS, "distractors": 2},
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture

@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import ValidationError
-from safetensors.torch import load_file
 
 from keepworth.episodes import Episode
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, bounded_bank
 from keepworth.recipes.system import Playing
-from keepworth.recipes.training import kept_weights
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.tiny_runs import run_of, same, weights_of
 
 SCORES = (0.9, 0.2, 0.5, 0.3, 0.5, 0.4, 0.6, 0.1)
 """On dev before training and after each step."""
@@ -24,11 +20,6 @@ SETTINGS = {
     "precision": "fp32", "threads": 1, "steps": 7, "tasks_per_step": 2, "group_size": 2, "max_tokens": 4, "evaluate_every": 1,
     "checkpoint_every": 3, "questions": 2, "learning_rate": 1e-2, "objective": {"preset": "grpo", "kl": "KlLoss(k2, 0.1)"},
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(autouse=True)
@@ -58,21 +49,6 @@ def rewarded(rollout: Any) -> Any:
         return replace(episode, rewards=tuple(replace(reward, value=value) for reward in episode.rewards))
 
     return paying
-
-
-def run_of(checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
-    config = arithmetic.Config(model=str(checkpoint), **{**SETTINGS, **settings})
-    with RunFolder.create(path, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
-        arithmetic.system(config).learn(config, run, SilentProgress())
-    return run
-
-
-def weights_of(run: RunFolder) -> dict[str, torch.Tensor]:
-    return load_file(kept_weights(run, "policy") / "adapter_model.safetensors")
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 class Killed(BaseException):
@@ -119,8 +95,8 @@ def ends_alike(checkpoint: Path, tmp_path: Path, kills: list[int], straight: Run
         with pytest.MonkeyPatch.context() as patched:
             events(patched, kill)
             with pytest.raises(Killed):
-                run_of(checkpoint, tmp_path / f"killed-{kill}")
-        resumed = run_of(checkpoint, tmp_path / f"killed-{kill}")
+                run_of(arithmetic, checkpoint, tmp_path / f"killed-{kill}", **SETTINGS)
+        resumed = run_of(arithmetic, checkpoint, tmp_path / f"killed-{kill}", **SETTINGS)
         assert same(weights_of(resumed), weights_of(straight)), kill
         rows = [
             [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()] for run in (straight, resumed)
@@ -134,7 +110,7 @@ def ends_alike(checkpoint: Path, tmp_path: Path, kills: list[int], straight: Run
 def straight_run(checkpoint: Path, tmp_path: Path) -> tuple[RunFolder, list[str]]:
     with pytest.MonkeyPatch.context() as patched:
         seen = events(patched, -1)
-        return run_of(checkpoint, tmp_path / "straight"), seen
+        return run_of(arithmetic, checkpoint, tmp_path / "straight", **SETTINGS), seen
 
 
 def test_a_run_that_is_killed_ends_where_it_would_have(checkpoint: Path, tmp_path: Path) -> None:
@@ -169,9 +145,8 @@ def test_what_cannot_take_effect_is_refused(recipe: Any, settings: dict[str, Any
 
 
 def test_settings_reach_what_is_trained(checkpoint: Path, tmp_path: Path) -> None:
-    run = run_of(
-        checkpoint, tmp_path / "run", steps=2, schedule="linear", lora_targets=["v_proj"], train_embeddings=True
-    )
+    more = {"steps": 2, "schedule": "linear", "lora_targets": ["v_proj"], "train_embeddings": True}
+    run = run_of(arithmetic, checkpoint, tmp_path / "run", **{**SETTINGS, **more})
     names = {name.removeprefix("base_model.model.").split(".lora_")[0] for name in weights_of(run)}
     adapted = {f"model.layers.{layer}.self_attn.v_proj" for layer in (0, 1)}
     assert names == {*adapted, "model.embed_tokens.weight", "lm_head.weight"}

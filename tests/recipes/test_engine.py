@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,48 +14,21 @@ from pydantic import ValidationError
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
-from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.configuration import as_toml, resolve
-from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.settings import KEY
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, trained
 from tests.stand_in.server import ModelServer
 
-TINY: dict[str, Any] = {
-    "precision": "fp32",
-    "threads": 1,
-    "steps": 4,
-    "tasks_per_step": 2,
-    "group_size": 2,
-    "evaluate_every": 4,
-    "checkpoint_every": 1,
-    "questions": 2,
-    "sampling": "overlap",
-    "learning_rate": 0.01,
-}
-STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4, "refill": 0}
-MANAGER = {
-    "role": "manager",
-    "warm_start": 0,
-    "maintained": False,
-    "max_tokens": 16,
-    "memories": 3,
-    "words": 60,
-}
+AHEAD = {"steps": 4, "evaluate_every": 4, "sampling": "overlap", "learning_rate": 0.01}
 OWN: dict[ModuleType, dict[str, Any]] = {
     strings: STRINGS,
     memory_r1: {"memories": 1, "words": 10, "max_tokens": 3},
-    overwrite_reading: {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0},
+    overwrite_reading: READING,
     arithmetic: {"answer": "calculator", "turns": 2, "max_tokens": 3},
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
@@ -65,16 +38,10 @@ def server(checkpoint: Path) -> Iterator[ModelServer]:
 
 
 def config_of(recipe: ModuleType, checkpoint: Path, url: str | list[str], **settings: Any) -> Any:
-    return recipe.Config(model=str(checkpoint), engine=url, **{**TINY, **OWN[recipe], **settings})
+    return recipe.Config(model=str(checkpoint), engine=url, **{**TINY, **AHEAD, **OWN[recipe], **settings})
 
 
-def train(recipe: ModuleType, config: Any, path: Path, progress: SilentProgress | None = None) -> RunFolder:
-    with RunFolder.create(path, config.model_dump(mode="json")) as run:
-        find_recipe(recipe.__name__.rsplit(".", 1)[-1]).train(config, run, progress or SilentProgress())
-    return run
-
-
-def trained(run: RunFolder) -> list[tuple[int, int]]:
+def groups_of(run: RunFolder) -> list[tuple[int, int]]:
     """(step, index) of every group."""
     return sorted({(s.step, int(s.episode.id.split("/")[0])) for s in run.episodes(arm="train")})
 
@@ -92,10 +59,10 @@ def adapters(server: ModelServer) -> int:
 def test_a_recipe_samples_at_an_engine(
     checkpoint: Path, server: ModelServer, tmp_path: Path, recipe: ModuleType
 ) -> None:
-    run = train(recipe, config_of(recipe, checkpoint, server.url), tmp_path / "run")
+    run = trained(recipe, config_of(recipe, checkpoint, server.url), tmp_path / "run")
     assert run.result()
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
-    groups = trained(run)
+    groups = groups_of(run)
     assert len(groups) == len({index for _, index in groups}) == 8
     spans = [span.version for s in run.episodes(arm="train") for e in s.episode.segments for span in e.spans]
     assert len(set(spans)) > 1, "published weights were sampled from"
@@ -104,41 +71,25 @@ def test_a_recipe_samples_at_an_engine(
     assert adapters(server) == 0, "what was published is taken back"
 
 
-class Told(SilentProgress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
-
-
-class Interrupted(Told):
-    """As if somebody pressed Ctrl-C while step 2 is reported."""
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        if step == 2 and "reward" in metrics:
-            raise KeyboardInterrupt
-
-
 def test_a_recipe_samples_at_two_engines_and_goes_on_at_one(
     checkpoint: Path, server: ModelServer, tmp_path: Path
 ) -> None:
-    told = Interrupted()
+    progress = Interrupted()
     with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), release="0.33.0") as other:
         config = config_of(strings, checkpoint, [server.url, other.url])
         with pytest.raises(KeyboardInterrupt):
-            train(strings, config, tmp_path / "run", told)
+            trained(strings, config, tmp_path / "run", progress)
         assert adapters(server) == adapters(other) == 0, "what was published is taken back"
     run = RunFolder.open(tmp_path / "run")
     named = [f"{checkpoint.name} at {server.url} (vllm 0.32.0)", f"{checkpoint.name} at {other.url} (vllm 0.33.0)"]
     assert run.environment["engine"] == "; ".join(named)
-    (line,) = (line for line in told.lines if "not of one version" in line)
+    (line,) = (line for line in progress.notes if "not of one version" in line)
     assert f"vllm 0.32.0 at {server.url}, vllm 0.33.0 at {other.url}" in line
-    run = train(strings, config_of(strings, checkpoint, server.url), tmp_path / "run")
+    run = trained(strings, config_of(strings, checkpoint, server.url), tmp_path / "run")
     assert [row["pipeline/engines"] for row in run.metrics()] == [2, 2, 1, 1]
-    assert len({position_of(index) for _, index in trained(run)}) == 8
+    assert len({position_of(index) for _, index in groups_of(run)}) == 8
     with pytest.raises(RunConflict, match="engine"):  # whether there is one is part of what the run is
-        train(strings, strings.Config(model=str(checkpoint), **{**TINY, **STRINGS}), tmp_path / "run")
+        trained(strings, strings.Config(model=str(checkpoint), **{**TINY, **AHEAD, **STRINGS}), tmp_path / "run")
 
 
 def test_engines_that_serve_other_models_are_named_before_the_model_is_loaded(
@@ -149,7 +100,7 @@ def test_engines_that_serve_other_models_are_named_before_the_model_is_loaded(
     with ModelServer(model) as other:
         config = config_of(strings, checkpoint, [server.url, other.url])
         with pytest.raises(EngineError, match=f"{server.url} serves .* and {other.url} serves 'another'"):
-            train(strings, config, tmp_path / "run")
+            trained(strings, config, tmp_path / "run")
 
 
 def test_several_engines_are_a_list_wherever_settings_are_written(tmp_path: Path) -> None:
@@ -172,9 +123,9 @@ def test_the_key_comes_from_the_environment_and_is_written_nowhere(
         config = config_of(overwrite_reading, checkpoint, locked.url, steps=1, evaluate_every=1)
         monkeypatch.delenv(KEY, raising=False)
         with pytest.raises(EngineRefused, match="401"):
-            train(overwrite_reading, config, tmp_path / "without")
+            trained(overwrite_reading, config, tmp_path / "without")
         monkeypatch.setenv(KEY, "sesame-1905")
-        run = train(overwrite_reading, config, tmp_path / "run")
+        run = trained(overwrite_reading, config, tmp_path / "run")
     assert run.result()
     for file in (tmp_path / "run").rglob("*"):
         assert not file.is_file() or b"sesame-1905" not in file.read_bytes()
@@ -192,14 +143,14 @@ def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
     with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), control=False) as plain:
         monkeypatch.setattr(InProcessModel, "load", loaded)
         with pytest.raises(MissingCapability, match="adapters"):
-            train(recipe, config_of(recipe, checkpoint, plain.url), tmp_path / "cannot")
+            trained(recipe, config_of(recipe, checkpoint, plain.url), tmp_path / "cannot")
         with pytest.raises(KeepworthError, match="train = full trains all weights"):
-            train(recipe, config_of(recipe, checkpoint, plain.url, train="full"), tmp_path / "full")
+            trained(recipe, config_of(recipe, checkpoint, plain.url, train="full"), tmp_path / "full")
         with pytest.raises(UnknownName, match="another-model"):
-            train(recipe, config_of(recipe, checkpoint, plain.url, engine_model="another-model"), tmp_path / "name")
+            trained(recipe, config_of(recipe, checkpoint, plain.url, engine_model="another-model"), tmp_path / "name")
     server.close()
     with pytest.raises(EngineUnreachable, match=url.replace("http://", "")):
-        train(recipe, config_of(recipe, checkpoint, url), tmp_path / "gone")
+        trained(recipe, config_of(recipe, checkpoint, url), tmp_path / "gone")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from keepworth.recipes import export as exporting
 from keepworth.recipes.export import ExportDiffers, export, stored_dtype
 from keepworth.recipes.trained import trained_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.test_interactive import STRINGS, run_of
+from tests.recipes.tiny_runs import STRINGS, run_of
 
 MOVING = {**STRINGS, "warm_start": 16, "warm_start_learning_rate": 0.05}
 """A start that changes what the model says: without it two steps of a tiny model teach nothing."""

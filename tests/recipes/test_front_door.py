@@ -27,24 +27,11 @@ from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
 from keepworth.recipes.system import NothingScored
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import own_tasks
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes import tiny_runs
+from tests.recipes.tiny_runs import Notes
 
-TINY: dict[str, Any] = {
-    "precision": "fp32",
-    "threads": 1,
-    "steps": 2,
-    "tasks_per_step": 2,
-    "group_size": 2,
-    "evaluate_every": 2,
-    "checkpoint_every": 1,
-    "max_tokens": 4,
-}
+TINY = {**tiny_runs.TINY, "questions": 100, "max_tokens": 4}
 ROWS = [{"prompt": f"Say {letter}.", "letter": letter, "answer": letter} for letter in "abcdefghijkl"]
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("bare"))
 
 
 def score(answer: str, row: dict[str, Any]) -> float:
@@ -237,16 +224,8 @@ def test_an_environment_without_tasks_needs_some(recipe: list[str], capsys: pyte
     assert "--environment goes with tasks of your own." in capsys.readouterr().err
 
 
-class Noting(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def test_a_reward_that_nothing_earns_is_said_before_the_first_step(chat_checkpoint: Path, tmp_path: Path) -> None:
-    noting = Noting()
+    noting = Notes()
     trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 0.0, name="never", progress=noting)
     trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 1.0, name="always", progress=noting)
     assert sum("earns anything before training" in note for note in noting.notes) == 1
@@ -261,7 +240,7 @@ def test_what_could_not_be_scored_is_left_out_of_what_is_measured(chat_checkpoin
             raise ConnectionError("the judge is down")
         return 1.0
 
-    noting = Noting()
+    noting = Notes()
     run = trained(chat_checkpoint, tmp_path, HELD_OUT, reward=judge, steps=1, evaluate_every=1, progress=noting)
     rows = [row for row in RunFolder.open(run.path).evals() if row["metric"] == "judge"]
     assert {(row["mean"], row["n"], row["left_out"]) for row in rows} == {(1.0, 3, 1)}
@@ -326,15 +305,15 @@ def test_what_cannot_work_is_said_before_there_is_a_run(
 
 
 def test_a_prompt_that_is_too_long_and_a_model_without_a_template_are_named(
-    chat_checkpoint: Path, bare: Path, tmp_path: Path
+    chat_checkpoint: Path, checkpoint: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongFormat, match=r"row 13 of rows: the prompt has \d+ tokens"):
         trained(chat_checkpoint, tmp_path, [*ROWS, {**ROWS[0], "prompt": "a" * 3000}], reward=score)
     with pytest.raises(NoChatTemplate, match='set format = "plain"'):
-        trained(bare, tmp_path, reward=score, name="bare", format="chat")
-    run = trained(bare, tmp_path, reward=score, name="plain")  # auto: a bare text
+        trained(checkpoint, tmp_path, reward=score, name="bare", format="chat")
+    run = trained(checkpoint, tmp_path, reward=score, name="plain")  # auto: a bare text
     (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
-    assert InProcessModel.load(bare).decode(stored.episode.segments[0].context).startswith("Say ")
+    assert InProcessModel.load(checkpoint).decode(stored.episode.segments[0].context).startswith("Say ")
 
 
 def test_a_file_is_a_recipe(chat_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,21 +325,8 @@ def test_a_file_is_a_recipe(chat_checkpoint: Path, tmp_path: Path, capsys: pytes
         f"settings = {{**{TINY!r}, 'model': {str(chat_checkpoint)!r}}}\n"
         "def reward(answer, row):\n    return float(RIGHT in answer)\n"
     )
-    assert (
-        main(
-            [
-                "train",
-                str(tmp_path / "mine.py"),
-                "--runs",
-                str(tmp_path / "runs"),
-                "--steps",
-                "1",
-                "--set",
-                "evaluate_every=1",
-            ]
-        )
-        == 0
-    )
+    runs = ["--runs", str(tmp_path / "runs")]
+    assert main(["train", str(tmp_path / "mine.py"), *runs, "--steps", "1", "--set", "evaluate_every=1"]) == 0
     assert RunFolder.open(tmp_path / "runs" / "mine").config["steps"] == 1
     assert "reward on rows, test" in capsys.readouterr().out
     assert find_recipe(str(tmp_path / "mine.py")).about == "Says letters."
@@ -384,15 +350,8 @@ def test_several_seeds_are_runs_of_their_own_with_a_table_of_all(
     options = [
         each for key, value in {**TINY, "steps": 1, "evaluate_every": 1}.items() for each in ("--set", f"{key}={value}")
     ]
-    command = [
-        "train",
-        "--tasks",
-        str(tmp_path / "my.jsonl"),
-        "--model",
-        str(chat_checkpoint),
-        "--runs",
-        str(tmp_path / "runs"),
-    ]
+    places = ["--tasks", str(tmp_path / "my.jsonl"), "--model", str(chat_checkpoint), "--runs", str(tmp_path / "runs")]
+    command = ["train", *places]
     assert main([*command, *options, "--seeds", "0,1,2"]) == 0
     assert "trained less untrained" in capsys.readouterr().out
     assert [RunFolder.open(tmp_path / "runs" / f"my-seed{seed}").config["seed"] for seed in range(3)] == [0, 1, 2]

@@ -25,39 +25,11 @@ from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.methods.recipes._overwrite_reader import OverwriteReader
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.system import Measured
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.driver import Limits, Play, play
 from keepworth.tasks.verifiers import same_words
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
-
-
-TINY = {
-    "precision": "fp32",
-    "threads": 1,
-    "steps": 2,
-    "tasks_per_step": 2,
-    "group_size": 2,
-    "evaluate_every": 2,
-    "checkpoint_every": 1,
-    "questions": 2,
-}
-STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
-READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}
-
-
-def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
-    config = recipe.Config(model=str(checkpoint), **{**TINY, **settings})
-    with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
-        find_recipe(recipe.__name__.rsplit(".", 1)[-1]).train(config, run, SilentProgress())
-    return run
-
+from tests.recipes.tiny_runs import READING, STRINGS, TINY, Notes, run_of, trained, weights_of
 
 IMITATING = {**READING, "warm_start": 2, "warm_start_batch": 4, "tasks": 8}
 READ = ("no_memory", "wrong_memory", "whole_text", "oracle")
@@ -143,14 +115,6 @@ def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: 
                     raise ConnectionError("gone")
             return await super().reset(task, seed)
 
-    class Listens(SilentProgress):
-        notes: list[str] = []  # noqa: RUF012
-
-        def note(self, text: str) -> None:
-            self.notes.append(text)
-
-    from dataclasses import replace
-
     config = overwrite_reading.Config(model=str(checkpoint), **{**TINY, **READING, "group_size": 4, "steps": 1})
     how = Play(lambda task: Dies(), lambda task, memory: OverwriteReader(4, 3))
     tasks = [Task(f"t/{name}", "test", name, ("x",), "token_f1") for name in ("one", "two")]
@@ -162,10 +126,11 @@ def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: 
         test={},
         limits=Limits(max_turns=3),
     )
+    progress = Notes()
     with RunFolder.create(tmp_path / "run", {}) as run:
-        system.learn(config, run, Listens())
+        system.learn(config, run, progress)
     assert [len(list(run.episodes(arm=arm))) for arm in ("train", "failed")] == [7, 2]
-    said = [note for note in Listens.notes if note.startswith("Step")]
+    said = [note for note in progress.notes if note.startswith("Step")]
     assert said == ["Step 1: 2 episodes are not trained on: Dies.reset failed: ConnectionError: gone."]
 
 
@@ -250,40 +215,13 @@ def test_an_objective_that_does_not_fit_the_rest_is_refused(settings: dict[str, 
         strings.Config(**settings)
 
 
-class Notes(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-def run_answered(
-    checkpoint: Path, path: Path, progress: SilentProgress, stop_at: int | None = None, **more: Any
-) -> RunFolder:
-    """Arithmetic, where answers are paid by their length: the tiny model is never right. stop_at: killed at that step."""
-    settings = {
-        **TINY,
-        "steps": 1,
-        "evaluate_every": 1,
-        "group_size": 4,
-        "max_tokens": 4,
-        "learning_rate": 1e-2,
-        **more,
-    }
-    config = arithmetic.Config(model=str(checkpoint), **settings)
+def run_answered(checkpoint: Path, path: Path, progress: SilentProgress, **more: Any) -> RunFolder:
+    """Arithmetic, where answers are paid by their length: the tiny model is never right."""
+    own = {"steps": 1, "evaluate_every": 1, "group_size": 4, "max_tokens": 4, "learning_rate": 1e-2}
+    config = arithmetic.Config(model=str(checkpoint), **{**TINY, **own, **more})
     system = arithmetic.system(config)
-    made = 0
-
-    def paying(task: Task) -> Any:
-        nonlocal made
-        made += 1
-        if stop_at is not None and made > stop_at:
-            raise KeyboardInterrupt
-        return Answered()
-
     with RunFolder.create(path, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
-        replace(system, play=Play(paying, system.play.agent)).learn(config, run, progress)
+        replace(system, play=Play(lambda task: Answered(), system.play.agent)).learn(config, run, progress)
     return run
 
 
@@ -344,29 +282,15 @@ def test_objectives_that_need_more_run_from_a_recipe(
 ], ids=lambda each: " ".join(map(str, each.values())))  # fmt: skip
 def test_several_learners_train_what_one_does(checkpoint: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     """A whole recipe; the second learner is made of its settings, in a process of its own."""
-    from safetensors.torch import load_file
-
     settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
     runs = [
         run_answered(checkpoint, tmp_path / str(count), SilentProgress(), steps=2, learners=count, **settings)
         for count in (1, 2)
     ]
-    first, second = (load_file(next(kept_weights(run, "policy").glob("*.safetensors"))) for run in runs)
+    first, second = map(weights_of, runs)
     # Where a gradient is next to nothing, AdamW makes steps of its rounding.
     assert all(torch.allclose(first[name], second[name], atol=1e-4, rtol=0) for name in first)
     assert [row["seconds/all_reduce"] > 0 for row in runs[1].metrics()] == [True, True]
-
-
-def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(checkpoint: Path, tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    settings = {"objective": "a_star_po", "steps": 3, "tasks_per_step": 2}
-    straight = run_answered(checkpoint, tmp_path / "straight", SilentProgress(), **settings)
-    with pytest.raises(KeyboardInterrupt):
-        run_answered(checkpoint, tmp_path / "killed", SilentProgress(), stop_at=2 * 16, **settings)
-    resumed = run_answered(checkpoint, tmp_path / "killed", SilentProgress(), **settings)
-    weights = [load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (straight, resumed)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 class Answered:
@@ -384,13 +308,9 @@ class Answered:
 def test_a_budget_that_cannot_be_kept_is_refused_before_a_model_is_looked_for(tmp_path: Path) -> None:
     settings = {"max_tokens": 4096, "checkpointing": "off"}
     config = strings.Config(model=str(tmp_path / "nowhere"), **settings)  # type: ignore[arg-type]
-    with (
-        RunFolder.create(tmp_path / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run,
-        pytest.raises(
-            BudgetTooSmall, match=r"token_budget = 2048, and one answer of 4096 tokens .* needs a budget of 4352"
-        ),
-    ):
-        find_recipe("strings").train(config, run, SilentProgress())
+    with pytest.raises(BudgetTooSmall, match=r"2048, and one answer of 4096 tokens .* needs a budget of 4352"):
+        trained(strings, config, tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
     # A run that was stopped by its budget goes on with a larger one, or with layers recomputed.
     RunFolder.create(run.path, {**run.config, "token_budget": 4352}).close()
     RunFolder.create(run.path, {**run.config, "checkpointing": "auto"}).close()
@@ -422,9 +342,7 @@ def test_what_samples_has_no_effect_on_the_supervised_arm() -> None:
 
 
 def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: Path) -> None:
-    config = strings.Config(model=str(checkpoint), **{**TINY, **STRINGS, "held_out": 87, "questions": None, "steps": 1})
-    with RunFolder.create(tmp_path / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run:
-        find_recipe("strings").train(config, run, SilentProgress())
+    run = run_of(strings, checkpoint, tmp_path / "run", **{**STRINGS, "held_out": 87, "questions": None, "steps": 1})
     counts = {row["split"]: row["n"] for row in run.evals()}
     assert counts["unseen compositions of 2"] == 29  # 87 questions
     assert counts["single functions"] == 12

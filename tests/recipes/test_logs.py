@@ -22,6 +22,7 @@ from keepworth.recipes.logs import tasks_of
 from keepworth.tasks.own import own_tasks
 from keepworth.tasks.splits import SPLITS
 from tests.recipes.test_front_door import TINY
+from tests.recipes.tiny_runs import Notes
 from tests.tasks.test_chat_logs import talk
 
 
@@ -89,21 +90,13 @@ def test_rewarded_answers_are_imitated(chat_checkpoint: Path, chats: Path, tmp_p
     assert not any(name.startswith("reward") for step in steps for name in step)  # nothing was drawn
 
 
-class NotingProgress(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 def test_answers_that_are_cut_are_counted_before_anything_is_trained(chat_checkpoint: Path) -> None:
     rows = [{"prompt": f"Say {n}.", "answer": "a" * (n + 1), "split": SPLITS[n % 3]} for n in range(12)]
     given = user_tasks.Given(own_tasks(rows))
     model = InProcessModel.load(chat_checkpoint)
 
     def notes(**settings: Any) -> list[str]:
-        progress = NotingProgress()
+        progress = Notes()
         user_tasks.require_chat(user_tasks.Config(**settings), given, None, model, progress)
         return progress.notes
 

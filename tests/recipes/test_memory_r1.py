@@ -22,13 +22,6 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import memory_r1
 from keepworth.recipes.training import kept_weights
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
-
 
 MANAGER = {"role": "manager"}
 UNREAD = {"role": "manager", "maintained": False}

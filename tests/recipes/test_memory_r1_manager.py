@@ -18,13 +18,7 @@ from keepworth.methods.recipes._memory_r1.measures import always
 from keepworth.models.errors import UnknownModel
 from keepworth.recipes import training
 from keepworth.recipes.training import kept_weights
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.rollouts.scripted_model import FunctionReader
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
 def run_of(path: Path, config: dict[str, Any], weights: bytes = b"") -> RunFolder:

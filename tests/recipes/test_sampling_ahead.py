@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -12,74 +10,53 @@ import torch
 from pydantic import ValidationError
 
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import memory_r1, overwrite_reading, strings
 from keepworth.methods.recipes._memory_r1.steps import FORMAT_WEIGHT
-from keepworth.recipes.front_door import find_recipe
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.tiny_runs import READING, STRINGS, run_of
 
-TINY = {
-    "precision": "fp32",
-    "threads": 1,
-    "steps": 3,
-    "tasks_per_step": 2,
-    "group_size": 2,
-    "evaluate_every": 3,
-    "checkpoint_every": 1,
-    "questions": 2,
-}
-STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
+LONG = {"steps": 3, "evaluate_every": 3}
 ANSWERING = {"memories": 1, "words": 10, "max_tokens": 3, "balance": True}
-READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}
 
 
 @pytest.mark.parametrize(("recipe", "own"), [(strings, STRINGS), (overwrite_reading, READING), (memory_r1, ANSWERING)])
 @pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
-def test_a_recipe_samples_ahead(tmp_path: Path, recipe: ModuleType, own: dict[str, object], sampling: str) -> None:
-    model = write_tiny_checkpoint(tmp_path / "model")
-    config = recipe.Config(
-        model=str(model), sampling=sampling, **({} if sampling == "synchronous" else {"slots": 8}), **TINY, **own
-    )
-    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        find_recipe(recipe.__name__.rsplit(".", 1)[-1]).train(config, run, SilentProgress())
-        assert run.result()
-        assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
-        trained = list(run.episodes(arm="train"))
-        assert len({stored.episode.id for stored in trained}) == 12
-        lags = [
-            s.step - 1 - (span.version - first_version(run))
-            for s in trained
-            for e in s.episode.segments
-            for span in e.spans
-        ]
-        assert max(lags) <= (sampling != "synchronous")
+def test_a_recipe_samples_ahead(
+    checkpoint: Path, tmp_path: Path, recipe: ModuleType, own: dict[str, object], sampling: str
+) -> None:
+    ahead = {} if sampling == "synchronous" else {"slots": 8}
+    run = run_of(recipe, checkpoint, tmp_path / "run", sampling=sampling, **ahead, **LONG, **own)
+    assert run.result()
+    assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
+    trained = list(run.episodes(arm="train"))
+    assert len({stored.episode.id for stored in trained}) == 12
+    lags = [
+        s.step - 1 - (span.version - first_version(run))
+        for s in trained
+        for e in s.episode.segments
+        for span in e.spans
+    ]
+    assert max(lags) <= (sampling != "synchronous")
 
 
 STEERED = {"refill": 1}
 
 
 @pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
-def test_the_answerers_curriculum_holds_ahead_too(tmp_path: Path, sampling: str) -> None:
-    model = write_tiny_checkpoint(tmp_path / "model")
-    config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**ANSWERING, **STEERED})  # type: ignore[arg-type]
-    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
-        assert sum(row["curriculum/sampled_groups"] for row in run.metrics()) >= 6
-        for stored in run.episodes(arm="train"):
-            assert {term.name: term.weight for term in stored.episode.rewards} == {"token_f1": 1.0, "exact_match": 0.0}
+def test_the_answerers_curriculum_holds_ahead_too(checkpoint: Path, tmp_path: Path, sampling: str) -> None:
+    run = run_of(memory_r1, checkpoint, tmp_path / "run", sampling=sampling, **LONG, **ANSWERING, **STEERED)
+    assert sum(row["curriculum/sampled_groups"] for row in run.metrics()) >= 6
+    for stored in run.episodes(arm="train"):
+        assert {term.name: term.weight for term in stored.episode.rewards} == {"token_f1": 1.0, "exact_match": 0.0}
 
 
 MANAGING = {"role": "manager", "warm_start": 4, "warm_start_batch": 4, "maintained": False}
 
 
 @pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
-def test_the_manager_samples_ahead(tmp_path: Path, sampling: str) -> None:
-    model = write_tiny_checkpoint(tmp_path / "model")
-    config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **MANAGING)  # type: ignore[arg-type]
-    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
-        assert run.result()
-        found = list(run.episodes(arm="train"))
+def test_the_manager_samples_ahead(checkpoint: Path, tmp_path: Path, sampling: str) -> None:
+    run = run_of(memory_r1, checkpoint, tmp_path / "run", sampling=sampling, **LONG, **MANAGING)
+    assert run.result()
+    found = list(run.episodes(arm="train"))
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
     sets: dict[str, set[str]] = {}
     for stored in found:
@@ -92,45 +69,15 @@ def test_the_manager_samples_ahead(tmp_path: Path, sampling: str) -> None:
 
 
 @pytest.mark.parametrize("own", [ANSWERING, MANAGING], ids=["answerer", "manager"])
-def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(tmp_path: Path, own: dict[str, object]) -> None:
-    model = write_tiny_checkpoint(tmp_path / "model")
-    config = memory_r1.Config(model=str(model), objective="a_star_po", **TINY, **own)  # type: ignore[arg-type]
-    with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
-        assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
-        trained = {stored.episode.task for stored in run.episodes(arm="train")}
-        last = run.latest_checkpoint()
-        assert last is not None
-        assert set(torch.load(last.path / "learner.pt", weights_only=True)["learner"]["soft_values"]) == trained
-
-
-class Interrupted(SilentProgress):
-    """As if somebody pressed Ctrl-C while step 2 is reported."""
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        if step == 2:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("own", [{**ANSWERING, **STEERED}, MANAGING], ids=["answerer", "manager"])
-def test_a_recipe_with_a_curriculum_that_is_stopped_ends_like_a_straight_one(
-    tmp_path: Path, own: dict[str, object]
+def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(
+    checkpoint: Path, tmp_path: Path, own: dict[str, object]
 ) -> None:
-    model = write_tiny_checkpoint(tmp_path / "model")
-    config = memory_r1.Config(model=str(model), **TINY, **own)  # type: ignore[arg-type]
-    found = {}
-    for name, progresses in {"straight": [SilentProgress()], "stopped": [Interrupted(), SilentProgress()]}.items():
-        for progress in progresses:
-            with (
-                RunFolder.create(tmp_path / name, config.model_dump(mode="json"), clock=lambda: 0.0) as run,
-                contextlib.suppress(KeyboardInterrupt),
-            ):
-                memory_r1.METHOD.make.train(config, run, progress)
-        run = RunFolder.open(tmp_path / name)
-        rows = [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in run.metrics()]
-        found[name] = rows, [(row["metric"], row["mean"]) for row in run.evals()]
-    assert len(found["straight"][0]) == 3
-    assert found["straight"] == found["stopped"]
+    run = run_of(memory_r1, checkpoint, tmp_path / "run", objective="a_star_po", **LONG, **own)
+    assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
+    trained = {stored.episode.task for stored in run.episodes(arm="train")}
+    last = run.latest_checkpoint()
+    assert last is not None
+    assert set(torch.load(last.path / "learner.pt", weights_only=True)["learner"]["soft_values"]) == trained
 
 
 def first_version(run: RunFolder) -> int:

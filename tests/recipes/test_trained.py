@@ -20,7 +20,7 @@ from keepworth.recipes import trained
 from keepworth.recipes.trained import manager_of, trained_by
 from keepworth.serving.memory_server import MemoryServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.test_interactive import STRINGS, run_of
+from tests.recipes.tiny_runs import STRINGS, run_of
 
 STATES = [ManagerState((), (), "Ana moved to Oslo."), ManagerState(("m1",), ("Bo has a dog.",), "Bo has a cat.")]
 

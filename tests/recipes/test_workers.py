@@ -7,28 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes.front_door import made_of, record_of
 from keepworth.recipes.recipe import Origin
-from keepworth.recipes.training import kept_weights
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.learning.loop_cluster import LoopCluster
 from tests.pages import lines_that_run_in
+from tests.recipes.tiny_runs import READING, STRINGS, TINY, Notes, same, weights_of
 
-TINY = {
-    "precision": "fp32",
-    "threads": 1,
-    "steps": 2,
-    "tasks_per_step": 2,
-    "group_size": 2,
-    "questions": 2,
-}
 OWN = """
 import os, signal, time
 from pathlib import Path
@@ -51,19 +39,6 @@ settings = {"format": "plain", "max_tokens": 6, "evaluate_every": 2, "checkpoint
 """
 
 
-class Noting(SilentProgress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture(autouse=True)
 def in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers in a thread of this process; test_workers_ray.py has those of Ray."""
@@ -71,9 +46,9 @@ def in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run_of(
-    origin: Origin, checkpoint: Path, path: Path, progress: Noting | None = None, **settings: Any
+    origin: Origin, checkpoint: Path, path: Path, progress: Notes | None = None, **settings: Any
 ) -> tuple[RunFolder, list[str]]:
-    recipe, progress = made_of(origin), progress or Noting()
+    recipe, progress = made_of(origin), progress or Notes()
     base = getattr(recipe, "settings", {})
     config = recipe.Config(model=str(checkpoint), **{**base, **TINY, **settings})
     with RunFolder.create(path, record_of(recipe, config, "own")) as run:
@@ -104,9 +79,7 @@ def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path
     alone, _ = run_of(origin, checkpoint, tmp_path / "alone")
     apart, _ = run_of(origin, checkpoint, tmp_path / "apart", workers=2)
     assert rows(apart) == rows(alone)
-    one, other = (load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (alone, apart))
-    assert one.keys() == other.keys()
-    assert all((one[name] == other[name]).all() for name in one)
+    assert same(weights_of(alone), weights_of(apart))
     kept = [[episode.episode for episode in run.episodes(arm="train")] for run in (alone, apart)]
     assert [each.segments for each in kept[0]] == [each.segments for each in kept[1]]
     assert [each.rewards for each in kept[0]] == [each.rewards for each in kept[1]]
@@ -115,24 +88,12 @@ def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_two_learners_train_what_one_does(checkpoint: Path, tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(OWN)
-    alone, _ = run_of(Origin(str(file)), checkpoint, tmp_path / "alone")
-    both, _ = run_of(Origin(str(file)), checkpoint, tmp_path / "both", learners=2)
-    one, other = (load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (alone, both))
-    for name, weights in one.items():  # up to the rounding of sums
-        torch.testing.assert_close(other[name], weights, rtol=1e-4, atol=1e-6)
-    assert all("seconds/all_reduce" in row for row in both.metrics())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "role"),
     [
         ("arithmetic", {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2}, "policy"),
-        ("strings", {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}, "policy"),
-        ("overwrite_reading", {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}, "reader"),
+        ("strings", STRINGS, "policy"),
+        ("overwrite_reading", READING, "reader"),
         ("memory_r1", {"evaluate_every": 2, "max_tokens": 4, "distractors": 2}, "answerer"),
     ],
 )
@@ -143,8 +104,7 @@ def test_shipped_recipes_run_alike_with_workers(
     apart, notes = run_of(Origin(name), checkpoint, tmp_path / "apart", workers=2, **settings)
     assert rows(apart) == rows(alone)
     assert [row for row in notes if "worker" in row] == []
-    one, other = (load_file(kept_weights(run, role) / "adapter_model.safetensors") for run in (alone, apart))
-    assert all((one[each] == other[each]).all() for each in one)
+    assert same(weights_of(alone, role), weights_of(apart, role))
 
 
 @pytest.mark.slow

@@ -18,7 +18,8 @@ from keepworth.recipes.recipe import Origin
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import lines_that_run_in
-from tests.recipes.test_workers import OWN, TINY, rows, run_of
+from tests.recipes.test_workers import OWN, rows, run_of
+from tests.recipes.tiny_runs import TINY
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -150,9 +150,9 @@ def _fitting(
     folder: Path, step: int | None, arm: str | None, role: str | None, worst: bool, limit: int | None
 ) -> list[StoredEpisode]:
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.run_folder import stored_episodes
+    from keepworth.learning.run_folder import RunFolder
 
-    matching = list(stored_episodes(folder, step=step, arm=arm, role=role))
+    matching = list(RunFolder(folder).episodes(step=step, arm=arm, role=role))
     if worst:
         matching.sort(key=lambda stored: stored.episode.reward)
     if not matching[:limit]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -95,6 +96,15 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
     threading.Thread(target=work, daemon=True, name=f"in_thread {getattr(function, '__name__', '')}").start()
     return await future
+
+
+async def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of other people comes to: an asynchronous one, or an object whose call is, is awaited; another runs in a
+    thread of its own, and what it returns is awaited where that has to be."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        return await function(*arguments)
+    result = await in_thread(function, *arguments)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def in_lasting_loop(work: Awaitable[T]) -> T:

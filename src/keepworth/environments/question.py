@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from inspect import isawaitable
 
-from keepworth.environments.environment import Step, in_thread
+from keepworth.environments.environment import Step, called
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task
 from keepworth.tasks.own import messages_of
 from keepworth.tasks.verifiers import verify
@@ -33,8 +32,7 @@ class Question:
         if self._score is None:
             terms: tuple[RewardTerm, ...] = (RewardTerm(self._task.verifier, verify(self._task, answer)),)
         else:
-            score = await in_thread(self._score, self._task, answer)
-            score = await score if isawaitable(score) else score
+            score = await called(self._score, self._task, answer)
             terms = score if isinstance(score, tuple) else (RewardTerm(self._name, score),)
         stop = StopReason.COMPLETED if answer else StopReason.PARSE_ERROR
         return Step(rewards=terms, stop=stop, answer=answer)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from keepworth.environments.environment import Step, in_thread
+from keepworth.environments.environment import Step, called
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
 from keepworth.tasks.verifiers import verify
 
@@ -134,20 +134,10 @@ class ToolUse:
     async def _used(self, chosen: Tool, argument: str) -> tuple[str, tuple[str, ...]]:
         name = chosen.description.name
         try:
-            text = await asyncio.wait_for(_called(chosen.run, argument_of(chosen.description, argument)), self._seconds)
+            text = await asyncio.wait_for(called(chosen.run, argument_of(chosen.description, argument)), self._seconds)
         except TimeoutError:
             return "Error: it took too long.", (f"tool {name!r} took more than {self._seconds:g} s",)
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             return f"Error: {error}", (f"tool {name!r} failed on {argument!r}: {message}",)
         return " ".join(str(text).split()), ()
-
-
-async def _called(run: Callable[[str], str | Awaitable[str]], argument: str) -> str:
-    if inspect.iscoroutinefunction(run):
-        result = await run(argument)
-    else:
-        result = await in_thread(run, argument)
-        if inspect.isawaitable(result):
-            result = await result
-    return str(result)

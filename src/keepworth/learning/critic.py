@@ -13,18 +13,19 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from keepworth.episodes.needs import needs_train
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from keepworth.learning.master_weights import MasterWeights
+from keepworth.learning.master_weights import MasterWeights, Norm
 from keepworth.learning.objective.advantage import value_targets
 from keepworth.learning.objective.batch import Batch, Steps, turn_ends
-from keepworth.learning.objective.options import Objective, require_range
-from keepworth.learning.objective.parts import Advised, Gae
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Advised, Count, Gae, ObjectiveError, checked
 from keepworth.learning.objective.policy_loss import (
     Denominators,
     denominators,
@@ -33,7 +34,7 @@ from keepworth.learning.objective.policy_loss import (
     value_loss,
     valued_tokens,
 )
-from keepworth.learning.passes import MicroBatch, layout, own_parts, training_passes
+from keepworth.learning.passes import MicroBatch, Passes, layout
 from keepworth.learning.rows import Rows
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
@@ -43,7 +44,7 @@ from keepworth.models.inprocess import InProcessModel
 CRITIC_ADAPTER = "critic"
 
 
-@dataclass(frozen=True, slots=True)
+@checked(ObjectiveError)
 class CriticSettings:
     """What a critic is and how it learns.
 
@@ -59,21 +60,12 @@ class CriticSettings:
     """
 
     learning_rate: float = 1e-3
-    rank: int = 8
-    warmup: int = 0
-    max_norm: float = 1.0
+    rank: Count = 8
+    warmup: Annotated[int, Field(ge=0)] = 0
+    max_norm: Norm = 1.0
     seed: int = 0
     frozen: bool = False
-    replay: int = 0
-
-    def __post_init__(self) -> None:
-        for name, interval in (
-            ("rank", "[1, inf)"),
-            ("warmup", "[0, inf)"),
-            ("max_norm", "(0, inf]"),
-            ("replay", "[0, inf)"),
-        ):
-            require_range(name, getattr(self, name), interval)
+    replay: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +101,7 @@ class Critic:
         self.advantage = advantage
         self.steps = 0
         self.past: list[Rows] = []
-        self._shares = shares or Shares()
+        self._passes = Passes(model, shares=shares or Shares())
         self._model = model
         self.head = self._make_head(settings.seed)
         named: Named = {f"head.{name}": value for name, value in self.head.named_parameters()}
@@ -122,7 +114,7 @@ class Critic:
             self._policy_adapter = str(model.network.active_adapter)
             named |= self._attach()
         self.master_weights = MasterWeights(
-            named, settings.learning_rate, max_norm=settings.max_norm, shares=self._shares
+            named, settings.learning_rate, max_norm=settings.max_norm, shares=self._passes.shares
         )
         self._averages: dict[str, Tensor] = {}
         if advantage.target_rate is not None:
@@ -216,12 +208,12 @@ class Critic:
         heads, kind = self.advantage.heads, rows.batch.lp_behaviour.dtype
         states, actions = (torch.zeros(heads, *rows.batch.shape, dtype=kind) for _ in range(2))
         ends = torch.zeros(heads, rows.batch.shape[0])
-        for _, part in own_parts(rows.contexts, rows.answers, parts, self._shares):
+        for _, part in self._passes.own(rows, parts):
             found, place = self.read(rows, part.rows), torch.tensor(part.rows)
             states[:, place], ends[:, place] = found.states.to(kind), found.ends.to(ends.dtype)
             if found.actions is not None:
                 actions[:, place] = found.actions.to(kind)
-        states, actions, ends = self._shares.joined(states, actions, ends)
+        states, actions, ends = self._passes.shares.joined(states, actions, ends)
         return HeadValues(states, None if self.action_head is None else actions, ends)
 
     def valued(self, rows: Rows, parts: Sequence[MicroBatch]) -> Rows:
@@ -266,7 +258,7 @@ class Critic:
         states = [value_targets(batch, objective) for batch in advised]
         actions = [value_targets(batch, objective, of="actions") for batch in advised if self.action_head is not None]
         losses = {}
-        for number, part in training_passes(self._model.network, rows.contexts, rows.answers, parts, self._shares):
+        for number, part in self._passes.training(rows, parts):
             reading, batch, place = self.read(rows, part.rows), rows.batch.rows(part.rows), torch.tensor(part.rows)
             taught = [] if only_actions else list(zip(reading.states, states, strict=True))
             if reading.actions is not None:
@@ -279,7 +271,7 @@ class Critic:
             ).sum()
             scalar.backward()  # type: ignore[no-untyped-call]
             losses[number] = float(scalar.detach())
-        total = sum(self._shares.gathered(losses))
+        total = sum(self._passes.shares.gathered(losses))
         norm = self.master_weights.step()
         self.steps += 1
         for name, value in self._averages.items():

@@ -6,31 +6,25 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, fields, replace
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from keepworth.episodes.needs import needs_train
 
 import torch
+from pydantic import Field
 
 from keepworth.episodes.episode import Group
 from keepworth.episodes.model import Model, Tokens
 from keepworth.learning.critic import Critic, CriticSettings
-from keepworth.learning.master_weights import MasterWeights
-from keepworth.learning.mixture import MixedLoss, OtherLoss, other_losses
+from keepworth.learning.master_weights import MasterWeights, Norm
+from keepworth.learning.mixture import Imitation, MixedLoss, OtherLoss, other_losses
 from keepworth.learning.objective.advantage import advantages, kept_groups, select
 from keepworth.learning.objective.batch import Batch
-from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
-from keepworth.learning.objective.options import (
-    Controls,
-    Objective,
-    ObjectiveError,
-    advanced,
-    initial,
-    learning_rate_scale,
-    require_range,
-)
-from keepworth.learning.objective.parts import Advised, KlReward
+from keepworth.learning.objective.inputs import require_clip, require_inputs, require_off_policy
+from keepworth.learning.objective.options import Controls, Objective, advanced, initial, learning_rate_scale
+from keepworth.learning.objective.parts import Advised, Amount, Count, KlReward, ObjectiveError, checked
 from keepworth.learning.objective.policy_loss import (
     Denominators,
     denominators,
@@ -42,28 +36,18 @@ from keepworth.learning.objective.policy_loss import (
     unit_of,
     unit_sum,
 )
-from keepworth.learning.passes import (
-    Checkpointing,
-    MicroBatch,
-    PassRoom,
-    by_context,
-    micro_batches,
-    own_parts,
-    row_scores,
-    training_passes,
-)
+from keepworth.learning.passes import Checkpointing, MicroBatch, Passes, PassRoom, row_scores
 from keepworth.learning.reference import reference_for, require_same_tokens, teacher_scores
-from keepworth.learning.rows import Rows, require_credit, require_roles, rows_of, soft_values_of
+from keepworth.learning.rows import Rows, Texts, require_credit, require_roles, rows_of, soft_values_of
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
-from keepworth.models.attention import tree
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.recomputed import recomputed_share
 
-RateSchedule = Literal["constant", "linear", "cosine"]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
-@dataclass(frozen=True, slots=True)
+@checked(ObjectiveError)
 class Optimisation:
     """AdamW and its schedule.
 
@@ -78,41 +62,23 @@ class Optimisation:
     Raises ObjectiveError for a number outside its range."""
 
     learning_rate: float = 3e-4
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
-    max_norm: float = 1.0
-    warmup_steps: int = 0
-    schedule: RateSchedule = "constant"
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    weight_decay: Amount = 0.0
+    max_norm: Norm = 1.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
     steps: int = 0
-    token_budget: int = 2048
+    token_budget: Count = 2048
     checkpointing: Checkpointing = "auto"
-    passes: int = 1
-    minibatches: int = 1
+    passes: Count = 1
+    minibatches: Count = 1
 
     def __post_init__(self) -> None:
-        for name, interval in _RANGES.items():
-            require_range(name, getattr(self, name), interval)
-        for beta in self.betas:
-            require_range("betas", beta, "[0, 1)")
-        for name, known in (("schedule", get_args(RateSchedule)), ("checkpointing", get_args(Checkpointing))):
-            if (given := getattr(self, name)) not in known:
-                raise ObjectiveError(f"{name} = {given!r} is unknown.", f"Known: {', '.join(known)}.")
         if self.schedule != "constant" and self.steps <= self.warmup_steps:
-            raise ObjectiveError(
+            raise ValueError(
                 f"schedule = {self.schedule!r} falls over what is left of steps = {self.steps} after warmup_steps = "
-                f"{self.warmup_steps}: nothing is.",
-                "Say how many steps the training has, more than the learning rate rises over.",
+                f"{self.warmup_steps}: nothing is. Say how many steps the training has, more than the learning rate rises over"
             )
-
-
-_RANGES = {
-    "weight_decay": "[0, inf)",
-    "max_norm": "(0, inf]",
-    "warmup_steps": "[0, inf)",
-    "token_budget": "[1, inf)",
-    "passes": "[1, inf)",
-    "minibatches": "[1, inf)",
-}
 
 
 def rate_at(optimisation: Optimisation, step: int) -> float:
@@ -168,7 +134,7 @@ class Learner:
             "soft_value": soft_values is not None or follows,
             "adapter_decay": hasattr(model.network, "peft_config"),
         }
-        require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "the learner")
+        require_inputs(objective, given, "the learner")
         _require_effect(objective, teacher is not None, soft_values is not None, critic is not None)
         require_off_policy(objective, optimisation.passes, optimisation.minibatches)
         if idle := require_clip(objective, optimisation.passes, optimisation.minibatches):
@@ -198,34 +164,30 @@ class Learner:
         self.controls = initial(objective)
         self.steps = 0
         self._validation: float | None = None
-        self.room = PassRoom(
-            optimisation.token_budget,
-            optimisation.checkpointing,
-            recomputed_share(model.network),
-        )
-        """What one pass may hold."""
+        recomputed = recomputed_share(model.network)
+        room = PassRoom(optimisation.token_budget, optimisation.checkpointing, recomputed)
+        self.passes = Passes(model, room, self.shares)
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """Optimiser steps on these groups: `passes` times one for each minibatch. Advantages are those of the whole update,
         denominators those of the step. Raises FloatingPointError where a step would diverge, and does not take it (a critic,
         which goes first, may have taken its own), and BadEpisode in the first update where no call has one of the roles."""
         begun = time.perf_counter()
-        trained = groups
         if not self.steps:  # later on a role may have nothing to do in all episodes of a step
             require_roles(groups, self.roles)
+        sampled = list(groups)
         if self.mixture is not None:
-            groups = [group for group in groups if group.episodes[0].origin not in self.mixture.imitated]
+            sampled = [group for group in groups if group.episodes[0].origin not in self.mixture.imitated]
         kept, rejected = kept_groups(
-            {i: [e.metric for e in group.episodes] for i, group in enumerate(groups)}, self.objective
+            {i: [e.metric for e in group.episodes] for i, group in enumerate(sampled)}, self.objective
         )
         if rejected and not kept:
-            self.steps += 1
-            self.model.version += 1
+            self._count_update()
             return {"rejected_groups": float(len(rejected)), "trained_rows": 0.0}
-        groups = [groups[i] for i in kept]
-        rows = rows_of(groups, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
-        require_credit(rows, groups, self.objective)
-        temperature = self._temperature(groups)
+        sampled = [sampled[i] for i in kept]
+        rows = rows_of(sampled, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
+        require_credit(rows, sampled, self.objective)
+        temperature = self._temperature(sampled)
         rows = replace(rows, batch=self._completed(rows, temperature))
         learned: dict[str, float] = {}
         if self.critic is not None:
@@ -236,52 +198,44 @@ class Learner:
             rows = replace(rows, batch=select(rows.batch, self.objective, advantage, self.controls, generator))
         learning = self._rows_with_gradient(rows.batch, advantage)
         measured = group_metrics(rows.batch) | learned
-        for _ in range(self.optimisation.passes):
-            for part in self._minibatches(rows):
-                divisors = denominators(rows.batch.rows(part), self.objective)
-                if self.critic is not None and not self.critic.advantage.leads and self.critic.learns(self.steps):
-                    measured |= self.critic.teach(rows, self._parts(rows, part), self.objective, divisors)
-                chosen = sorted(set(part) & set(learning))
-                warming_up = self.critic is not None and self.steps < self.critic.settings.warmup
-                others: list[OtherLoss] = []
-                if self.mixture is not None and not warming_up:
-                    others = other_losses(self.mixture, trained, self.roles, self.steps, temperature)
-                if others or (chosen and not warming_up):
-                    measured |= self._step(rows, chosen, advantage, divisors, temperature, others)
+        for part in self._minibatches(rows) * self.optimisation.passes:
+            divisors = denominators(rows.batch.rows(part), self.objective)
+            if self.critic is not None and not self.critic.advantage.leads and self.critic.learns(self.steps):
+                measured |= self.critic.teach(rows, self.passes.split(rows, part), self.objective, divisors)
+            if self.critic is not None and self.steps < self.critic.settings.warmup:
+                continue
+            chosen = sorted(set(part) & set(learning))
+            others = other_losses(self.mixture, groups, self.roles, self.steps, temperature) if self.mixture else []
+            if chosen or others:
+                measured |= self._step(
+                    rows, chosen, temperature, partial(self._loss, rows, advantage, divisors), others
+                )
         if self.critic is not None and self.critic.learns(self.steps):
             self.critic.remember(rows)
         self._advance(measured)
-        self.steps += 1
-        self.model.version += 1
+        self._count_update()
         if rejected or self.objective.group_filter is not None:
             measured["rejected_groups"] = float(len(rejected))
         if self.objective.local_weight is not None:
-            measured["local_episodes"] = float(sum(bool(e.parent) for group in groups for e in group.episodes))
+            measured["local_episodes"] = float(sum(bool(e.parent) for group in sampled for e in group.episodes))
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
 
     def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
         """One supervised step on (prompt, completion) pairs: token-mean cross-entropy, in nats. learning_rate: of this step, in
         the place of what the schedule says."""
         begun = time.perf_counter()
-        prompts, completions = [prompt for prompt, _ in pairs], [completion for _, completion in pairs]
-        total = sum(map(len, completions))
-        parts = micro_batches(prompts, completions, range(len(pairs)), self.room, self.shares.count)
-        values = {}
-        for number, part in training_passes(self.model.network, prompts, completions, parts, self.shares):
-            shared = by_context(prompts, part.rows)
-            branches = [[completions[row] for row in members] for members in shared.values()]
-            lp, _ = self.model.tree_scores(tree(list(shared), branches))
-            scalar = -lp.sum() / total
-            scalar.backward()  # type: ignore[no-untyped-call]
-            values[number] = float(scalar.detach())
-        value = sum(self.shares.gathered(values))
+        texts = Texts([prompt for prompt, _ in pairs], [completion for _, completion in pairs])
+        value = OtherLoss("loss", Imitation("", 1.0), 1.0, texts).backward(self.passes)
         rate = self.optimisation.learning_rate
         scale = rate_at(self.optimisation, self.steps) if learning_rate is None else learning_rate / rate
         norm = self.master_weights.step(scale)
-        self.steps += 1
-        self.model.version += 1
+        self._count_update()
         learned = {"loss": value, "gradient_norm": norm, "learning_rate": rate * scale}
         return learned | {"seconds/learn": time.perf_counter() - begun}
+
+    def _count_update(self) -> None:
+        self.steps += 1
+        self.model.version += 1
 
     def forget_moments(self) -> None:
         """Start the optimiser's moments afresh: what comes next has gradients of another kind."""
@@ -327,15 +281,15 @@ class Learner:
     def _completed(self, rows: Rows, temperature: float) -> Batch:
         """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
         objective, batch = self.objective, rows.batch
-        every, kind = self._parts(rows, range(batch.shape[0])), batch.lp_behaviour.dtype
+        every, kind = self.passes.split(rows, range(batch.shape[0])), batch.lp_behaviour.dtype
         if bool(rows.unscored.any()):
-            lp, _ = self._scores(rows, every, temperature)
+            lp, _ = self.passes.scores(rows, every, temperature)
             batch = replace(batch, lp_behaviour=torch.where(rows.unscored, lp.to(kind), batch.lp_behaviour))
         if objective.ratio.anchor in PROXIMAL and self._reads_proximal_first():
-            batch = replace(batch, lp_proximal=self._scores(rows, every, temperature)[0].to(kind))
+            batch = replace(batch, lp_proximal=self.passes.scores(rows, every, temperature)[0].to(kind))
         if self.reference is not None:
             with self.reference.active():
-                batch = replace(batch, lp_reference=self._scores(rows, every, temperature)[0].to(kind))
+                batch = replace(batch, lp_reference=self.passes.scores(rows, every, temperature)[0].to(kind))
         if objective.teacher is not None:
             teacher: Any = self.teacher  # of the first learner, who alone asks it
             told = self.shares.first(lambda: teacher_scores(teacher, rows, every, temperature))
@@ -355,31 +309,24 @@ class Learner:
         """The rows with the critic's advice, and what was measured of its learning before it gave that."""
         measured: dict[str, float] = {}
         if critic.learns(self.steps):
-            critic.replay(self._parts, self.objective)
+            critic.replay(self.passes.split, self.objective)
             for part in self._minibatches(rows) * self.optimisation.passes if critic.advantage.leads else ():
                 divisors = denominators(rows.batch.rows(part), self.objective)
-                measured |= critic.teach(rows, self._parts(rows, part), self.objective, divisors)
-        return critic.valued(rows, self._parts(rows, range(rows.batch.shape[0]))), measured
+                measured |= critic.teach(rows, self.passes.split(rows, part), self.objective, divisors)
+        return critic.valued(rows, self.passes.split(rows, range(rows.batch.shape[0]))), measured
 
     def _step(
-        self,
-        rows: Rows,
-        learning: Sequence[int],
-        advantage: torch.Tensor,
-        divisors: Denominators,
-        temperature: float,
-        others: Sequence[OtherLoss] = (),
+        self, rows: Rows, learning: Sequence[int], temperature: float, loss_of: LossOf, others: Sequence[OtherLoss]
     ) -> dict[str, float]:
         """One optimiser step of the policy, accumulated over micro-batches. others: losses beside the policy's."""
-        parts = self._parts(rows, learning)
+        parts = self.passes.split(rows, learning)
         if self.objective.needs_whole_episodes and _splits_an_episode(rows.batch, parts):
-            found = [self._gradients_of_whole_episodes(rows, learning, parts, advantage, divisors, temperature)]
-            scored = [learning]
+            found, scored = [self._gradients_of_whole_episodes(rows, learning, parts, temperature, loss_of)], [learning]
         else:
             own = {}
-            for number, each in self._passes(rows, parts):
+            for number, each in self.passes.training(rows, parts):
                 lp, entropy = row_scores(self.model, rows, each.rows, temperature)
-                scalar, metrics = self._loss(rows, each.rows, lp, entropy, advantage, divisors)
+                scalar, metrics = loss_of(each.rows, lp, entropy)
                 scalar.backward()  # type: ignore[no-untyped-call]
                 own[number] = metrics, lp.detach()
             # Everybody has the numbers of all parts, because the controls of the next update follow them.
@@ -387,7 +334,7 @@ class Learner:
         drawn = [(rows.batch.rows(of), lp) for of, (_, lp) in zip(scored, found, strict=True)]
         measured = {**merge_metrics([metrics for metrics, _ in found]), **mismatch(drawn)} if drawn else {}
         for other in others:
-            measured[other.name] = other.backward(self.model, self.room, self.shares)
+            measured[other.name] = other.backward(self.passes)
         scale = self._learning_rate_scale(rows.batch)
         norm = self.master_weights.step(scale, self.objective.adapter_decay)
         return measured | {"gradient_norm": norm, "learning_rate": self.optimisation.learning_rate * scale}
@@ -395,13 +342,13 @@ class Learner:
     def _loss(
         self,
         rows: Rows,
+        advantage: torch.Tensor,
+        divisors: Denominators,
         chosen: Sequence[int],
         lp: torch.Tensor,
         entropy: torch.Tensor,
-        advantage: torch.Tensor,
-        divisors: Denominators,
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The scalar to minimise, and what is logged."""
+        """The scalar to minimise of the chosen rows, and what is logged."""
         part = rows.batch.rows(chosen)
         if self.objective.ratio.anchor in PROXIMAL and part.lp_proximal is None:
             part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
@@ -410,36 +357,28 @@ class Learner:
         return scalar if self.mixture is None else scalar * self.mixture.policy_weight(self.steps), metrics
 
     def _gradients_of_whole_episodes(
-        self,
-        rows: Rows,
-        learning: Sequence[int],
-        parts: Sequence[MicroBatch],
-        advantage: torch.Tensor,
-        divisors: Denominators,
-        temperature: float,
+        self, rows: Rows, learning: Sequence[int], parts: Sequence[MicroBatch], temperature: float, loss_of: LossOf
     ) -> tuple[dict[str, float], torch.Tensor]:
         """For a loss that reads all rows of an episode at once, where they do not fit into one pass: its gradient in the
         log-probabilities first, from a pass without a gradient, then that of the weights, part by part."""
         order = torch.tensor(learning)
-        lp, entropy = (score[order].requires_grad_() for score in self._scores(rows, parts, temperature))
-        scalar, metrics = self._loss(rows, learning, lp, entropy, advantage, divisors)
+        lp, entropy = (score[order].requires_grad_() for score in self.passes.scores(rows, parts, temperature))
+        scalar, metrics = loss_of(learning, lp, entropy)
         scalar.backward()  # type: ignore[no-untyped-call]
         place = {row: position for position, row in enumerate(learning)}
-        for _, each in self._passes(rows, parts):
+        for _, each in self.passes.training(rows, parts):
             own = torch.tensor([place[row] for row in each.rows])
-            scores = row_scores(self.model, rows, each.rows, temperature)
-            given = [
-                (s, leaf.grad[own]) for s, leaf in zip(scores, (lp, entropy), strict=True) if leaf.grad is not None
-            ]
-            torch.autograd.backward([s for s, _ in given], [gradient for _, gradient in given])
+            scores = zip(row_scores(self.model, rows, each.rows, temperature), (lp, entropy), strict=True)
+            given = [(score, leaf.grad[own]) for score, leaf in scores if leaf.grad is not None]
+            torch.autograd.backward([score for score, _ in given], [gradient for _, gradient in given])
         return metrics, lp.detach()
 
     def _gradients(
         self, named: Sequence[torch.Tensor], rows: Rows, chosen: Sequence[int], temperature: float
     ) -> Iterator[Gradients]:
-        """Of the sum of the log-probabilities of the chosen rows, part by part."""
-        parts = micro_batches(rows.contexts, rows.answers, chosen, self.room)
-        for _, each in training_passes(self.model.network, rows.contexts, rows.answers, parts, Shares()):
+        """Of the sum of the log-probabilities of the chosen rows, part by part; this learner's alone."""
+        alone = Passes(self.model, self.passes.room)
+        for _, each in alone.training(rows, alone.split(rows, chosen)):
             lp, _ = row_scores(self.model, rows, each.rows, temperature)  # zero where nothing was drawn
             yield torch.autograd.grad(lp.sum(), named, allow_unused=True)
 
@@ -502,23 +441,6 @@ class Learner:
         place = {number: index * count // len(numbers) for index, number in enumerate(numbers)}
         return [[row for row, number in enumerate(group) if place[number] == part] for part in range(count)]
 
-    def _parts(self, rows: Rows, chosen: Iterable[int]) -> list[MicroBatch]:
-        return micro_batches(rows.contexts, rows.answers, chosen, self.room, self.shares.count)
-
-    def _passes(self, rows: Rows, parts: Sequence[MicroBatch]) -> Iterator[tuple[int, MicroBatch]]:
-        return training_passes(self.model.network, rows.contexts, rows.answers, parts, self.shares)
-
-    @torch.no_grad()
-    def _scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies [B, T] under the weights as they are: the proximal or reference policy's."""
-        wide = torch.promote_types(self.model.dtype, torch.float32)
-        scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
-        for _, part in own_parts(rows.contexts, rows.answers, parts, self.shares):
-            own = torch.tensor(part.rows)
-            scores[own], entropies[own] = row_scores(self.model, rows, part.rows, temperature)
-        scores, entropies = self.shares.joined(scores, entropies)
-        return scores, entropies
-
     def _learning_rate_scale(self, batch: Batch) -> float:
         scheduled = rate_at(self.optimisation, self.steps)
         if self.objective.step_control is None:
@@ -532,6 +454,8 @@ class Learner:
 
 Gradients = Sequence[torch.Tensor | None]
 """One for each trained tensor; None where it has none."""
+LossOf = Callable[[Sequence[int], torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, float]]]
+"""(rows, their log-probabilities and entropies) -> the scalar to minimise, and what is logged."""
 
 
 def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from keepworth.episodes.needs import needs_train
 
 import torch
+from pydantic import Field
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
+
+Norm = Annotated[float, Field(gt=0, allow_inf_nan=True)]
+"""A longer gradient is cut to it; infinite where none is."""
 
 
 class Diverged(KeepworthError, FloatingPointError):

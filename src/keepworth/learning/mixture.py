@@ -10,39 +10,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Annotated, Literal
 
-from keepworth.learning.objective.options import ObjectiveError, require_range
+from keepworth.episodes.needs import needs_train
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from pydantic import Field
 
-    from keepworth.episodes.episode import Episode, Group, Segment
-    from keepworth.episodes.model import Tokens
-    from keepworth.learning.passes import PassRoom
-    from keepworth.learning.shares import Shares
-    from keepworth.models.inprocess import InProcessModel
+from keepworth.episodes.episode import Episode, Group, Segment
+from keepworth.episodes.model import Tokens
+from keepworth.learning.objective.parts import Amount, Count, ObjectiveError, Positive, checked
+from keepworth.learning.passes import Passes
+from keepworth.learning.rows import Texts
+from keepworth.models.attention import tree
 
 TokenWeight = Literal["one", "probability", "unsure"]
 
 
-@dataclass(frozen=True, slots=True)
+@checked(ObjectiveError)
 class Falling:
     """A weight that rises linearly to `peak` over `warmup` updates, then falls to `valley` along half a cosine over `decay`."""
 
-    peak: float
-    valley: float = 0.0
-    warmup: int = 0
-    decay: int = 1
-
-    def __post_init__(self) -> None:
-        for name, interval in (
-            ("peak", "[0, inf)"),
-            ("valley", "[0, inf)"),
-            ("warmup", "[0, inf)"),
-            ("decay", "[1, inf)"),
-        ):
-            require_range(name, getattr(self, name), interval)
+    peak: Amount
+    valley: Amount = 0.0
+    warmup: Annotated[int, Field(ge=0)] = 0
+    decay: Count = 1
 
     def at(self, step: int) -> float:
         """The weight of update `step` (from 0)."""
@@ -60,7 +52,7 @@ def weight_at(weight: Weight, step: int) -> float:
     return weight.at(step) if isinstance(weight, Falling) else weight
 
 
-@dataclass(frozen=True, slots=True)
+@checked(ObjectiveError)
 class Imitation:
     """Cross-entropy of the drawn tokens of a source's episodes, averaged over them.
 
@@ -75,10 +67,6 @@ class Imitation:
     weight: Weight
     tokens: TokenWeight = "one"
 
-    def __post_init__(self) -> None:
-        if self.tokens not in get_args(TokenWeight):
-            raise ObjectiveError(f"tokens = {self.tokens!r} is unknown.", f"Known: {', '.join(get_args(TokenWeight))}.")
-
     def loss(self, lp: torch.Tensor, total: int) -> torch.Tensor:
         """The part of the loss of some tokens. lp [N]: their log-probabilities; total: tokens of the whole update."""
         probability = lp.detach().exp()
@@ -90,17 +78,14 @@ class Imitation:
         return -(weights[self.tokens] * lp).sum() / total
 
 
-@dataclass(frozen=True, slots=True)
+@checked(ObjectiveError)
 class Preference:
     """-log sigmoid(beta ((lp+ - ref+) - (lp- - ref-))), averaged over pairs: the best and the worst episode of each group.
 
     A group whose rewards are all equal gives no pair. The reference is the policy that drew the episodes."""
 
     weight: Weight
-    beta: float = 0.1
-
-    def __post_init__(self) -> None:
-        require_range("beta", self.beta, "(0, inf)")
+    beta: Positive = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +130,7 @@ class OtherLoss:
         name: Under which its value is logged.
         loss: Imitation or Preference.
         weight: In this step.
-        contexts: Of the rows, the ids before their first token.
-        answers: Of the rows, the ids that are learned.
+        texts: The rows, whose answers are learned whole.
         pairs: Of a preference: rows of the better episode, rows of the worse one, and how much likelier the first was, in nats,
             under the policy that drew them.
         temperature: At which log-probabilities are taken.
@@ -155,41 +139,35 @@ class OtherLoss:
     name: str
     loss: Imitation | Preference
     weight: float
-    contexts: tuple[Tokens, ...]
-    answers: tuple[Tokens, ...]
+    texts: Texts
     pairs: tuple[tuple[tuple[int, ...], tuple[int, ...], float], ...] = ()
     temperature: float = 1.0
 
-    def backward(self, model: InProcessModel, room: PassRoom, shares: Shares) -> float:
+    def backward(self, passes: Passes) -> float:
         """Add the gradient of the weighted loss to the weights; returns the loss without its weight."""
-        import torch
-
-        from keepworth.learning.passes import by_context, micro_batches, training_passes
-        from keepworth.models.attention import tree
+        texts = self.texts
 
         def scores(rows: Sequence[int]) -> dict[int, torch.Tensor]:
             """The log-probabilities of each row's answer."""
-            shared = by_context(self.contexts, rows)
-            branches = [[self.answers[row] for row in members] for members in shared.values()]
-            lp, _ = model.tree_scores(tree(list(shared), branches), self.temperature)
+            shared = texts.by_context(rows)
+            lp, _ = passes.model.tree_scores(tree(list(shared), texts.branches(shared)), self.temperature)
             order = [row for members in shared.values() for row in members]
-            return dict(zip(order, torch.split(lp, [len(self.answers[row]) for row in order]), strict=True))
+            return dict(zip(order, torch.split(lp, [len(texts.answers[row]) for row in order]), strict=True))
 
-        rows = range(len(self.contexts))
-        parts = micro_batches(self.contexts, self.answers, rows, room, shares.count)
+        parts = passes.split(texts, range(len(texts.contexts)))
         if isinstance(self.loss, Imitation):
-            total = sum(map(len, self.answers))
+            total = sum(map(len, texts.answers))
             values = {}
-            for number, part in training_passes(model.network, self.contexts, self.answers, parts, shares):
+            for number, part in passes.training(texts, parts):
                 scalar = self.loss.loss(torch.cat(list(scores(part.rows).values())), total)
                 (self.weight * scalar).backward()  # type: ignore[no-untyped-call]
                 values[number] = float(scalar.detach())
-            return sum(shares.gathered(values))
+            return sum(passes.shares.gathered(values))
         # The loss couples the rows of a pair: its derivative in each row's sum first, then that of the weights, part by part.
         with torch.no_grad():
             sums = {row: float(lp.sum()) for part in parts for row, lp in scores(part.rows).items()}
         value, slopes = self._preferred(sums)
-        for _, part in training_passes(model.network, self.contexts, self.answers, parts, shares):
+        for _, part in passes.training(texts, parts):
             scalar = torch.stack([slopes[row] * lp.sum() for row, lp in scores(part.rows).items()]).sum()
             (self.weight * scalar).backward()  # type: ignore[no-untyped-call]
         return value
@@ -230,8 +208,8 @@ def other_losses(
             episodes = [e for group in groups for e in group.episodes if e.origin == loss.source]
             calls = [call for episode in episodes for call in calls_of(episode, roles)]
             if calls:
-                rows = tuple(call.context for call in calls), tuple(call.ids for call in calls)
-                made.append(OtherLoss(f"loss/{loss.source}", loss, weight, *rows))
+                texts = Texts([call.context for call in calls], [call.ids for call in calls])
+                made.append(OtherLoss(f"loss/{loss.source}", loss, weight, texts))
             continue
         contexts: list[Tokens] = []
         answers: list[Tokens] = []
@@ -245,8 +223,8 @@ def other_losses(
             drawn = [math.fsum(lp for call in calls for lp in call.logprobs) for calls in (better, worse)]
             pairs.append((numbers[0], numbers[1], drawn[0] - drawn[1]))
         if pairs:
-            rows = tuple(contexts), tuple(answers)
-            made.append(OtherLoss("loss/preference", loss, weight, *rows, tuple(pairs), temperature))
+            texts = Texts(contexts, answers)
+            made.append(OtherLoss("loss/preference", loss, weight, texts, tuple(pairs), temperature))
     return made
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from keepworth.episodes.needs import needs_train
@@ -15,8 +15,7 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Tokens
-from keepworth.learning.rows import Rows
+from keepworth.learning.rows import Rows, Texts
 from keepworth.learning.shares import Shares
 from keepworth.models.attention import Tree, round_up, tree
 from keepworth.models.inprocess import InProcessModel
@@ -67,14 +66,6 @@ class PassRoom:
         )
 
 
-def by_context(contexts: Sequence[Tokens], rows: Iterable[int]) -> dict[Tokens, list[int]]:
-    """Rows that share their whole context become branches of one prompt."""
-    shared: dict[Tokens, list[int]] = {}
-    for row in rows:
-        shared.setdefault(contexts[row], []).append(row)
-    return shared
-
-
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """rows: of one forward and backward pass, those of a prompt side by side. recompute: whether its layers are computed again
@@ -84,9 +75,7 @@ class MicroBatch:
     recompute: bool = False
 
 
-def micro_batches(
-    contexts: Sequence[Tokens], answers: Sequence[Tokens], chosen: Iterable[int], room: PassRoom, least: int = 1
-) -> list[MicroBatch]:
+def micro_batches(texts: Texts, chosen: Iterable[int], room: PassRoom, least: int = 1) -> list[MicroBatch]:
     """The chosen rows in micro-batches that fit the room, largest first.
 
     Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, they are split and
@@ -95,80 +84,89 @@ def micro_batches(
     that does not fit alone.
     """
     units: list[_Part] = []
-    for prompt, members in by_context(contexts, chosen).items():
-        units.extend(_parts(len(prompt), {row: len(answers[row]) for row in members}, room))
+    for prompt, members in texts.by_context(chosen).items():
+        units.extend(_parts(len(prompt), {row: len(texts.answers[row]) for row in members}, room))
     batches: list[list[_Part]] = []
     for unit in sorted(units, key=lambda unit: -unit.columns):
-        together = [*batches[-1], unit] if batches else []
-        widest = (
-            max((each.prompt for each in together), default=0),
-            max((each.branches for each in together), default=0),
-        )
-        if (
-            together
-            and batches[-1][0].recompute == unit.recompute
-            and room.fits(len(together), *widest, unit.recompute)
-        ):
-            batches[-1] = together
-        else:
-            batches.append([unit])
+        if batches and batches[-1][0].recompute == unit.recompute:
+            together = [*batches[-1], unit]
+            widest = max(each.prompt for each in together), max(each.branches for each in together)
+            if room.fits(len(together), *widest, unit.recompute):
+                batches[-1] = together
+                continue
+        batches.append([unit])
     found = [MicroBatch(tuple(row for unit in batch for row in unit.rows), batch[0].recompute) for batch in batches]
-    while len(found) < least:
-        divisible = [each for each in found if len(each.rows) > 1]
-        if not divisible:
-            break
-        largest = max(divisible, key=lambda each: work(contexts, answers, each))
+    while len(found) < least and (divisible := [each for each in found if len(each.rows) > 1]):
+        largest = max(divisible, key=lambda each: work(texts, each))
         place = found.index(largest)
-        found[place : place + 1] = _halves(contexts, answers, largest, room)
+        found[place : place + 1] = _halves(texts, largest, room)
     return found
 
 
-def work(contexts: Sequence[Tokens], answers: Sequence[Tokens], part: MicroBatch) -> float:
+def work(texts: Texts, part: MicroBatch) -> float:
     """How much a pass over it computes, in padded tokens of a plain pass."""
-    prompts, prompt, branches = _widths(contexts, answers, part.rows)
+    prompts, prompt, branches = _widths(texts, part.rows)
     return prompts * (prompt + branches) * (RECOMPUTED_COST if part.recompute else 1.0)
 
 
-def own_parts(
-    contexts: Sequence[Tokens], answers: Sequence[Tokens], parts: Sequence[MicroBatch], shares: Shares
-) -> list[tuple[int, MicroBatch]]:
-    """One learner's share of the parts, with their numbers."""
-    if shares.count == 1:
-        return list(enumerate(parts))
-    return [(number, parts[number]) for number in shares.own([work(contexts, answers, part) for part in parts])]
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """One learner's share of the passes over rows.
+
+    Attributes:
+        model: Computes.
+        room: What one pass may hold.
+        shares: Of the learners that make an update together; by default one makes it alone.
+    """
+
+    model: InProcessModel
+    room: PassRoom = PassRoom(2048)
+    shares: Shares = field(default_factory=Shares)
+
+    def split(self, texts: Texts, chosen: Iterable[int]) -> list[MicroBatch]:
+        """See `micro_batches`; the same for every learner."""
+        return micro_batches(texts, chosen, self.room, self.shares.count)
+
+    def own(self, texts: Texts, parts: Sequence[MicroBatch]) -> list[tuple[int, MicroBatch]]:
+        """This learner's share of the parts, with their numbers."""
+        if self.shares.count == 1:
+            return list(enumerate(parts))
+        return [(number, parts[number]) for number in self.shares.own([work(texts, part) for part in parts])]
+
+    def training(self, texts: Texts, parts: Sequence[MicroBatch]) -> Iterator[tuple[int, MicroBatch]]:
+        """The same, each inside what belongs around both halves of its pass."""
+        for number, part in self.own(texts, parts):
+            with training_pass(self.model.network, part.recompute):
+                yield number, part
+
+    @torch.no_grad()
+    def scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies [B, T] of the rows in the parts, under the weights as they are, of all learners."""
+        wide = torch.promote_types(self.model.dtype, torch.float32)
+        scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
+        for _, part in self.own(rows, parts):
+            place = torch.tensor(part.rows)
+            scores[place], entropies[place] = row_scores(self.model, rows, part.rows, temperature)
+        scores, entropies = self.shares.joined(scores, entropies)
+        return scores, entropies
 
 
-def training_passes(
-    network: torch.nn.Module,
-    contexts: Sequence[Tokens],
-    answers: Sequence[Tokens],
-    parts: Sequence[MicroBatch],
-    shares: Shares,
-) -> Iterator[tuple[int, MicroBatch]]:
-    """The same, each inside what belongs around both halves of its pass."""
-    for number, part in own_parts(contexts, answers, parts, shares):
-        with training_pass(network, part.recompute):
-            yield number, part
-
-
-def _widths(contexts: Sequence[Tokens], answers: Sequence[Tokens], rows: Sequence[int]) -> tuple[int, int, int]:
+def _widths(texts: Texts, rows: Sequence[int]) -> tuple[int, int, int]:
     """How many prompts there are, and the padded widths of the longest and of what stands behind them."""
-    shared = by_context(contexts, rows)
-    longest = max(sum(len(answers[row]) for row in members) for members in shared.values())
+    shared = texts.by_context(rows)
+    longest = max(sum(map(len, branches)) for branches in texts.branches(shared))
     return len(shared), *_padded(max(map(len, shared)), longest)
 
 
-def _halves(
-    contexts: Sequence[Tokens], answers: Sequence[Tokens], part: MicroBatch, room: PassRoom
-) -> list[MicroBatch]:
+def _halves(texts: Texts, part: MicroBatch, room: PassRoom) -> list[MicroBatch]:
     """Two parts of it whose larger one is as little work as can be; plain passes where they fit."""
 
     def of(rows: tuple[int, ...]) -> MicroBatch:
-        fits = room.checkpointing != "on" and room.fits(*_widths(contexts, answers, rows), recompute=False)
+        fits = room.checkpointing != "on" and room.fits(*_widths(texts, rows), recompute=False)
         return MicroBatch(rows, part.recompute and not fits)
 
     ways = [[of(part.rows[:cut]), of(part.rows[cut:])] for cut in range(1, len(part.rows))]
-    return min(ways, key=lambda way: max(work(contexts, answers, each) for each in way))
+    return min(ways, key=lambda way: max(work(texts, each) for each in way))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +234,8 @@ class BranchLayout:
 
 
 def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
-    shared = by_context(rows.contexts, chosen)
-    whole = tree(list(shared), [[rows.answers[row] for row in members] for members in shared.values()])
+    shared = rows.by_context(chosen)
+    whole = tree(list(shared), rows.branches(shared))
     at = {row: position for position, row in enumerate(chosen)}
     columns, first = whole.ids.shape[1], whole.ids.shape[1] - whole.mask.shape[2]
     width = rows.batch.shape[1]

@@ -19,7 +19,7 @@ from keepworth.episodes.model import Model
 from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import SoftValue
-from keepworth.learning.passes import MicroBatch, by_context
+from keepworth.learning.passes import MicroBatch
 from keepworth.learning.rows import Rows
 from keepworth.models.adapter import Named
 from keepworth.models.inprocess import InProcessModel
@@ -97,9 +97,9 @@ def teacher_scores(teacher: Model, rows: Rows, parts: Sequence[MicroBatch], temp
     """[B,T]: the teacher's log-probabilities of the drawn tokens, zero elsewhere. parts: what is scored at once."""
     found = torch.zeros_like(rows.batch.lp_behaviour)
     for part in parts:
-        shared = by_context(rows.contexts, part.rows)
-        branches = [[rows.answers[row] for row in members] for members in shared.values()]
-        for members, scored in zip(shared.values(), teacher.score(list(shared), branches, temperature), strict=True):
+        shared = rows.by_context(part.rows)
+        told = teacher.score(list(shared), rows.branches(shared), temperature)
+        for members, scored in zip(shared.values(), told, strict=True):
             for row, logprobs in zip(members, scored, strict=True):
                 found[row, : len(logprobs)] = torch.tensor(logprobs)
     return torch.where(rows.batch.mask > 0, found, 0.0)

@@ -9,7 +9,7 @@ role alone, each role of an episode counts as an episode of its own, compared wi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from keepworth.episodes.needs import needs_train
@@ -28,14 +28,30 @@ class BadEpisode(KeepworthError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """`contexts[b]`: the ids before row b's first drawn token. `answers[b]`: all ids behind them, drawn or not;
-    `batch.mask[b]` says which were drawn. `tasks[b]`: the key of its task. `cut[b]`: the row ends its episode, which
-    was cut off by the length limit. `unscored` [B, T]: drawn tokens whose log-probability nobody has said yet."""
+class Texts:
+    """`contexts[b]`: the ids before row b's first drawn token. `answers[b]`: all ids behind them, drawn or not."""
+
+    contexts: Sequence[Tokens]
+    answers: Sequence[Tokens]
+
+    def by_context(self, rows: Iterable[int]) -> dict[Tokens, list[int]]:
+        """Rows that share their whole context become branches of one prompt."""
+        shared: dict[Tokens, list[int]] = {}
+        for row in rows:
+            shared.setdefault(self.contexts[row], []).append(row)
+        return shared
+
+    def branches(self, shared: Mapping[Tokens, Sequence[int]]) -> list[list[Tokens]]:
+        """The answers behind each context."""
+        return [[self.answers[row] for row in members] for members in shared.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Texts):
+    """`batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]`: the key of its task. `cut[b]`: the row ends its
+    episode, which was cut off by the length limit. `unscored` [B, T]: drawn tokens whose log-probability nobody has said yet."""
 
     batch: Batch
-    contexts: tuple[Tokens, ...]
-    answers: tuple[Tokens, ...]
     tasks: tuple[str, ...]
     cut: tuple[bool, ...]
     unscored: torch.Tensor
@@ -167,9 +183,9 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         branch=torch.tensor([int(bool(episode.parent)) for _, _, episode, _ in found]),
     )
     return Rows(
-        batch,
         tuple(stretch.context for *_, stretch in found),
         tuple(stretch.answer for *_, stretch in found),
+        batch,
         tuple(episode.task for _, _, episode, _ in found),
         cut,
         unscored,

@@ -31,7 +31,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
@@ -310,32 +309,24 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def take_lock(folder: Path) -> IO[str]:
     """The locked file, which holds the process id; closing it gives the lock back. Raises RunLocked."""
     lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run is
-    if not _lock_file(lock):
+    try:
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # Windows has none: nobody is kept from writing there
+        pass
+    except OSError as error:
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
         lock.close()
         raise RunLocked(
             f"Process {holder} is writing to {folder}.",
             "Wait for it, stop it, or give this run another name with --name.",
-        )
-    lock.seek(0)
-    lock.truncate()
+        ) from error
+    lock.truncate(0)
     lock.write(str(os.getpid()))
     lock.flush()
     return lock
-
-
-def _lock_file(file: IO[str]) -> bool:
-    """Take an exclusive lock; False where another has it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has none: nobody is kept from writing there
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 # -- episodes: a compressed file of JSON lines per step and arm, written whole or not at all -----------------------------------
@@ -352,45 +343,6 @@ class StoredEpisode:
     step: int
     arm: str
     episode: Episode
-
-
-def write_episodes(run: Path, step: int, arm: str, episodes: Iterable[Episode]) -> Path:
-    """All episodes of one step and arm, in one file; written again, it replaces what was there. Raises DiskTrouble."""
-    path = run / EPISODES_FOLDER / f"step-{step:06d}.{arm}.jsonl.gz"
-    with disk(run):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            replacing(path) as temporary,
-            open(temporary, "wb") as raw,
-            gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
-        ):
-            for episode in episodes:
-                packed.write(_line(episode_to_json(episode)))
-    return path
-
-
-def stored_episodes(
-    run: Path, *, step: int | None = None, arm: str | None = None, role: str | None = None
-) -> Iterator[StoredEpisode]:
-    """By step, then arm, then as written. Raises KeepworthError on a file that does not decompress, or holds something else."""
-    fix = "Delete the file to go on without it."
-    for at, of, path in episode_files(run):
-        if (step is not None and at != step) or (arm is not None and of != arm):
-            continue
-        try:
-            with gzip.open(path, "rt", encoding="utf-8") as lines:
-                records = [json.loads(text) for text in lines]
-        except (OSError, EOFError, ValueError) as error:
-            raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error
-        for number, record in enumerate(records, 1):
-            if not isinstance(record, dict):
-                raise KeepworthError(f"{path} line {number}: It is not a JSON object.", fix)
-            try:
-                episode = episode_from_json(record)
-            except KeepworthError as error:
-                raise KeepworthError(f"{path} line {number}: {error.message}", error.fix) from error
-            if role is None or episode.role == role:
-                yield StoredEpisode(at, of, episode)
 
 
 def episode_files(run: Path) -> list[tuple[int, str, Path]]:
@@ -489,9 +441,7 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     # -- what the run is -----------------------------------------------------------------------------------------------
@@ -567,14 +517,42 @@ class RunFolder:
     # -- episodes ------------------------------------------------------------------------------------------------------
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], *, arm: str = TRAIN) -> Path:
-        """All episodes of one step and arm, in one file; written again, it replaces what was there."""
-        return write_episodes(self.path, step, arm, episodes)
+        """All episodes of one step and arm, in one file; written again, it replaces what was there. Raises DiskTrouble."""
+        path = self.path / EPISODES_FOLDER / f"step-{step:06d}.{arm}.jsonl.gz"
+        with disk(self.path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with (
+                replacing(path) as temporary,
+                open(temporary, "wb") as raw,
+                gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+            ):
+                for episode in episodes:
+                    packed.write(_line(episode_to_json(episode)))
+        return path
 
     def episodes(
         self, *, step: int | None = None, arm: str | None = None, role: str | None = None
     ) -> Iterator[StoredEpisode]:
-        """Stored episodes by step, then arm, then as written. Raises KeepworthError on a file that does not decompress."""
-        return stored_episodes(self.path, step=step, arm=arm, role=role)
+        """Stored episodes by step, then arm, then as written. Raises KeepworthError on a file that does not decompress, or holds
+        something else."""
+        fix = "Delete the file to go on without it."
+        for at, of, path in episode_files(self.path):
+            if (step is not None and at != step) or (arm is not None and of != arm):
+                continue
+            try:
+                with gzip.open(path, "rt", encoding="utf-8") as lines:
+                    records = [json.loads(text) for text in lines]
+            except (OSError, EOFError, ValueError) as error:
+                raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error
+            for number, record in enumerate(records, 1):
+                try:
+                    if not isinstance(record, dict):
+                        raise KeepworthError("It is not a JSON object.", fix)
+                    episode = episode_from_json(record)
+                except KeepworthError as error:
+                    raise KeepworthError(f"{path} line {number}: {error.message}", error.fix) from error
+                if role is None or episode.role == role:
+                    yield StoredEpisode(at, of, episode)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

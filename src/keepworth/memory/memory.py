@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary

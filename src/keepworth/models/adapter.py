@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -260,9 +260,6 @@ def with_adapter(network: Any, folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # as in `attach_lora`
         return PeftModel.from_pretrained(network, folder, autocast_adapter_dtype=False)
-
-
-TrainableChoice = Callable[[InProcessModel], Named]
 
 
 # A second network for the sampler: frozen weights are shared with the learner's, trained ones are its own copy.

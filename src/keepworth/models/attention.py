@@ -618,67 +618,54 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-@contextlib.contextmanager
-def _bf16_products(dtype: torch.dtype) -> Iterator[None]:
+def _bf16_products(dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
     """Lets float32 products of bfloat16 numbers use bfloat16 instructions: exact products, float32 sums and results.
 
     PyTorch has no bfloat16 product with a float32 result on processors. Where it lacks the setting (before 2.9), or
     the processor lacks the instructions, plain float32 gives the same numbers more slowly.
     """
-    settings = getattr(torch.backends.mkldnn, "matmul", None)
-    if dtype is not torch.bfloat16 or settings is None:
-        yield
-        return
-    # The setting is the process's, and a sampler and a learner may be in here at once: the last one out restores it.
-    with _SETTING:
-        _inside.bf16 += 1
-        _inside.set(settings)
-    try:
-        yield
-    finally:
-        with _SETTING:
-            _inside.bf16 -= 1
-            _inside.set(settings)
+    return _PRECISION.inside("bf16") if dtype is torch.bfloat16 else contextlib.nullcontext()
 
 
-@contextlib.contextmanager
-def float32_products(dtype: torch.dtype) -> Iterator[None]:
+def float32_products(dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
     """Inside, float32 products are float32 whatever another thread's attention does: `_bf16_products` changes a setting of
     the whole process. Attention that runs meanwhile gets the same numbers more slowly. Nothing to do unless dtype is float32.
     """
-    settings = getattr(torch.backends.mkldnn, "matmul", None)
-    if dtype is not torch.float32 or settings is None:
-        yield
-        return
-    with _SETTING:
-        _inside.float32 += 1
-        _inside.set(settings)
-    try:
-        yield
-    finally:
-        with _SETTING:
-            _inside.float32 -= 1
-            _inside.set(settings)
+    return _PRECISION.inside("float32") if dtype is torch.float32 else contextlib.nullcontext()
 
 
-class _Inside:
-    """How many threads are in which of the two, and what the setting was before we lowered it; None while we have not."""
+class _Precision:
+    """The process's setting for float32 products. A sampler and a learner may be inside at once: the last one out restores it."""
 
-    bf16 = 0
-    float32 = 0
-    before: str | None = None
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = {"bf16": 0, "float32": 0}
+        self._before: str | None = None
+        """What the setting was before it was lowered; None while it is not."""
 
-    def set(self, settings: Any) -> None:
-        if self.bf16 and not self.float32:
-            if self.before is None:
-                self.before = settings.fp32_precision
-                settings.fp32_precision = "bf16"
-        elif self.before is not None:
-            settings.fp32_precision, self.before = self.before, None
+    @contextlib.contextmanager
+    def inside(self, which: str) -> Iterator[None]:
+        settings = getattr(torch.backends.mkldnn, "matmul", None)
+        self._count(settings, which, 1)
+        try:
+            yield
+        finally:
+            self._count(settings, which, -1)
+
+    def _count(self, settings: Any, which: str, more: int) -> None:
+        if settings is None:
+            return
+        with self._lock:
+            self._inside[which] += more
+            if self._inside["bf16"] and not self._inside["float32"]:
+                if self._before is None:
+                    self._before = settings.fp32_precision
+                    settings.fp32_precision = "bf16"
+            elif self._before is not None:
+                settings.fp32_precision, self._before = self._before, None
 
 
-_SETTING = threading.Lock()
-_inside = _Inside()
+_PRECISION = _Precision()
 
 
 def register() -> str:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import gc
 import os
-import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,19 +16,11 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
 
 PROMPTS, PROMPT_TOKENS, SAMPLES, NEW_TOKENS = 2, 200, 8, 3
-"""The pass that is timed: as the demo samples (groups of 8 behind prompts of some 200 tokens), cut off after three tokens."""
+"""The call that is timed: as the demo samples (groups of 8 behind prompts of some 200 tokens), cut off after three tokens."""
 FEWEST = 3
-"""Passes that are timed."""
+"""Calls that are timed."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of processor time per period of a container, as Linux has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Threads that are used, and the median of the seconds that a pass takes with them."""
-
-    threads: int
-    seconds: float
 
 
 def available_cores() -> int:
@@ -49,31 +39,13 @@ def usual_threads() -> int:
     return int(asked) if asked.isdecimal() and int(asked) else available_cores()
 
 
-def one_pass(model: InProcessModel) -> Callable[[], object]:
-    """One sampling call of the probe's shape, for a model of any vocabulary and context."""
-    from keepworth.episodes.model import SamplingParams
-
-    length = max(1, min(PROMPT_TOKENS, model.context_limit - NEW_TOKENS - 1))
-    words = int(model.network.config.vocab_size)
-    prompts = [tuple((7919 * row + 31 * place) % words for place in range(length)) for row in range(PROMPTS)]
-    params = SamplingParams(NEW_TOKENS, n=SAMPLES, seed=0)
-    return lambda: model.sample(prompts, params)
-
-
-def settle_threads(model: InProcessModel, threads: int = 0) -> Speed:
-    """Set torch's threads: to `threads`, or to the usual number. Either way the model's speed is measured."""
+def settle_threads(model: InProcessModel, threads: int = 0) -> int:
+    """Set torch's threads: to `threads`, or to the usual number. Returns how many there are."""
     import torch
 
-    compute = one_pass(model)
     if model.device.type == "cpu":  # else the processor only hands out the work
         torch.set_num_threads(threads or usual_threads())
-    compute()  # kernels are built at the first pass
-    spent = []
-    for _ in range(FEWEST):
-        begun = time.perf_counter()
-        compute()
-        spent.append(time.perf_counter() - begun)
-    return Speed(torch.get_num_threads(), statistics.median(spent))
+    return torch.get_num_threads()
 
 
 def in_faster_type(load: Callable[[Literal["bf16", "fp32"]], InProcessModel]) -> InProcessModel:
@@ -91,18 +63,23 @@ def in_faster_type(load: Callable[[Literal["bf16", "fp32"]], InProcessModel]) ->
 
 
 def processor_seconds(model: InProcessModel) -> float:
-    """Of one pass on one thread: unlike seconds on the wall, they hardly depend on what else the machine is doing."""
+    """Of one sampling call on one thread, for a model of any vocabulary and context. Unlike seconds on the wall, they hardly
+    depend on what else the machine is doing."""
     import torch
 
-    compute, before = one_pass(model), torch.get_num_threads()
+    from keepworth.episodes.model import SamplingParams
+
+    length = max(1, min(PROMPT_TOKENS, model.context_limit - NEW_TOKENS - 1))
+    words = int(model.network.config.vocab_size)
+    prompts = [tuple((7919 * row + 31 * place) % words for place in range(length)) for row in range(PROMPTS)]
+    params, before = SamplingParams(NEW_TOKENS, n=SAMPLES, seed=0), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        compute()
         spent = []
-        for _ in range(FEWEST):
+        for _ in range(1 + FEWEST):
             begun = time.process_time()
-            compute()
+            model.sample(prompts, params)
             spent.append(time.process_time() - begun)
     finally:
         torch.set_num_threads(before)
-    return min(spent)
+    return min(spent[1:])  # kernels are built at the first call

@@ -26,7 +26,7 @@ from keepworth.episodes.episode import Segment
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, SamplingParams, Tokens
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning.run_folder import TRAIN, RunFolder, episode_files, read_json, replacing_folder
+from keepworth.learning.run_folder import TRAIN, RunFolder, episode_files, read_json, replacing_folder, write_json
 from keepworth.models.adapter import copy_texts, merged_network, save_network, with_adapter
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.files import BASE_RECORD, is_hub_id, record_of, sha256_of
@@ -116,7 +116,7 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
             "trained": {path.name: sha256_of(path) for path in sorted(trained.weights.glob("*.safetensors"))},
             "agreement": asdict(agreement),
         }
-        _write_json(made / EXPORT_RECORD, record)
+        write_json(made / EXPORT_RECORD, record)
         done = Exported(folder, origin["kind"], trained.role, trained.step, stored, agreement)
         card = "\n".join(_card(run, done, public, _find_licence(trained.model, trained.base)))
         (made / "README.md").write_text(card, encoding="utf-8")
@@ -205,16 +205,12 @@ def _write_adapter(trained: Trained, folder: Path, answers: GreedyAnswers) -> Ag
     copy_texts(trained.base, folder, but=("config.json", "generation_config.json"))
     agreement = _required(answers.compare(with_adapter(_load_plain(trained.base), folder)))
     settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    _write_json(folder / "adapter_config.json", {**settings, "base_model_name_or_path": BASE_FOLDER})
+    write_json(folder / "adapter_config.json", {**settings, "base_model_name_or_path": BASE_FOLDER})
     (folder / BASE_FOLDER).mkdir()
     for file in (*trained.base.glob("*.safetensors"), *trained.base.glob("*.safetensors.index.json")):
         shutil.copyfile(file, folder / BASE_FOLDER / file.name)
     copy_texts(trained.base, folder / BASE_FOLDER)
     return agreement
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 # Whether the folder says what the run says.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.learning.mixture import MixedLoss
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Task
     from keepworth.learning.collect.groups import Again, GroupRollout, Regroup
     from keepworth.learning.collect.later_rewards import LaterReward, Service
     from keepworth.learning.collect.sources import Source
+    from keepworth.learning.mixture import MixedLoss
     from keepworth.learning.objective.options import Objective
     from keepworth.recipes.settings import TrainingSettings
 

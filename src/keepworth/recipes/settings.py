@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.objective.inputs import (
-    LEARNER_GIVES,
     require_clip,
     require_episodes,
     require_inputs,
@@ -306,7 +305,7 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
         "lp_teacher": bool(settings.teacher),
         "soft_value": settings.sampling == "synchronous",
     }
-    require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "this recipe")
+    require_inputs(objective, given, "this recipe")
     require_episodes(objective, provided, "this recipe")
     stale = 0 if settings.sampling == "synchronous" else settings.max_staleness
     require_off_policy(objective, settings.passes, settings.minibatches, max_staleness=stale)

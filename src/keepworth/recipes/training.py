@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -19,7 +19,7 @@ from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchro
 from keepworth.learning.collect.curriculum import CANDIDATES, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
-from keepworth.learning.collect.pipeline import Episodes
+from keepworth.learning.collect.pipeline import Episodes, Pipeline
 from keepworth.learning.collect.sources import Source
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
@@ -55,7 +55,6 @@ from keepworth.recipes.settings import (
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.pipeline import Pipeline
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
     from keepworth.recipes.recipe import Origin
@@ -137,12 +136,23 @@ def train_role(
         episodes = make(model)
         episodes.begin(learner)
         learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
-        collector = collector_of(
-            settings, run, learner, episodes, hooks, groups or settings.tasks_per_step, size, seconds, engines, workers
+        valued = () if learner.soft_values is None else (ValuedTasks(learner, episodes, size, settings.seed),)
+        collector = Pipeline(
+            run,
+            learner,
+            episodes,
+            _asynchrony(settings, groups or settings.tasks_per_step, size, seconds),
+            engines,
+            workers,
+            refill=settings.refill,
+            regroup=hooks.regrouping(run.path),
+            group_rollout=hooks.group_rollout,
+            sources=(*valued, *hooks.sources),
         )
         ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, optional)
         episodes.end(ended)
-        keep_weights(run, learner)
+        with run.writing_weights(learner.role) as folder:
+            save_trained(model, learner.master_weights.named, folder)
     return idle_clip(objective, settings.passes, settings.minibatches)
 
 
@@ -167,13 +177,11 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
 def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
     """The configured model, and torch's threads: as configured, as the run began, or all cores.
 
-    Both are written down with the time of a pass: a run that is continued computes as it began."""
+    Both are written down: a run that is continued computes as it began."""
     then = run.environment
     model = loaded_model(config, progress, str(then.get("precision", "")))
-    progress.phase("measuring how fast the model is here")
-    speed = settle_threads(model, config.threads or int(then.get("threads", 0)))
-    facts = {"threads": speed.threads, "precision": model.precision, "model": config.model}
-    run.record_environment(**facts, pass_seconds=float(then.get("pass_seconds", speed.seconds)))
+    threads = settle_threads(model, config.threads or int(then.get("threads", 0)))
+    run.record_environment(threads=threads, precision=model.precision, model=config.model)
     return model
 
 
@@ -197,69 +205,47 @@ def prepared(
     if idle := idle_clip(objective, config.passes, config.minibatches):
         progress.note(f"{idle}.")
     made: dict[str, Any] = {
-        "optimisation": optimisation_of(config),
-        "role": role,
+        **_learner_settings(config, objective, role, hooks.roles, hooks.mixture),
         "teacher": teacher_of(config, run, role, progress) if objective.teacher is not None else None,
         "soft_values": {} if objective.needs_soft_values else None,
-        "critic": critic_of(config, objective),
-        "roles": hooks.roles,
-        "mixture": hooks.mixture,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the learner says the same
         if config.learners == 1:
-            learner = Learner(model, named, objective, **made)
+            learner = Learner(model, named, **made)
         else:
             from keepworth.learning.learner_group import LeadingLearner
 
-            part = follower_of(config, objective, role, model, hooks)
-            learner = LeadingLearner(model, named, objective, count=config.learners, part=part, **made)
+            settings = {name: getattr(config, name) for name in TrainingSettings.model_fields}
+            others = {"settings": settings, "objective": objective, "role": role, "precision": model.precision}
+            part = WorkerPart(
+                "keepworth.recipes.training:follower", others | {"roles": hooks.roles, "mixture": hooks.mixture}
+            )
+            learner = LeadingLearner(model, named, **made, count=config.learners, part=part)
     try:
         yield model, learner
     finally:
         learner.close()
 
 
-def optimisation_of(config: TrainingSettings) -> Optimisation:
-    assert config.learning_rate is not None
-    assert config.token_budget is not None
-    return Optimisation(
-        learning_rate=config.learning_rate,
-        weight_decay=config.weight_decay,
-        max_norm=config.max_norm,
-        warmup_steps=config.warmup_steps,
-        schedule=config.schedule,
-        steps=config.steps or 0,
-        token_budget=config.token_budget,
-        checkpointing=config.checkpointing,
-        passes=config.passes,
-        minibatches=config.minibatches,
-    )
-
-
-def critic_of(config: TrainingSettings, objective: Objective) -> CriticSettings | None:
-    if not objective.needs_critic:
-        return None
-    return CriticSettings(
-        config.critic_learning_rate,
-        config.critic_rank,
-        config.critic_warmup,
-        seed=config.seed,
-        frozen=config.critic_frozen,
-        replay=config.critic_replay,
-    )
-
-
-# Several learners: the first is the recipe's, the others are processes made of the same settings.
-
-
-def follower_of(
-    config: TrainingSettings, objective: Objective, role: str, model: InProcessModel, hooks: Hooks
-) -> WorkerPart:
-    settings = {name: getattr(config, name) for name in TrainingSettings.model_fields}
-    made = {"settings": settings, "objective": objective, "role": role, "precision": model.precision}
-    made |= {"roles": hooks.roles, "mixture": hooks.mixture}
-    return WorkerPart("keepworth.recipes.training:follower", made)
+def _learner_settings(
+    config: TrainingSettings, objective: Objective, role: str, roles: tuple[str, ...], mixture: MixedLoss | None
+) -> dict[str, Any]:
+    """What every learner of a group is made with. Settings of the optimiser and of the critic have the names of their fields."""
+    optimisation = {
+        each.name: getattr(config, each.name) for each in fields(Optimisation) if hasattr(config, each.name)
+    }
+    critic = {
+        name: getattr(config, f"critic_{name}") for name in ("learning_rate", "rank", "warmup", "frozen", "replay")
+    }
+    return {
+        "objective": objective,
+        "optimisation": Optimisation(**optimisation | {"steps": config.steps or 0}),
+        "role": role,
+        "critic": CriticSettings(**critic, seed=config.seed) if objective.needs_critic else None,
+        "roles": roles,
+        "mixture": mixture,
+    }
 
 
 def follower(
@@ -271,22 +257,13 @@ def follower(
     mixture: MixedLoss | None,
     shares: Shares,
 ) -> Learner:
-    """A learner beside the first. settings: those of `TrainingSettings`, whatever the recipe has besides."""
+    """A learner beside the first, in its own process. settings: those of `TrainingSettings`, whatever the recipe has besides."""
     config = TrainingSettings.model_construct(**settings)
     model = loaded_model(config, SilentProgress(), precision)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the first learner has raised them
-        return Learner(
-            model,
-            trainable(model, config),
-            objective,
-            optimisation_of(config),
-            role,
-            critic=critic_of(config, objective),
-            roles=roles,
-            mixture=mixture,
-            shares=shares,
-        )
+        made = _learner_settings(config, objective, role, roles, mixture)
+        return Learner(model, trainable(model, config), **made, shares=shares)
 
 
 def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
@@ -393,57 +370,23 @@ def batches_of_calls(
     return [pairs[start : start + size] for start in range(0, wanted, size)]
 
 
-def collector_of(
-    settings: TrainingSettings,
-    run: RunFolder,
-    learner: Learner,
-    episodes: RecipeEpisodes,
-    hooks: Hooks,
-    groups: int,
-    size: int,
-    episode_seconds: float,
-    engines: Sequence[HttpModel] = (),
-    workers: RolloutWorkers | None = None,
-) -> Pipeline:
-    """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `hooks` say;
-    at the engines, if any. groups: of an update; size: members of each; workers: run the rollouts."""
-    from keepworth.learning.collect.pipeline import Pipeline
-
+def _asynchrony(settings: TrainingSettings, groups: int, size: int, episode_seconds: float) -> Asynchrony:
+    """In step with the learner or ahead of it. groups: of an update; size: members of each."""
     if settings.sampling == "synchronous":
-        asynchrony = synchronous(groups, size, seed=settings.seed)
-    else:
-        asynchrony = Asynchrony(
-            Staleness(groups, settings.max_staleness, settings.pipeline_depth),
-            size,
-            mode=settings.sampling,
-            slots=settings.slots,
-            seed=settings.seed,
-            episode_seconds=episode_seconds,
-        )
-    valued = () if learner.soft_values is None else (ValuedTasks(learner, episodes, size, settings.seed),)
-    return Pipeline(
-        run,
-        learner,
-        episodes,
-        asynchrony,
-        engines,
-        workers,
-        refill=settings.refill,
-        regroup=hooks.regrouping(run.path),
-        group_rollout=hooks.group_rollout,
-        sources=(*valued, *hooks.sources),
+        return synchronous(groups, size, seed=settings.seed)
+    return Asynchrony(
+        Staleness(groups, settings.max_staleness, settings.pipeline_depth),
+        size,
+        mode=settings.sampling,
+        slots=settings.slots,
+        seed=settings.seed,
+        episode_seconds=episode_seconds,
     )
 
 
 def kept_weights(run: RunFolder, role: str) -> Path:
     """Where the finished weights of a role stay after the checkpoints that led to them are gone."""
     return run.path / "weights" / role
-
-
-def keep_weights(run: RunFolder, learner: Learner) -> None:
-    """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
-    with run.writing_weights(learner.role) as folder:
-        save_trained(learner.model, learner.master_weights.named, folder)
 
 
 def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:

@@ -595,19 +595,6 @@ def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int
     return Sample(sample.ids[:count], sample.logprobs[:count], FinishReason.STOP, spans)
 
 
-@dataclass(slots=True)
-class _Record:
-    """What an episode has come to so far."""
-
-    rewards: list[RewardTerm] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    shown: list[Shown] = field(default_factory=list)
-    operations: list[MemoryEvent] = field(default_factory=list)
-    exchanges: list[Exchange] = field(default_factory=list)
-    answer: str = ""
-    environment_seconds: float = 0.0
-
-
 async def _episode(
     caller: _Call | NoModel,
     task: Task,
@@ -620,141 +607,137 @@ async def _episode(
     snapshot: str,
     feedback: Feedback | None = None,
 ) -> Episode:
-    record = _Record()
-    guard = _Guard(type(environment).__name__, limits.environment_seconds, record)
-    try:
-        stop = await _turns(caller, task, environment, agent, limits, seed, record, guard, feedback)
-    finally:
-        try:
-            await guard.run("close", environment.close())
-        except _Failed as failed:  # the episode is what it was: only the giving back went wrong
-            record.errors.append(str(failed))
+    game = _Game(caller, environment, agent, limits, feedback)
+    stop = await game.play(task, seed)
     return Episode(
         id=identity,
         task=task.key,
         role=caller.segments[-1].role if caller.segments else "",
         question=task.input,
         segments=tuple(caller.segments),
-        answer=record.answer,
+        answer=game.answer,
         expected=task.answers,
-        rewards=tuple(record.rewards),
+        rewards=game.rewards,
         stop=stop,
         memory_snapshot=snapshot,
         policy_version=caller.version,
-        shown=tuple(record.shown),
-        operations=tuple(record.operations),
-        exchanges=tuple(record.exchanges),
+        shown=tuple(game.shown),
+        operations=tuple(game.operations),
+        exchanges=tuple(game.exchanges),
         decisions=() if feedback is None else feedback.decisions,
-        errors=tuple(record.errors),
-        seconds={"environment": record.environment_seconds, "sample": caller.seconds},
+        errors=tuple(game.errors),
+        seconds={"environment": game.seconds, "sample": caller.seconds},
     )
-
-
-async def _turns(
-    caller: _Call | NoModel,
-    task: Task,
-    environment: Environment,
-    agent: Agent,
-    limits: Limits,
-    seed: int,
-    record: _Record,
-    guard: _Guard,
-    feedback: Feedback | None,
-) -> StopReason:
-    """Play until something ends it; returns what did."""
-
-    def earned(terms: Sequence[RewardTerm], where: str = "step") -> None:
-        try:
-            record.rewards[:] = checked_terms((*record.rewards, *terms))
-        except ValueError as error:
-            message = f"{guard.name}.{where} gave {error}"
-            raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
-
-    def lasted(step: Step, clock: float) -> float:
-        try:
-            seconds = clock if step.seconds is None else finite_number(step.seconds)
-            if seconds < 0:
-                raise ValueError(f"{seconds}, below 0")
-        except ValueError as error:
-            message = f"{guard.name}.step gave seconds that are {error}"
-            raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
-        return seconds
-
-    async def cut_off(stop: StopReason) -> StopReason:
-        if isinstance(environment, ScoresTheEnd):
-            earned(await guard.run("outcome", environment.outcome()), "outcome")
-        return stop
-
-    try:
-        observation: Observation = await guard.run("reset", environment.reset(task, seed))
-        for _ in range(limits.max_turns):
-            caller.state = observation.state
-            calls = len(caller.segments)
-            if feedback is not None:
-                feedback.before(observation)
-            try:
-                action = await agent.act(observation, caller)
-            except ContextOverflow as overflow:
-                record.errors.append(overflow.message)
-                return await cut_off(StopReason.CONTEXT_OVERFLOW)
-            if len(caller.segments) == calls:
-                record.exchanges.append(Exchange(f"{observation.question} {observation.text}".strip(), action.text))
-            record.shown += action.shown
-            record.operations += action.operations
-            if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
-                return StopReason.ABORTED
-            begun = record.environment_seconds
-            step: Step = await guard.run("step", environment.step(action.text))
-            if not isinstance(step, Step):
-                message = f"{guard.name}.step returned {type(step).__name__}, not a Step"
-                raise _Failed(StopReason.ENVIRONMENT_ERROR, message)
-            caller.took(lasted(step, record.environment_seconds - begun), calls)
-            earned(step.rewards)
-            if feedback is not None:
-                feedback.after(observation, step)
-            record.errors += step.errors
-            record.answer = step.answer or record.answer
-            if action.cut:
-                return StopReason.MAX_TOKENS if step.stop is not None else await cut_off(StopReason.MAX_TOKENS)
-            if step.stop is not None:
-                return step.stop
-            observation = step.observation
-        return await cut_off(StopReason.MAX_TURNS)
-    except _Failed as failed:
-        record.errors.append(str(failed))
-        return failed.stop
 
 
 class _Failed(Exception):
     """An environment failed: how the episode ends."""
 
-    def __init__(self, stop: StopReason, message: str) -> None:
+    def __init__(self, message: str, stop: StopReason = StopReason.ENVIRONMENT_ERROR) -> None:
         super().__init__(message)
         self.stop = stop
 
 
 @dataclass(slots=True)
-class _Guard:
-    """Runs an environment's methods: with a limit of time, every failure as `_Failed`, its time noted."""
+class _Game:
+    """An episode while it is played, and what it has come to so far. seconds: that the environment took."""
 
-    name: str
-    seconds: float
-    record: _Record
+    caller: _Call | NoModel
+    environment: Environment
+    agent: Agent
+    limits: Limits
+    feedback: Feedback | None
+    rewards: tuple[RewardTerm, ...] = ()
+    errors: list[str] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    operations: list[MemoryEvent] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    answer: str = ""
+    seconds: float = 0.0
 
-    async def run(self, what: str, work: Awaitable[T]) -> T:
-        begun = time.perf_counter()
+    async def play(self, task: Task, seed: int) -> StopReason:
+        """Until something ends it; returns what did."""
         try:
-            if math.isinf(self.seconds):
-                return await work
-            return await within(work, self.seconds)
-        except OutOfTime as error:
-            message = f"{self.name}.{what} took more than {self.seconds:g} s"
-            raise _Failed(StopReason.TIMEOUT, message) from error
-        except Exception as error:
-            message = f"{self.name}.{what} failed: {type(error).__name__}: {error}"
-            raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from error
+            return await self._turns(task, seed)
+        except _Failed as failed:
+            self.errors.append(str(failed))
+            return failed.stop
         finally:
-            self.record.environment_seconds += time.perf_counter() - begun
+            try:
+                await self._ask("close", self.environment.close())
+            except _Failed as failed:  # the episode is what it was: only the giving back went wrong
+                self.errors.append(str(failed))
+
+    async def _turns(self, task: Task, seed: int) -> StopReason:
+        caller, feedback = self.caller, self.feedback
+        observation: Observation = await self._ask("reset", self.environment.reset(task, seed))
+        for _ in range(self.limits.max_turns):
+            caller.state = observation.state
+            calls = len(caller.segments)
+            if feedback is not None:
+                feedback.before(observation)
+            try:
+                action = await self.agent.act(observation, caller)
+            except ContextOverflow as overflow:
+                self.errors.append(overflow.message)
+                return await self._cut_off(StopReason.CONTEXT_OVERFLOW)
+            if len(caller.segments) == calls:
+                self.exchanges.append(Exchange(f"{observation.question} {observation.text}".strip(), action.text))
+            self.shown += action.shown
+            self.operations += action.operations
+            if caller.segments and caller.segments[-1].finish is FinishReason.ABORTED:
+                return StopReason.ABORTED
+            begun = self.seconds
+            step: Step = await self._ask("step", self.environment.step(action.text))
+            if not isinstance(step, Step):
+                raise _Failed(f"{self._named('step')} returned {type(step).__name__}, not a Step")
+            caller.took(self._lasted(step, self.seconds - begun), calls)
+            self._earn(step.rewards, "step")
+            if feedback is not None:
+                feedback.after(observation, step)
+            self.errors += step.errors
+            self.answer = step.answer or self.answer
+            if action.cut:
+                return StopReason.MAX_TOKENS if step.stop is not None else await self._cut_off(StopReason.MAX_TOKENS)
+            if step.stop is not None:
+                return step.stop
+            observation = step.observation
+        return await self._cut_off(StopReason.MAX_TURNS)
+
+    async def _cut_off(self, stop: StopReason) -> StopReason:
+        if isinstance(self.environment, ScoresTheEnd):
+            self._earn(await self._ask("outcome", self.environment.outcome()), "outcome")
+        return stop
+
+    def _earn(self, terms: Sequence[RewardTerm], where: str) -> None:
+        try:
+            self.rewards = checked_terms((*self.rewards, *terms))
+        except ValueError as error:
+            raise _Failed(f"{self._named(where)} gave {error}") from None
+
+    def _lasted(self, step: Step, clock: float) -> float:
+        try:
+            seconds = clock if step.seconds is None else finite_number(step.seconds)
+            if seconds < 0:
+                raise ValueError(f"{seconds}, below 0")
+        except ValueError as error:
+            raise _Failed(f"{self._named('step')} gave seconds that are {error}") from None
+        return seconds
+
+    async def _ask(self, what: str, work: Awaitable[T]) -> T:
+        """A method of the environment: with a limit of time, every failure as `_Failed`, its time noted."""
+        limit, begun = self.limits.environment_seconds, time.perf_counter()
+        try:
+            return await (work if math.isinf(limit) else within(work, limit))
+        except OutOfTime as error:
+            raise _Failed(f"{self._named(what)} took more than {limit:g} s", StopReason.TIMEOUT) from error
+        except Exception as error:
+            raise _Failed(f"{self._named(what)} failed: {type(error).__name__}: {error}") from error
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+    def _named(self, what: str) -> str:
+        return f"{type(self.environment).__name__}.{what}"
 
 
 # Feedback: what a memory is told of an episode that it took part in.

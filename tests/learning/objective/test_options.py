@@ -253,9 +253,9 @@ def test_a_run_learns_what_an_objective_needs_before_it_starts() -> None:
     assert inputs(preset("vcpo")) == ("lp_proximal", "score_norm", "learning_rate_scale", "whole_episodes")
     assert inputs(preset("dapo")) == ("lp_proximal", "group_filter", "length_budget")
     assert "length_budget" not in inputs(preset("dapo", length_budget=64))
-    require_inputs(GRPO, {"lp_proximal", "ids"}, "the learner")
-    with pytest.raises(ObjectiveError, match="'gigpo' needs steps, lp_reference, which the learner does not provide"):
-        require_inputs(preset("gigpo"), {"lp_proximal"}, "the learner")
+    require_inputs(GRPO, {}, "the learner")
+    with pytest.raises(ObjectiveError, match="'kdrl' needs lp_teacher, which the learner does not provide"):
+        require_inputs(preset("kdrl"), {"lp_teacher": False}, "the learner")
 
 
 @pytest.mark.parametrize("name", sorted(presets()))

@@ -23,17 +23,6 @@ def ready(name: str, world: Toy) -> tuple[Objective, torch.Tensor, Toy]:
     return objective, estimate, Toy(select(world.batch, objective, estimate, generator=generator), world.logits)
 
 
-def gradient(objective: Objective, estimate: torch.Tensor, world: Toy, parts: list[list[int]]) -> torch.Tensor:
-    shared = denominators(world.batch, objective)
-    world.logits.grad = None
-    for rows in parts:
-        lp, entropy = world.forward()
-        value, _ = loss(objective, lp[rows], entropy[rows], estimate[rows], world.batch.rows(rows), shared)
-        value.backward()
-    assert world.logits.grad is not None
-    return world.logits.grad.clone()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_shapes_and_finiteness(name: str) -> None:
     objective, estimate, world = ready(name, toy())
@@ -50,18 +39,6 @@ def test_shapes_and_finiteness(name: str) -> None:
     assert world.logits.grad is not None
     assert torch.isfinite(world.logits.grad).all()
     assert world.logits.grad.any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_splitting_into_micro_batches_changes_nothing(name: str) -> None:
-    objective, estimate, world = ready(name, toy())
-    count = world.batch.shape[0]
-    episodes = world.batch.episode.tolist()
-    whole = gradient(objective, estimate, world, [list(range(count))])
-    by_episode = [[row for row in range(count) if episodes[row] == e] for e in sorted(set(episodes))]
-    uneven = [[r for part in by_episode[:1] for r in part], [r for part in by_episode[1:] for r in part]]
-    for parts in (by_episode, uneven, by_episode[::-1]):
-        torch.testing.assert_close(gradient(objective, estimate, world, parts), whole, atol=1e-12, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)

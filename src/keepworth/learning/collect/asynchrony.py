@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from keepworth.learning.collect.curriculum import AdmissionError
-
-Mode = Literal["overlap", "turns", "serial"]
+from keepworth.learning.objective.parts import Count, checked
 
 # How far the sampler may run ahead of the learner: which groups may be started, and which are trained next.
 #
@@ -22,36 +22,25 @@ Mode = Literal["overlap", "turns", "serial"]
 # it; `Staleness.choose` says for which groups the next update has to wait so that none does.
 
 
-@dataclass(frozen=True, slots=True)
+@checked(AdmissionError)
 class Staleness:
-    """groups: trained per update. max_staleness: by how many versions a trained token may be behind the learner.
-    pipeline_depth: groups started and not yet trained, in batches: 1.5 asks for half a batch more than is needed and
-    goes on with the rest in the next round (APRIL, arXiv 2509.18521).
+    """groups: trained per update. max_staleness: by how many versions a trained token may be behind the learner; 0 is
+    synchronous, asynchronous training uses 1 to 8. pipeline_depth: groups started and not yet trained, in batches: 1.5 asks for
+    half a batch more than is needed and goes on with the rest in the next round (APRIL, arXiv 2509.18521).
 
     Raises AdmissionError.
     """
 
-    groups: int
-    max_staleness: int = 1
-    pipeline_depth: float = 2.0
+    groups: Count
+    max_staleness: Annotated[int, Field(ge=0)] = 1
+    pipeline_depth: Annotated[float, Field(ge=1)] = 2.0
 
     def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise AdmissionError(f"An update trains at least one group, not {self.groups}.", "Set groups to 1 or more.")
-        if self.max_staleness < 0:
-            raise AdmissionError(
-                f"max_staleness = {self.max_staleness} is below 0.",
-                "0 is synchronous; asynchronous training uses 1 to 8.",
-            )
-        if not 1 <= self.pipeline_depth < math.inf:
-            raise AdmissionError(
-                f"pipeline_depth = {self.pipeline_depth} is not a number of batches from 1 on.", "Set it to 1 or more."
-            )
         if self.pipeline_depth > self.max_staleness + 1:
-            raise AdmissionError(
+            raise ValueError(
                 f"pipeline_depth = {self.pipeline_depth:g} cannot take effect: with max_staleness = {self.max_staleness} "
-                f"at most {self.max_staleness + 1} batches may be started and not yet trained.",
-                f"Lower pipeline_depth to {self.max_staleness + 1} or less, or raise max_staleness.",
+                f"at most {self.max_staleness + 1} batches may be started and not yet trained. Lower pipeline_depth, or raise "
+                "max_staleness"
             )
 
     def capacity(self, *, version: int, accepted: int, running: int, consumed: int) -> int:
@@ -80,7 +69,7 @@ class Staleness:
         return chosen
 
 
-@dataclass(frozen=True, slots=True)
+@checked(AdmissionError)
 class Asynchrony:
     """How sampler and learner share the machine.
 
@@ -94,30 +83,25 @@ class Asynchrony:
     """
 
     staleness: Staleness
-    group_size: int
-    mode: Mode = "overlap"
-    slots: int | None = None
+    group_size: Count
+    mode: Literal["overlap", "turns", "serial"] = "overlap"
+    slots: Count | None = None
     seed: int = 0
     call_seconds: float = 60.0
     episode_seconds: float = 600.0
     retries: int = 1
-    patience: int = 16
+    patience: Count = 16
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            raise AdmissionError(f"mode = {self.mode!r} is unknown.", f"Known: {', '.join(get_args(Mode))}.")
-        for name in ("group_size", "slots", "patience"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise AdmissionError(f"{name} = {getattr(self, name)} is below 1.", "Set it to 1 or more.")
         if self.serial and self.staleness.max_staleness:
-            raise AdmissionError(
-                f"mode = 'serial' is in step with the learner, and max_staleness = {self.staleness.max_staleness}.",
-                "Set max_staleness = 0, or mode = 'turns' or 'overlap'.",
+            raise ValueError(
+                f"mode = 'serial' is in step with the learner, and max_staleness = {self.staleness.max_staleness}. Set "
+                "max_staleness = 0, or mode = 'turns' or 'overlap'"
             )
         if self.serial and self.slots is not None:
-            raise AdmissionError(
-                f"slots = {self.slots} has no effect with mode = 'serial', where whole calls are drawn.",
-                "Leave it out, or set mode = 'turns', which decodes in slots.",
+            raise ValueError(
+                f"slots = {self.slots} has no effect with mode = 'serial', where whole calls are drawn. Leave it out, or set "
+                "mode = 'turns', which decodes in slots"
             )
 
     @property

@@ -1,21 +1,20 @@
 """A group of episodes on its way: what its rollouts are given, the group while it is open, and once it is finished.
 
 A rollout is a coroutine that asks its context for whatever takes time. The same context serves rollouts in this process and in
-workers: only the sampler it draws from differs.
+workers: only where it draws differs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from keepworth.environments.environment import in_thread
+from keepworth.environments.environment import called
 from keepworth.episodes.episode import (
     UNSOUND,
     Episode,
@@ -58,10 +57,8 @@ class BadReward(CallFailed):
     """A reward function returned something that is no finite number."""
 
 
-class DraftSampler(Protocol):
-    """Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
-
-    async def sample(self, draft: PartialSample) -> Sample: ...
+Draw = Callable[[PartialSample], Awaitable[Sample]]
+"""Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
 
 
 class Companions:
@@ -137,14 +134,12 @@ class EpisodeContext:
     """The `RolloutContext` of an episode that is trained on. `id` is the episode's; `seed` differs between episodes and
     between tries."""
 
-    def __init__(
-        self, sampler: DraftSampler, group: OpenGroup, member: int, settings: Asynchrony, tries: int = 0
-    ) -> None:
+    def __init__(self, draw: Draw, group: OpenGroup, member: int, settings: Asynchrony, tries: int = 0) -> None:
         self.id = f"{group.index}/{member}"
         self.group, self.member, self.tries = group.index, member, tries
         self.variation = group.variations.get(member)
         self.seed = int(np.random.SeedSequence((settings.seed, group.index, member, tries)).generate_state(1)[0])
-        self._sampler, self._settings, self._companions = sampler, settings, group.companions
+        self._draw, self._settings, self._companions = draw, settings, group.companions
         self._calls = 0
 
     async def sample(self, prompt: Tokens, params: SamplingParams) -> Sample:
@@ -155,7 +150,7 @@ class EpisodeContext:
         self._calls += 1
         params = replace(params, seed=draw_seed(self._settings.seed, step, self.group))
         draft = PartialSample(tuple(prompt), params, (position, self.member, *again), group=self.group)
-        return await self._sampler.sample(draft)
+        return await self._draw(draft)
 
     async def shared(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """What the function returns, called once for all members of the group. It may be asynchronous; one that is not runs
@@ -186,7 +181,7 @@ class EpisodeContext:
         limit = self._settings.call_seconds if seconds is None else seconds
         what = f"{name or getattr(function, '__name__', type(function).__name__)} of episode {self.id}"
         try:
-            return await within(_call(function, *arguments), limit)
+            return await within(called(function, *arguments), limit)
         except OutOfTime as error:
             raise CallTimedOut(f"{what} did not answer in {limit:g} s.") from error
         except (CallFailed, ContextOverflow):
@@ -240,13 +235,6 @@ It may ask for further members, put in episodes of a pool, leave members out, or
 its arguments, and on what a `Source` holds, alone: then a run that is killed repeats it."""
 
 
-async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-        return await function(*arguments)
-    result = await in_thread(function, *arguments)
-    return await result if inspect.isawaitable(result) else result
-
-
 async def run_rollout(rollout: TrainedRollout, task: Task, context: EpisodeContext, seconds: float) -> Episode:
     """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
     try:
@@ -266,13 +254,13 @@ async def run_member(
     group: OpenGroup,
     member: int,
     rollout: TrainedRollout,
-    sampler: DraftSampler,
+    draw: Draw,
     settings: Asynchrony,
     note_failed: Callable[[Episode], None],
 ) -> None:
     """Run one member of a group to its end, and again where it fails. note_failed: receives the tries that came to nothing."""
     for tries in range(settings.retries + 1):
-        context = EpisodeContext(sampler, group, member, settings, tries)
+        context = EpisodeContext(draw, group, member, settings, tries)
         episode = await run_rollout(rollout, group.task, context, settings.episode_seconds)
         if not has_failed(episode) or episode.stop is StopReason.CONTEXT_OVERFLOW or tries == settings.retries:
             break
@@ -281,7 +269,7 @@ async def run_member(
 
 
 async def run_whole_group(
-    group: OpenGroup, rollout: GroupRollout, sampler: DraftSampler, settings: Asynchrony, model: InProcessModel
+    group: OpenGroup, rollout: GroupRollout, draw: Draw, settings: Asynchrony, model: InProcessModel
 ) -> None:
     """Run a rollout that makes all episodes of a group: those that it returns are the group's members."""
 
@@ -296,7 +284,7 @@ async def run_whole_group(
         return members[0]
 
     members: list[Episode] = []
-    first = await run_rollout(make, group.task, EpisodeContext(sampler, group, 0, settings), settings.episode_seconds)
+    first = await run_rollout(make, group.task, EpisodeContext(draw, group, 0, settings), settings.episode_seconds)
     for member, episode in enumerate(members[1:] if members else [], start=1):
         group.done[member] = episode
     group.size = max(1, len(members))

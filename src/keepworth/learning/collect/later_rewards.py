@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from keepworth.environments.environment import in_thread
+from keepworth.environments.environment import called
 from keepworth.episodes.episode import Episode, Group, RewardTerm, Task, checked_terms
 from keepworth.episodes.errors import KeepworthError, require_known
 
@@ -61,12 +60,7 @@ class Services:
         async with self._asking:
             new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
             if new:
-                function = self._services[name].answer
-                asynchronous = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-                    type(function).__call__
-                )
-                given = function(list(new.values())) if asynchronous else in_thread(function, list(new.values()))
-                answers = await given  # type: ignore[misc]
+                answers = await called(self._services[name].answer, list(new.values()))
                 if len(answers) != len(new):
                     raise KeepworthError(
                         f"The service {name!r} gave {len(answers)} answers to {len(new)} texts.", "Let it answer each."

@@ -376,9 +376,9 @@ class Pipeline:
         """Run the missing members of a group, here or in a worker, to their ends."""
         if self._workers is not None:
             version = self._learner.model.version
-            await self._workers.run_group(group, self.settings, version, self.sampler, self._note_failed)
+            await self._workers.run_group(group, self.settings, version, self.sampler.sample, self._note_failed)
         elif self._group_rollout is not None:
-            await run_whole_group(group, self._group_rollout, self.sampler, self.settings, self._learner.model)
+            await run_whole_group(group, self._group_rollout, self.sampler.sample, self.settings, self._learner.model)
         else:
             await self._run_members(group, group.missing(), self._episodes.rollout)
         whole, left_out = group.outcome()
@@ -417,7 +417,8 @@ class Pipeline:
 
     async def _run_members(self, group: OpenGroup, members: Sequence[int], rollout: TrainedRollout) -> None:
         runs = (
-            run_member(group, member, rollout, self.sampler, self.settings, self._note_failed) for member in members
+            run_member(group, member, rollout, self.sampler.sample, self.settings, self._note_failed)
+            for member in members
         )
         await asyncio.gather(*runs)
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Episode, StopReason, Task, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Sample, SamplingParams, Tokens
+from keepworth.episodes.model import Sample
 from keepworth.learning.collect.groups import (
     CallFailed,
-    DraftSampler,
+    Draw,
     OpenGroup,
     TrainedRollout,
     failed_episode,
@@ -42,7 +42,7 @@ DEATHS = 5
 # these words, whose second is the number of the group's run.
 #
 #     controller to worker                      worker to controller
-#     ANSWER  n, question, Sample or error      DRAW    n, question, AskedDraft
+#     ANSWER  n, question, Sample or error      DRAW    n, question, PartialSample
 #     DROP    n                                 WAITS   n, how many members are done, or wait for the others
 
 ANSWER, DROP, DRAW, WAITS = "answer", "drop", "draw", "waits"
@@ -58,15 +58,6 @@ class GroupRun:
     size: int
     settings: Asynchrony
     version: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskedDraft:
-    """A sample that a worker asks for."""
-
-    prompt: Tokens
-    params: SamplingParams
-    stream: tuple[int, ...]
 
 
 # -- the worker's side --------------------------------------------------------------------------------------------------
@@ -119,11 +110,11 @@ class Rollouts:
             self._text.version = run.version
         group = OpenGroup(run.index, run.version, run.task, run.size)
         group.changed = lambda: self._say(WAITS, number, len(group.done) + group.waiting)
-        sampler = _AskingSampler(partial(self._ask, number))
+        draw = partial(self._ask, number)
         failed: list[Episode] = []
 
         async def run_to_end(member: int) -> None:
-            await run_member(group, member, self._rollout, sampler, run.settings, failed.append)
+            await run_member(group, member, self._rollout, draw, run.settings, failed.append)
             group.changed()
 
         self._running[number] = asyncio.gather(*map(run_to_end, range(run.size)))
@@ -131,12 +122,10 @@ class Rollouts:
             await self._running[number]
         finally:
             del self._running[number]
-        episodes = [group.done[member] for member in range(run.size)]
-        return [json.dumps(episode_to_json(episode)) for episode in episodes], [
-            json.dumps(episode_to_json(each)) for each in failed
-        ]
+        ended = [group.done[member] for member in range(run.size)]
+        return [*map(_written, ended)], [*map(_written, failed)]
 
-    async def _ask(self, number: int, draft: AskedDraft) -> Sample:
+    async def _ask(self, number: int, draft: PartialSample) -> Sample:
         question = next(self._numbers)
         answer = self._questions[question] = asyncio.get_running_loop().create_future()
         self._say(DRAW, number, question, draft)
@@ -156,13 +145,8 @@ class Rollouts:
             answer.set_result(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _AskingSampler:
-    ask: Callable[[AskedDraft], Any]
-
-    async def sample(self, draft: PartialSample) -> Sample:
-        sample: Sample = await self.ask(AskedDraft(draft.prompt, draft.params, draft.stream))
-        return sample
+def _written(episode: Episode) -> str:
+    return json.dumps(episode_to_json(episode))
 
 
 # -- the controller's side ----------------------------------------------------------------------------------------------
@@ -173,7 +157,7 @@ class _Run:
     """A group that runs in a worker. drawing: what was asked for and is not answered yet."""
 
     group: OpenGroup
-    sampler: DraftSampler
+    draw: Draw
     drawing: set[asyncio.Task[None]] = field(default_factory=set)
 
 
@@ -189,11 +173,11 @@ class _LiveWorker:
         self._outgoing: list[Message] = []
         self._sending: asyncio.Task[None] | None = None
 
-    async def run(self, group: OpenGroup, run: GroupRun, sampler: DraftSampler) -> list[Episode]:
+    async def run(self, group: OpenGroup, run: GroupRun, draw: Draw) -> list[Episode]:
         """Until every member of the group is done; returns the tries that failed. Raises WorkerDied where the worker does not
         live to its end."""
         number = next(self._numbers)
-        running = self.runs[number] = _Run(group, sampler)
+        running = self.runs[number] = _Run(group, draw)
         try:
             episodes, failed = await asyncio.wrap_future(self.worker.call("run", number, run))
         except asyncio.CancelledError:
@@ -251,10 +235,9 @@ class _LiveWorker:
                 run.drawing.add(task)
                 task.add_done_callback(run.drawing.discard)
 
-    async def _draw(self, number: int, run: _Run, question: int, asked: AskedDraft) -> None:
-        draft = PartialSample(asked.prompt, asked.params, asked.stream, group=run.group.index)
+    async def _draw(self, number: int, run: _Run, question: int, draft: PartialSample) -> None:
         try:
-            self.tell(ANSWER, number, question, await run.sampler.sample(draft))
+            self.tell(ANSWER, number, question, await run.draw(draft))
         except Exception as error:
             self.tell(ANSWER, number, question, _sendable(error))
 
@@ -291,7 +274,7 @@ class RolloutWorkers:
         group: OpenGroup,
         settings: Asynchrony,
         version: int,
-        sampler: DraftSampler,
+        draw: Draw,
         note_failed: Callable[[Episode], None],
     ) -> None:
         """Run the members of a group to their ends, whatever becomes of the workers meanwhile: it runs in the one with the
@@ -302,7 +285,7 @@ class RolloutWorkers:
                 await self._back.wait_for(lambda: any(worker.died is None for worker in self._workers))
             worker = min((w for w in self._workers if w.died is None), key=lambda worker: len(worker.runs))
             try:
-                for failed in await worker.run(group, run, sampler):
+                for failed in await worker.run(group, run, draw):
                     note_failed(failed)
                 return
             except WorkerDied as error:

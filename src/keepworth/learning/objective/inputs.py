@@ -5,30 +5,10 @@ Free of torch.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.presets import presets
-
-LEARNER_GIVES = frozenset(
-    (
-        *(
-            "lp_proximal",
-            "lp_reference",
-            "version_lag",
-            "ids",
-            "truncated",
-            "task_type",
-            "steps",
-            "branch",
-            "score_norm",
-        ),
-        *("values", "action_values", "critic", "learning_rate_scale", "group_filter", "reference_reset"),
-        *("whole_episodes", "reward_term"),
-    )
-)
-"""What the learner always gives an objective. The rest depends on what it was handed: a teacher, values of tasks, an
-adapter to decay."""
 
 
 def inputs(objective: Objective) -> tuple[str, ...]:
@@ -58,15 +38,16 @@ _FIXES = {
     "values (reference_values).",
     "adapter_decay": "It decays an adapter's weights: train with LoRA, or set adapter_decay=0.",
 }
+"""How to provide what depends on the run; the rest the learner always gives."""
 
 
-def require_inputs(objective: Objective, provided: Collection[str], who: str) -> None:
+def require_inputs(objective: Objective, provided: Mapping[str, bool], who: str) -> None:
     """Raises ObjectiveError naming every input that `who` does not provide, and how to provide it."""
-    missing = [name for name in inputs(objective) if name not in provided]
+    missing = [name for name in inputs(objective) if name in _FIXES and not provided.get(name)]
     if missing:
         raise ObjectiveError(
             f"objective {objective.name!r} needs {', '.join(missing)}, which {who} does not provide.",
-            " ".join(dict.fromkeys(_FIXES.get(name, "Choose another one.") for name in missing)),
+            " ".join(_FIXES[name] for name in missing),
         )
 
 

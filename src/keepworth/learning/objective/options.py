@@ -27,15 +27,6 @@ from keepworth.learning.objective.parts import Reset
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 
 
-def require_range(name: str, value: float, interval: str) -> None:
-    """Raises ObjectiveError for a number that is not finite or not inside: "(0, 1]" is above 0 and at most 1."""
-    low, high = (float(end) for end in interval[1:-1].split(","))
-    above = value > low if interval[0] == "(" else value >= low
-    below = value < high if interval[-1] == ")" else value <= high
-    if not (above and below):  # true for what is not a number
-        raise ObjectiveError(f"{name} = {value} is not in {interval}.", "Set it to a number inside.")
-
-
 class Objective(BaseModel):
     """One policy-gradient (or regression) objective.
 

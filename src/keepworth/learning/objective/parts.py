@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import (
     TYPE_CHECKING,
@@ -165,25 +166,34 @@ class Selection(Part):
 
 
 @dataclass_transform(frozen_default=True)
+def checked(raises: type[KeepworthError]) -> Callable[[type[C]], type[C]]:
+    """A frozen dataclass that checks what it is made of: making one raises an error that names it and the number."""
+
+    def decorate(cls: type[C]) -> type[C]:
+        settings = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid", arbitrary_types_allowed=True)
+        made: Any = dataclass(cls, frozen=True, repr=False, config=settings)
+        check = made.__init__
+
+        def __init__(self: Any, *arguments: Any, **named: Any) -> None:
+            try:
+                check(self, *arguments, **named)
+            except ValidationError as error:
+                raise raises(f"{cls.__name__}: {_complaints(made, error)}.") from None
+
+        made.__init__ = __init__
+        made.__repr__ = _written
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+@dataclass_transform(frozen_default=True)
 def part(cls: type[C]) -> type[C]:
-    """A frozen dataclass that checks what it is made of, and is written as it is made, without what stands at its default.
-
-    Making one raises ObjectiveError that names the part and the number."""
-    settings = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
-    made: Any = dataclass(cls, frozen=True, repr=False, config=settings)
-    checked = made.__init__
-
-    def __init__(self: Any, *arguments: Any, **named: Any) -> None:
-        try:
-            checked(self, *arguments, **named)
-        except ValidationError as error:
-            raise ObjectiveError(f"{cls.__name__}: {_complaints(made, error)}.") from None
-
-    made.__init__ = __init__
-    made.__repr__ = _written
+    """A `checked` dataclass that is written as it is made, without what stands at its default. Raises ObjectiveError."""
+    made = checked(ObjectiveError)(cls)
     if not cls.__name__.startswith("_"):
         PARTS[cls.__name__] = made
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _written(self: Any) -> str:

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
-from keepworth.episodes.episode import Episode
+from keepworth.episodes.episode import Decision, Episode
 from keepworth.episodes.model import Encoder
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
@@ -80,6 +80,7 @@ from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
 
 if TYPE_CHECKING:
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.ledger import Balance
@@ -316,38 +317,41 @@ class Memory(Changes):
         if learning is not None:
             chosen = self._chosen_by_policy(learning, ask, seen, request, given.get("mode"))
         else:
-            chosen = chosen_without_policy(ask, self._find(ask, seen, request), top_k, f"static:{request.mode}")
+            chosen = chosen_without_policy(ask, self._find(ask, seen, request)[0], top_k, f"static:{request.mode}")
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
             scope = live.scope
         if not self.read_only and (episode or self._logs):
             chosen.hits.decision = new_id("d")
-            entry = Logged(self._clock(), scope, episode, chosen.decision(ask), chosen.details, chosen.vector)
+            entry = partial(_logged, self._clock(), scope, episode, chosen.decision(ask), chosen)
             if episode:
-                self._decisions.write([entry])
+                self._decisions.write([entry()])
             else:
                 self._decisions.later(entry)
         if live is not None and chosen.hits.decision:
             live._waiting.append(chosen.hits.decision)
         return chosen.hits
 
-    def _find(self, ask: Ask, seen: Scope, request: Request) -> list[Hit]:
-        """What the search of this memory finds, best first."""
+    def _find(self, ask: Ask, seen: Scope, request: Request) -> tuple[list[Hit], Vectors | None, int]:
+        """What the search of this memory finds, best first; the vector of the query, where one was needed, and the entry of the
+        journal up to which was searched."""
         embedder, time, searched = self.store.embedder, self._clock(), None
-        with self.store.database.reading():
+        with self.store.database.reading() as connection:
             if request.of_others:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
-            return Search(view, embedder, request, time, searched).hits([ask.text])[0]
+            search = Search(view, embedder, request, time, searched)
+            hits = search.hits([ask.text])[0]
+            return hits, search.vectors[0], self.store.derived.corpus(connection).seq
 
     def _chosen_by_policy(
         self, learning: Learning, ask: Ask, seen: Scope, request: Request, mode: str | None
     ) -> Chosen:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
         if learning.searches:
-            hits = self._find(ask, seen, request)
-            return learning.among(ask, hits, request.k, by_words=mode == "lexical")
+            hits, vector, head = self._find(ask, seen, request)
+            return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
         _check_retrieved(self.policy, request, mode)
         time = timestamp(self._clock())
         return learning.retrieve(ask, request.k, partial(_admits, seen, request, time))
@@ -618,6 +622,10 @@ class Memory(Changes):
             begun = self._begun(id)
             live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
         return live._asking(ask.goal, ask.actions, ask.step)
+
+
+def _logged(at: str, scope: Scope, episode: str, decision: Decision, chosen: Chosen) -> Logged:
+    return Logged(at, scope, episode, decision, chosen.details(), chosen.vector() if chosen.vector else None)
 
 
 def _row_of(after: str) -> int:

@@ -34,7 +34,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
 from keepworth.memory.policy.pool import Pool, advice, grown
-from keepworth.memory.policy.propensity import Independent
+from keepworth.memory.policy.propensity import Independent, Slate
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, lines, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Explanation, Hit, Worth
@@ -133,6 +133,7 @@ _SERIES = np.arange(4 * len(SHARES))[:, None]
 _NOWHERE = -(1 << 40)
 _NONE: Rows = np.zeros(0, dtype=np.int64)
 _NOTHING: Floats = np.zeros(0)
+_UNEXPLAINED = Explanation(None, None, {})
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of an item where nothing was rewarded yet."""
 
@@ -204,10 +205,11 @@ class _Weights:
 class Judgement(Values):
     """What rewards say of some candidates.
 
-    times, earned, seen, sure: see `Worth`; near: the gain by the estimates alone; other: what those expect that know no items,
-    by their weights, base: (weights, what they expect with another first) of the others; accounts: of the ledger, by candidate;
-    bounds: of rewards."""
+    searched: what the search says of each, as rewards; times, earned, seen, sure: see `Worth`; near: the gain by the estimates
+    alone; other: what those expect that know no items, by their weights; base: (weights, what they expect with another first) of
+    the others; accounts: of the ledger, by candidate; bounds: of rewards."""
 
+    searched: Floats
     times: Floats
     earned: Floats
     seen: Floats
@@ -222,15 +224,15 @@ class Judgement(Values):
         """Whether what was learned of it near the question stands clear of chance."""
         return _is_clear(float(self.near[index]), float(self.times[index]))
 
-    def worth(self, index: int) -> Worth:
-        """Say what is known of one of the candidates."""
+    def worth(self, index: int, overall: Account | None) -> Worth:
+        """Say what is known of one of the candidates. overall: what the ledger says of it, in full."""
         if math.isnan(self.other):
             return UNKNOWN
         low, span = self.bounds[0], self.bounds[1] - self.bounds[0]
         other = self.other + sum(float((weights * base[..., index]).sum()) for weights, base in self.base)
         with_it, without = (low + span * min(max(p, 0.0), 1.0) for p in (other + float(self.means[index]), other))
         times, earned, seen = (float(column[index]) for column in (self.times, self.earned, self.seen))
-        return Worth(with_it, without, times, earned, self.sure, seen, self.clear(index), self.accounts.get(index))
+        return Worth(with_it, without, times, earned, self.sure, seen, self.clear(index), overall)
 
 
 class RewardRecord:
@@ -676,8 +678,9 @@ class RewardRecord:
         """
         n = len(items)
         means, times, earned, seen = np.zeros((4, n))
+        searched = means if scores is None else in_rewards_of(scores)
         if not len(self) or not n:
-            return Judgement(means, means, times=times, earned=earned, seen=seen, near=means)
+            return Judgement(means, means, searched=searched, times=times, earned=earned, seen=seen, near=means)
         advised, signs = _advised(items, situation) if self._done else ([], means)
         near, weights = self._near(vector), self._weigh(actions=any(advised))
         expected = near.expected
@@ -701,8 +704,7 @@ class RewardRecord:
         graded = (max(0.0, self._squares - self._number * mean * mean) + 0.5) / (
             self._number * mean * (1.0 - mean) + 0.5
         )
-        learned, tested = means.copy(), self.ledger.items
-        accounts = {place: known for place, id in enumerate(ids) if id in tested and (known := self.account(id))}
+        learned, accounts = means.copy(), self.ledger.accounts(ids, self.span, since=self._since)
         for place, known in accounts.items():
             if known.clear and not _is_clear(learned[place], times[place]):
                 # Where nothing is sure near the question, what the experiment is sure of stands for it.
@@ -712,7 +714,6 @@ class RewardRecord:
         returns = min(1.0, near.returns / 3.0)
         # No probability is larger than that of rewards saying anything of items.
         if scores is not None and n > 1 and min(0.5, sure) * returns > UNLIKELY:
-            searched = in_rewards_of(scores)
             lead = int(np.argmax(searched + means))
             # Nothing can be better than the first by more than is left to the highest reward.
             room = max(0.0, 1.0 - expected - float(means[lead]))
@@ -744,6 +745,7 @@ class RewardRecord:
             np.zeros(n),
             better,
             expected,
+            searched=searched,
             times=times,
             earned=earned,
             seen=seen,
@@ -863,13 +865,11 @@ class RewardRecord:
             found.append(replace(known, success=success, usual=usual, seen=seen))
         return found
 
-    def in_full(self, item: str, worth: Worth) -> Worth:
-        """With what a counter of successes says of the item, where the ledger says something."""
-        if worth.overall is None:
-            return worth
+    def in_full(self, item: str) -> Account:
+        """What the ledger says of an item, with what a counter of successes says of it."""
         if item not in self._accounts:
             self._accounts[item] = self.accounts([item])[0]
-        return replace(worth, overall=self._accounts[item])
+        return self._accounts[item]
 
     @property
     def _since(self) -> int:
@@ -890,8 +890,9 @@ class RewardRecord:
 
 def in_rewards_of(scores: Floats) -> Floats:
     """What the search says of each, as rewards: 0 for the best, less for others."""
-    highest = float(np.abs(scores).max(initial=0.0))
-    found: Floats = SEARCH * (scores - scores.max()) / highest if highest else np.zeros(len(scores))
+    listed = scores.tolist() or [0.0]
+    best, worst = max(listed), min(listed)
+    found: Floats = SEARCH * (scores - best) / (max(best, -worst) or 1.0)
     return found
 
 
@@ -923,12 +924,11 @@ class Ranked:
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
         assert isinstance(values, Judgement)
-        return self.rank(candidates.similarities, values)
+        return self.rank(values)
 
-    def rank(self, scores: Floats, values: Judgement, most: int = MANY) -> Independent:
-        """scores: what the search says of each candidate; values: of the same; most: how many may be shown."""
-        gains = values.means
-        searched = in_rewards_of(scores)
+    def rank(self, values: Judgement, most: int = MANY, drawn: int = MANY) -> Independent:
+        """Put candidates in order. most: how many may be shown; drawn: how many tests may fall away, as chance decided before."""
+        gains, searched = values.means, values.searched
         moving = self.record.may_move
         order = tuple(np.argsort(-(searched + gains if moving else searched), kind="stable").tolist())
         challengers: tuple[tuple[int, float], ...] = ()
@@ -940,12 +940,15 @@ class Ranked:
         tested = ((gains < little) & (values.seen >= self.least)).nonzero()[0].tolist()
         if accounts:
             tested.sort(key=lambda place: accounts[place].rows if place in accounts else 0)
-        usual, main = self.rate(None), order[: self.k]
-        tests = [(place, self.rate(accounts[place]) if place in accounts else usual) for place in tested]
-        known = tuple(test for test in tests if test[0] in main)
-        down = tuple(test for test in tests if test[0] not in main)
+        known, down = list[tuple[int, float]](), list[tuple[int, float]]()
         k = min(self.k, most)
-        return Independent(order, k, known, down[: self.together], self.together, challengers=challengers)
+        own, outside = order[:k], order[self.k :]
+        for place in tested:
+            if place in outside:
+                down.append((place, self.rate(accounts.get(place))))
+            elif place in own and len(known) < self.together + drawn and (p := self.rate(accounts.get(place))) > 0.0:
+                known.append((place, p))
+        return Independent(order, k, tuple(known), tuple(down[: self.together]), self.together, challengers=challengers)
 
     def rate(self, tested: Account | None) -> float:
         """With which probability chance turns round what would become of an item. tested: what the ledger says of it."""
@@ -954,16 +957,21 @@ class Ranked:
         return 0.0 if tested.over else rate(self.withhold, tested.withholding_costs, self.budget)
 
 
-def explained(hit: Hit, index: int, values: Judgement, choice: Independent, record: RewardRecord) -> Hit:
-    """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
-    moved = ""
-    if values.clear(index):
-        position = choice.order.index(index)
-        moved = "up" if position < index else "down" if position > index else ""
-    if not moved and (not values.seen[index] or (hit.why is None and values.times[index] < 0.5)):
-        return hit
-    why = hit.why or Explanation(None, None, {})
-    return replace(hit, why=replace(why, moved=moved, worth=record.in_full(hit.id, values.worth(index))))
+def explained(
+    hits: Sequence[Hit], values: Judgement, choice: Independent, slate: Slate, record: RewardRecord
+) -> list[Hit]:
+    """The hits of a slate, with what rewards say where one stands elsewhere than the search put it, or where all is explained."""
+    shown, times = [], values.times.tolist()
+    for place in slate:
+        hit = hits[place]
+        if values.seen[place] and (times[place] >= 0.5 or hit.why is not None):
+            position = choice.order.index(place) if values.clear(place) else place
+            moved = "up" if position < place else "down" if position > place else ""
+            why = hit.why or _UNEXPLAINED
+            worth = values.worth(place, record.in_full(hit.id) if place in values.accounts else None)
+            hit = replace(hit, why=Explanation(why.lexical_rank, why.dense_rank, why.terms, moved, worth))
+        shown.append(hit)
+    return shown
 
 
 def _is_clear(gain: float, times: float) -> bool:

@@ -17,6 +17,7 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, combined_advice, lines
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, combined_advice, lines
 from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import episode_log, forking, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
@@ -106,44 +107,60 @@ class Learning:
 
     # Choosing.
 
-    def among(self, ask: Ask, hits: Sequence[Hit], top_k: int, *, by_words: bool = False) -> Chosen:
-        """Choose at most `top_k` of what a search found, best first. by_words: the search needed no vector of the query."""
+    def among(
+        self,
+        ask: Ask,
+        hits: Sequence[Hit],
+        top_k: int,
+        vector: Vectors | None = None,
+        head: int = -1,
+        *,
+        by_words: bool = False,
+    ) -> Chosen:
+        """Choose at most `top_k` of what a search found, best first. vector: of what it looked for, where it needed one; head:
+        the entry of the journal up to which it looked; by_words: it needed no vector."""
         with self._lock:
-            experience = self._now()
+            current = head == self._seq and self._embedder is self.store.embedder
+            experience = self._experience if current else self._now()
             policy = experience.policy
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             text = policy.keyer(ask.goal, ask.observation)
+            usual = policy.keyer is situation
             if self._unrewarded:
                 # What the search says, for sure. What it looked for is what the default policy goes by.
                 packed = None
                 if not by_words:
-                    searched = ask.text if policy.keyer is situation else text
-                    encode = self._embedder or experience.encoder.encode
-                    packed = self._pack(encode([searched])[0], whole=False)
+                    if vector is None or not usual:
+                        encode = self._embedder or experience.encoder.encode
+                        vector = encode([ask.text if usual else text])[0]
+                    packed = self._packing(vector)
                 first = hits[:top_k]
                 advising = (hit for hit in first if "do" in hit.item.metadata)
                 pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
                 advised = tuple((action, weight, hit.score) for hit, (action, weight) in pairs)
-                return Chosen(Hits(first, policy=self.policy, advice=advised), listed, asked(ask, top_k), packed)
-            record = policy.valuer
+                return Chosen(
+                    Hits(first, policy=self.policy, advice=advised), listed, partial(asked, ask, top_k), packed
+                )
+            record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
-            drawn = log.EpisodeDraws()
-            if ask.explore:
-                drawn = self._drawn_in(ask.number)
-            vector = experience.encoder.encode([text])[0]
+            drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 else log.EpisodeDraws()
+            if vector is None or not usual:
+                vector = experience.encoder.encode([text])[0]
             query = Query(text, vector, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             scores = np.array([hit.score for hit in hits])
-            rows = range(len(items)) if isinstance(policy.selector, Ranked) else self._mirror.rows_of(items)
-            candidates = Candidates(np.array(rows, dtype=np.intp), scores)
             values = record.judge(vector, text, items, scores)
-            choice = policy.selector(query, candidates, values, experience.pool).at_most(top_k)
+            choice: Slates
+            if isinstance(selector, Ranked):
+                choice = selector.rank(values, top_k, len(drawn))
+            else:
+                candidates = Candidates(np.array(self._mirror.rows_of(items), dtype=np.intp), scores)
+                choice = selector(query, candidates, values, experience.pool).at_most(top_k)
             if not ask.explore:
                 choice = choice.certain()
-            elif isinstance(choice, Independent):
+            elif drawn and isinstance(choice, Independent):
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator)
-            use = Use(query, candidates, values, choice, slate, part)
             presented, similarities = [items[index] for index in slate], scores[list(slate)].tolist()
             if policy.presenter is lines and not ask.actions:
                 # Hits make the same lines once they are asked for.
@@ -152,24 +169,25 @@ class Learning:
                 presentation = policy.presenter(presented, query, similarities)
                 said, advised = presentation.text, presentation.advice
             details: dict[str, Any] = {"part": part}
-            if isinstance(choice, Independent) and (odds := choice.odds):
-                details["odds"] = {hits[index].id: p for index, p in odds.items()}
-                main = choice.order[: choice.k]
-                if withheld := [hits[index].id for index in odds if index in main and index not in slate]:
-                    details["withheld"] = withheld
-                details["expected"] = round(record.in_rewards(values.expected), 6)
+            best = [hits[index] for index in slate]
+            if isinstance(choice, Independent):
+                if odds := choice.odds:
+                    details["odds"] = {hits[index].id: p for index, p in odds.items()}
+                    main = choice.order[: choice.k]
+                    if withheld := [hits[index].id for index in odds if index in main and index not in slate]:
+                        details["withheld"] = withheld
+                    details["expected"] = round(record.in_rewards(values.expected), 6)
+                best = explained(hits, values, choice, slate, record)
             if slate and slate[0] != 0 and part != "withheld":
                 searched_first = values.expected + float(values.means[0])
                 details["instead"] = round(record.at_stake(searched_first, shown=0 in slate), 6)
-            best = [hits[index] for index in slate]
-            if isinstance(choice, Independent):
-                best = [explained(hits[index], index, values, choice, record) for index in slate]
             drawn.note([hit.id for hit in best], details.get("odds", {}))
             if ask.actions:
                 of_actions, line = record.advise(vector, ask.actions)
                 said, advised = "\n".join(filter(None, (said, line))), (*advised, *of_actions)
-            shown = Hits(best, text=said, advice=advised, propensity=use.propensity, policy=self.policy)
-            return Chosen(shown, listed, asked(ask, top_k, details), self._pack(vector, whole=False))
+            propensity = choice.probability(slate)
+            shown = Hits(best, text=said, advice=advised, propensity=propensity, policy=self.policy)
+            return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
 
     def retrieve(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         """Choose among what the policy itself retrieves. admits: whether an item may be shown at all."""
@@ -198,13 +216,11 @@ class Learning:
         listed = tuple(zip(ids, near, strict=True))
         said = experience.present(use)
         shown = Hits(hits, text=said.text, advice=said.advice, propensity=use.propensity, policy=self.policy)
-        return Chosen(shown, listed, details_of(use, top_k), self._pack(use.query.vector, whole=True))
+        return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(use.query.vector, whole=True))
 
     def _drawn_in(self, number: int) -> log.EpisodeDraws:
         """What the episode of this number showed and withheld so far, in this process and in others. Chance decides once about
         an item, and before it is seen, since the episode has one reward."""
-        if number < 0:
-            return log.EpisodeDraws()
         drawn = self._drawn.get(number)
         if drawn is None:
             while len(self._drawn) >= LIVE:
@@ -298,7 +314,8 @@ class Learning:
             if not isinstance(valuer, RewardRecord):
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
             asked_for = experience.query(query, "")
-            return valuer.in_full(item.id, valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)]).worth(0))
+            judgement = valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)])
+            return judgement.worth(0, valuer.in_full(item.id) if judgement.accounts else None)
 
     def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False) -> Balance:
         """Say what chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
@@ -462,8 +479,8 @@ class Learning:
     def _replay(self) -> Replay:
         return Replay(self._mirror, self.policy, self.store.set_id or 0)
 
-    def _pack(self, vector: Vectors, *, whole: bool) -> bytes:
-        return packed_vector(vector, self.store.set_id or 0, whole=whole)
+    def _packing(self, vector: Vectors, *, whole: bool = False) -> Callable[[], bytes]:
+        return partial(packed_vector, vector, self.store.set_id or 0, whole=whole)
 
     def _scaled(self, reward: float) -> float:
         """On the scale from 0 to 1; as it was given where the policy knows the range itself."""

@@ -347,6 +347,17 @@ class Ledger:
         self._known[item] = since, span, found
         return found
 
+    def accounts(self, items: Sequence[str], span: float, *, since: int = 0) -> dict[int, Account]:
+        """The same of several, by place, of those with rows."""
+        found = {}
+        for place, item in enumerate(items):
+            known = self._known.get(item)
+            if known is not None and known[0] == since and known[1] == span:
+                found[place] = known[2]
+            elif item in self._columns and (fresh := self.account(item, span, since=since)):
+                found[place] = fresh
+        return found
+
     def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
         """a, p, y and g of an item, in order."""
         return self._columns[item].of(since)[:4] if item in self._columns else (_NONE, _NONE, _NONE, _NONE)

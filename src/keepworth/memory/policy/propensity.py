@@ -7,11 +7,14 @@ the product of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 Slate = tuple[int, ...]
 LEAST_CHANCE = 0.05
@@ -49,19 +52,20 @@ class Independent:
             if hidden < LEAST_CHANCE:
                 return {}
             return {main[-1]: 1.0 - hidden, **{place: p for place, p in outside.items() if p >= LEAST_CHANCE}}
-        own, lower = frozenset(self.order[: self.k]), {place for place, _ in self.down}
-        tested = {place: p for place, (p, _) in self.drawn.items() if p < 1.0}
-        before = {place: p for place, p in tested.items() if place in own}
-        before |= {place: p for place, p in tested.items() if place in lower and place not in own}
-        # As many as there are places: what is tried takes the place of something that is not under test.
-        found = dict(list(before.items())[: self.k])
-        tests = (
-            *((place, rate, 1.0 - rate) for place, rate in self.known if place in own),
-            *((place, rate, rate) for place, rate in self.down if place not in own),
-        )
-        for place, rate, p in tests:
-            if rate > 0.0 and place not in self.drawn and len(found) < min(self.together, self.k):
-                found[place] = p
+        own, found = self.order[: self.k], dict[int, float]()
+        if self.drawn:
+            lower = {place for place, _ in self.down}
+            tested = {place: p for place, (p, _) in self.drawn.items() if p < 1.0}
+            before = {place: p for place, p in tested.items() if place in own}
+            before |= {place: p for place, p in tested.items() if place in lower and place not in own}
+            # As many as there are places: what is tried takes the place of something that is not under test.
+            found = dict(list(before.items())[: self.k])
+        for tests, shown in ((self.known, True), (self.down, False)):
+            for place, rate in tests:
+                if len(found) >= min(self.together, self.k):
+                    return found
+                if rate > 0.0 and (place in own) == shown and place not in self.drawn:
+                    found[place] = 1.0 - rate if shown else rate
         return found
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
@@ -90,6 +94,8 @@ class Independent:
     def slate(self, shown: Mapping[int, bool]) -> Slate:
         """What is shown where chance decided so of each candidate under test."""
         main = self.order[: self.k]
+        if all(there == (place in main) for place, there in shown.items()):
+            return main
         tried = [place for place, there in shown.items() if there and place not in main]
         rest = [place for place in main if shown.get(place, True)]
         free = (place for place in self.order[self.k :] if place not in shown)
@@ -108,7 +114,7 @@ class Independent:
         odds = self.odds
         if self.slate({place: place in slate for place in odds}) != tuple(slate):
             return 0.0
-        return float(np.prod([p if place in slate else 1.0 - p for place, p in odds.items()]))
+        return math.prod(p if place in slate else 1.0 - p for place, p in odds.items())
 
     def certain(self) -> Independent:
         return replace(self, known=(), down=(), drawn={}, challengers=())

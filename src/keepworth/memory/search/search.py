@@ -239,13 +239,13 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """hits: what is shown. What is logged with it: candidates, best first, with their scores; details, JSON of what the policy
-    knew; vector, of the query."""
+    """hits: what is shown. What is logged with it: candidates, best first, with their scores, and, made when it is written:
+    details, JSON of what the policy knew; vector, of the query."""
 
     hits: Hits
     candidates: tuple[tuple[str, float], ...]
-    details: str = ""
-    vector: bytes | None = None
+    details: Callable[[], str]
+    vector: Callable[[], bytes] | None = None
 
     def decision(self, ask: Ask) -> Decision:
         """As it is logged, under the id that its hits have."""
@@ -603,9 +603,11 @@ class Search:
         self.corpus, self.ranked, self.embedder = corpus, searched or corpus, embedder
         self.request, self.time = request, time
         self._verdicts: dict[str, bool] = {}
+        self.vectors: list[Vectors | None] = []
 
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
-        """Of each query, best first: candidates, through the stages that the request asks for."""
+        """Of each query, best first: candidates, through the stages that the request asks for. `vectors` are those of the queries
+        then, None where there was no need of one."""
         request = self.request
         ranking = [
             stage
@@ -627,7 +629,9 @@ class Search:
             if wanted
         ]
         out = []
-        for asked in self._candidates(queries):
+        listed = self._candidates(queries)
+        self.vectors = [asked.vector for asked in listed]
+        for asked in listed:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
                 ranked = fuse(asked.lexical, asked.dense, asked.scale)
@@ -801,4 +805,4 @@ TOGETHER = 256
 def chosen_without_policy(ask: Ask, candidates: list[Hit], top_k: int, label: str) -> Chosen:
     """Without a policy: the best."""
     hits = Hits(candidates[:top_k], policy=label)
-    return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates), asked(ask, top_k))
+    return Chosen(hits, tuple((hit.item.id, hit.score) for hit in candidates), partial(asked, ask, top_k))

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class DecisionLog:
         _OPEN.add(self)
 
     def _begin(self) -> None:
-        self._waiting: list[Logged] = []
+        self._waiting: list[Callable[[], Logged]] = []
         self._since = 0  # the newest purge when the first of them began to wait
         self._wake = threading.Condition()
         self._flushing = threading.Lock()
@@ -76,8 +76,8 @@ class DecisionLog:
         if entries:
             self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
 
-    def later(self, entry: Logged) -> None:
-        """Committed with others within a moment."""
+    def later(self, entry: Callable[[], Logged]) -> None:
+        """Committed with others within a moment, and made only then."""
         with self._wake:
             if not self._waiting:
                 with self._store.database.reading() as connection:
@@ -96,9 +96,8 @@ class DecisionLog:
         with self._flushing:
             with self._wake:
                 entries, self._waiting, since = self._waiting, [], self._since
-            if not entries:
-                return
-            self._written(entries, since)
+            if entries:
+                self._written([entry() for entry in entries], since)
 
     def _written(self, entries: Sequence[Logged], since: int) -> None:
         """A search that succeeded must not fail later for its log; rewards for what cannot be logged will be refused."""

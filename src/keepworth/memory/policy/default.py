@@ -129,8 +129,6 @@ _RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
 """Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
 _PRIOR = np.array([SHARES[counts] for _, _, counts in MODELS]) / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
 _WAYS = np.arange(len(SHARES))[:, None]
-_SERIES = np.arange(4 * len(SHARES))[:, None]
-_NOWHERE = -(1 << 40)
 _NONE: Rows = np.zeros(0, dtype=np.int64)
 _NOTHING: Floats = np.zeros(0)
 _UNEXPLAINED = Explanation(None, None, {})
@@ -433,7 +431,7 @@ class RewardRecord:
         begin, shown = self._ends[self._first], self._shown[self._ends[row] : self._ends[row + 1]]
         self._sums[shown], self._place[shown] = 0.0, 0
         entries = (self._place[self._shown[begin : self._ends[self._count]]] == 0).nonzero()[0] + begin
-        self._place[shown] = _NOWHERE
+        self._place[shown] = -1
         self._sum_up(entries)
 
     def _trust(self, by: str, expected: float, reward: float) -> float:
@@ -486,7 +484,7 @@ class RewardRecord:
         number = self._numbered.setdefault(id, len(self._numbered))
         if number >= len(self._sums):
             size = max(64, 2 * number)
-            self._sums, self._place = grown(self._sums, size, 8), np.full(size, _NOWHERE)
+            self._sums, self._place = grown(self._sums, size, 8), np.full(size, -1)
         return number
 
     def _make_room(self) -> None:
@@ -582,7 +580,7 @@ class RewardRecord:
         order = np.arange(len(rows))
         self._place[lead] = order
         pair = (self._place[lead] + len(rows) * _WAYS).ravel()
-        self._place[lead] = _NOWHERE
+        self._place[lead] = -1
         together = np.bincount(pair, weight[:ways].ravel())[pair].reshape(ways, -1)
         np.divide(weight[:ways], np.maximum(together, 1.0), out=weight[ways : 2 * ways])
         np.multiply(weight[: 2 * ways], rewards, out=weight[2 * ways :])
@@ -602,14 +600,15 @@ class RewardRecord:
             overall = self._regress(near, keys, arm, rows)
             row = near.rows.searchsorted(rows)
             close = near.rows[np.minimum(row, len(near.rows) - 1)] == rows
-            arm, row = arm[close], row[close]
+            there = np.zeros((len(near.rows), 1, n))
+            there[row[close], 0, arm[close]] = 1.0
             seen = np.array([[one.seen for one in arms]])
         else:
             numbers = np.array([self._numbered.get(key, 0) for key in keys])
-            arm, row = self._occurrences(near.rows, numbers)
+            there = self._occurrences(near.rows, numbers)
             times, earned, seen = self._sums[numbers, :6].T.reshape(2, 3, n).swapaxes(0, 1)
-        sums = np.bincount((arm + n * _SERIES).ravel(), near.weight[:, row].ravel(), 4 * ways * n * credits)
-        local_times, even_times, local, even = sums.reshape(credits, 4, ways, n).swapaxes(0, 1)[:, :, None, None]
+        sums = (near.weight @ there.reshape(len(there), -1)).reshape(4, ways, credits, -1)[..., :n]
+        local_times, even_times, local, even = sums.swapaxes(1, 2)[:, :, None, None]
         base = (near.earned - even + 2.0 * near.usual) / (near.total - even_times + 2.0)
         if not actions:
             times, earned = times[:, None, None, None], earned[:, None, None, None]
@@ -617,21 +616,19 @@ class RewardRecord:
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
         return _Judged(gain, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
 
-    def _occurrences(self, rows: Rows, numbers: Rows) -> tuple[Rows, Rows]:
-        """Where items stood first in some rows, and where they were shown: (place in the sums of `_judge`, place of the row)."""
-        n, ends = len(numbers), self._ends
-        begins = ends[rows]
-        lengths = ends[rows + 1] - begins
+    def _occurrences(self, rows: Rows, numbers: Rows) -> Floats:
+        """1 where an item stood first in a row, and where it was shown; shape (rows, 2, items + 1), the last for all others."""
+        begins = self._ends[rows]
+        lengths = self._ends[rows + 1] - begins
         listed = (begins + lengths - lengths.cumsum()).repeat(lengths)
         listed += np.arange(len(listed))
         filled = lengths.nonzero()[0]
-        self._place[numbers] = np.arange(n)
-        first, shown = self._place[self._shown[begins[filled]]], self._place[self._shown[listed]]
-        self._place[numbers] = _NOWHERE
-        arm = np.concatenate((first, shown + len(_SERIES) * n))
-        row = np.concatenate((filled, np.arange(len(rows)).repeat(lengths)))
-        among = (arm >= 0).nonzero()[0]
-        return arm[among], row[among]
+        self._place[numbers] = np.arange(len(numbers))
+        there = np.zeros((len(rows), 2, len(numbers) + 1))
+        there[filled, LEAD, self._place[self._shown[begins[filled]]]] = 1.0
+        there[np.arange(len(rows)).repeat(lengths), SHOWN, self._place[self._shown[listed]]] = 1.0
+        self._place[numbers] = -1
+        return there
 
     def _regress(self, near: _Near, keys: Sequence[str], arm: Rows, rows: Rows) -> Floats:
         """What the ridges say of actions beyond what is usual, by model; a shape that goes with (*_SHAPE, actions)."""

@@ -37,7 +37,7 @@ from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, combined_advice, lines
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, lines
 from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import episode_log, forking, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
@@ -137,23 +137,24 @@ class Learning:
                 first = hits[:top_k]
                 advising = (hit for hit in first if "do" in hit.item.metadata)
                 pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
+                advised: tuple[tuple[str, float, float], ...]
                 advised = tuple((action, weight, hit.score) for hit, (action, weight) in pairs)
                 return Chosen(
                     Hits(first, policy=self.policy, advice=advised), listed, partial(asked, ask, top_k), packed
                 )
             record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
-            drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 else log.EpisodeDraws()
+            drawn = self._drawn_in(ask.number) if ask.explore and ask.number >= 0 else None
             if vector is None or not usual:
                 vector = experience.encoder.encode([text])[0]
-            query = Query(text, vector, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)
             items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             scores = np.array([hit.score for hit in hits])
             values = record.judge(vector, text, items, scores)
             choice: Slates
             if isinstance(selector, Ranked):
-                choice = selector.rank(values, top_k, len(drawn))
+                choice = selector.rank(values, top_k, len(drawn or ()))
             else:
+                query = _query(ask, text, vector)
                 candidates = Candidates(np.array(self._mirror.rows_of(items), dtype=np.intp), scores)
                 choice = selector(query, candidates, values, experience.pool).at_most(top_k)
             if not ask.explore:
@@ -161,13 +162,15 @@ class Learning:
             elif drawn and isinstance(choice, Independent):
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator)
-            presented, similarities = [items[index] for index in slate], scores[list(slate)].tolist()
-            if policy.presenter is lines and not ask.actions:
+            said: str | None = None
+            advised = ()
+            advises = any("do" in items[index].metadata for index in slate)
+            if policy.presenter is not lines or ask.actions or advises:
+                similarities = scores[list(slate)].tolist()
+                presented = policy.presenter([items[index] for index in slate], _query(ask, text, vector), similarities)
+                advised = presented.advice
                 # Hits make the same lines once they are asked for.
-                said, advised = None, combined_advice(presented, query, similarities)
-            else:
-                presentation = policy.presenter(presented, query, similarities)
-                said, advised = presentation.text, presentation.advice
+                said = None if policy.presenter is lines and not ask.actions else presented.text
             details: dict[str, Any] = {"part": part}
             best = [hits[index] for index in slate]
             if isinstance(choice, Independent):
@@ -181,7 +184,8 @@ class Learning:
             if slate and slate[0] != 0 and part != "withheld":
                 searched_first = values.expected + float(values.means[0])
                 details["instead"] = round(record.at_stake(searched_first, shown=0 in slate), 6)
-            drawn.note([hit.id for hit in best], details.get("odds", {}))
+            if drawn is not None:
+                drawn.note([hit.id for hit in best], details.get("odds", {}))
             if ask.actions:
                 of_actions, line = record.advise(vector, ask.actions)
                 said, advised = "\n".join(filter(None, (said, line))), (*advised, *of_actions)
@@ -488,3 +492,7 @@ class Learning:
             return reward
         low, high = self.reward_range
         return float((reward - low) / (high - low))
+
+
+def _query(ask: Ask, text: str, vector: Vectors) -> Query:
+    return Query(text, vector, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)

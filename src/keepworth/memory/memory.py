@@ -80,9 +80,7 @@ from keepworth.memory.store.store import Difference, Revision, Store
 from keepworth.memory.store.views import ScopeView
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from keepworth.episodes.arrays import Vectors
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.ledger import Balance
@@ -90,7 +88,6 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
-    Vectors = npt.NDArray[np.float32]
     PolicyLike = str | Policy | Callable[[], Policy] | None
 
 _LOG = logging.getLogger("keepworth.memory")

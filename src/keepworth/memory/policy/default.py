@@ -129,25 +129,10 @@ _RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
 """Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
 _PRIOR = np.array([SHARES[counts] for _, _, counts in MODELS]) / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
 _WAYS = np.arange(len(SHARES))[:, None]
-_NONE: Rows = np.zeros(0, dtype=np.int64)
 _NOTHING: Floats = np.zeros(0)
 _UNEXPLAINED = Explanation(None, None, {})
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of an item where nothing was rewarded yet."""
-
-
-@dataclass(slots=True)
-class _Arm:
-    """The record of an action wherever it was done. rows: those that count, of the table; times, earned: their weights and
-    weighted rewards, added up; seen: how many have a weight."""
-
-    rows: Rows
-    times: float
-    earned: float
-    seen: float
-
-
-_NO_ARM = _Arm(_NONE, 0.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)
@@ -176,7 +161,7 @@ class _Near:
 class _Judged:
     """Of some arms, by ways of giving credit and their models. gain: expected reward less that expected here, base: the latter,
     near: how many times, shapes that go with (ways, *_SHAPE, arms); times, earned: near the question, without forgetting, seen:
-    how many rewards it has anywhere, shape (ways, arms)."""
+    how many rewards an item has anywhere, shape (ways, arms)."""
 
     gain: Floats
     base: Floats
@@ -251,18 +236,16 @@ class RewardRecord:
         """Forget everything."""
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
-        self._question, self._lead = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._question, self._lead, self._action = (np.zeros(0, dtype=np.int64) for _ in range(3))
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
         self._count = self._first = self._total = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
-        self._sums: Floats = np.zeros(
-            (0, 8)
-        )  # of items: times, earned and seen where first, and shown; the latter for all
+        # Of items: times, earned and seen where first; the same where shown, by credit, and times and earned by weight.
+        self._sums: Floats = np.zeros((0, 8))
         self._place: Rows = np.zeros(0, dtype=np.int64)  # of items, while they are looked for
         self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # items, row after row
         self._ends: Rows = np.zeros(1, dtype=np.int64)  # where those of a row begin, and end
-        self._done: dict[str, array[int]] = {}  # rows by action
-        self._arms: dict[str, _Arm] = {}  # what is made of them, until it changes
+        self._actions: dict[str, int] = {"": 0}  # by number; of each row in `_action`
         self._places: dict[str, int] = {}
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
@@ -368,7 +351,7 @@ class RewardRecord:
         self._credit[row] = credit
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
-        self._lead[row] = first
+        self._lead[row], self._action[row] = first, self._actions.setdefault(action, len(self._actions))
         begin, end = int(self._ends[row]), int(self._ends[row]) + len(numbers)
         if end > len(self._shown):
             self._shown = grown(self._shown, 2 * end)
@@ -378,8 +361,6 @@ class RewardRecord:
             self._places[decision] = row
         if action:
             self._unfitted.add(action)
-            self._done.setdefault(action, array("q")).append(row)
-            self._arms.pop(action, None)
         self._slates = self._slates or len(shown) > 1
         self._steps = self._steps or credit > weight
         self._count = row + 1
@@ -426,8 +407,7 @@ class RewardRecord:
         np.add.at(self._sums[:, 3:], shown, columns)
 
     def _sum_again(self, row: int) -> None:
-        """Add up anew what is known of the arms of a row that counts no more."""
-        self._arms.clear()
+        """Add up anew what is known of the items of a row that counts no more."""
         begin, shown = self._ends[self._first], self._shown[self._ends[row] : self._ends[row + 1]]
         self._sums[shown], self._place[shown] = 0.0, 0
         entries = (self._place[self._shown[begin : self._ends[self._count]]] == 0).nonzero()[0] + begin
@@ -498,33 +478,22 @@ class RewardRecord:
             self._questions = self._questions[numbers]
             self._question[kept] = question
             self._pairs = {(again[of], lead): pair for (of, lead), pair in self._pairs.items() if of in again}
-            moved = ((key, array("q", [row - gone for row in rows if row >= gone])) for key, rows in self._done.items())
-            self._done = {key: rows for key, rows in moved if rows}
-            self._arms.clear()
             self._shown = self._shown[self._ends[gone] : self._ends[self._count]]
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
-        self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
+        for name in ("_question", "_lead", "_action", "_rewards", "_weight", "_credit", "_lost"):
+            setattr(self, name, grown(getattr(self, name)[kept], size))
         self._ends = grown(self._ends[gone : self._count + 1] - self._ends[gone], size + 1)
-        self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
-        self._credit, self._lost = grown(self._credit[kept], size), grown(self._lost[kept], size)
         self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
     # Judging.
 
-    def _arm(self, action: str) -> _Arm:
-        """The record of an action."""
-        arm = self._arms.get(action)
-        if arm is not None or action not in self._done:
-            return arm or _NO_ARM
-        rows = np.array(self._done[action], dtype=np.int64)
-        rows = rows[rows >= self._first]
-        weight, times, earned = self._credit[rows], 0.0, 0.0
-        if len(rows):
-            times, earned = float(weight.cumsum()[-1]), float((weight * self._rewards[rows]).cumsum()[-1])
-        arm = self._arms[action] = _Arm(rows, times, earned, float(np.count_nonzero(self._weight[rows] > 0.0)))
-        return arm
+    def _rows_of(self, action: str) -> Rows:
+        """The rows that count in which an action was taken."""
+        number = self._actions.get(action) or -1
+        rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
+        return rows
 
     @property
     def weights(self) -> Floats:
@@ -534,7 +503,7 @@ class RewardRecord:
     def _weigh(self, *, actions: bool) -> _Weights:
         """The same; without those of actions where nothing that can be shown advises one."""
         if actions not in self._weights:
-            lead, done = bool(self._ends[self._count]), actions and bool(self._done)
+            lead, done = bool(self._ends[self._count]), actions and self._action[: self._count].any()
             credits = np.array([lead, self._slates, done], dtype=np.float64)
             prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0
@@ -594,15 +563,15 @@ class RewardRecord:
         """What the models say of items, by what stood first and by all that was shown; or of actions."""
         n, credits, ways = len(keys), 1 if actions else 2, len(SHARES)
         if actions:
-            arms = [self._arm(key) for key in keys]
-            arm = np.arange(n).repeat([len(one.rows) for one in arms])
-            rows = np.concatenate([one.rows for one in arms])
+            listed = {key: self._rows_of(key) for key in keys}
+            arm = np.arange(n).repeat([len(listed[key]) for key in keys])
+            rows = np.concatenate([listed[key] for key in keys])
             overall = self._regress(near, keys, arm, rows)
             row = near.rows.searchsorted(rows)
             close = near.rows[np.minimum(row, len(near.rows) - 1)] == rows
             there = np.zeros((len(near.rows), 1, n))
             there[row[close], 0, arm[close]] = 1.0
-            seen = np.array([[one.seen for one in arms]])
+            seen = np.zeros((1, n))
         else:
             numbers = np.array([self._numbered.get(key, 0) for key in keys])
             there = self._occurrences(near.rows, numbers)
@@ -645,9 +614,9 @@ class RewardRecord:
     def _fit(self, key: str) -> None:
         """Fit the ridges of an action to its latest rewards, and to ones: what is usual changes with the rewards of others."""
         self._unfitted.discard(key)
-        rows = np.array(self._done.get(key, ()), dtype=np.int64)
+        rows = self._rows_of(key)
         self._pull[:, :, rows] = 0.0
-        rows = rows[(rows >= self._first) & (self._credit[rows] > 0.0)][-LATEST:]
+        rows = rows[self._credit[rows] > 0.0][-LATEST:]
         vectors = self._questions[self._question[rows]].astype(np.float64)
         for ridge, keep in enumerate(RIDGES):
             alike = (vectors @ vectors.T) * keep ** np.abs(rows[:, None] - rows)
@@ -678,7 +647,7 @@ class RewardRecord:
         searched = means if scores is None else in_rewards_of(scores)
         if not len(self) or not n:
             return Judgement(means, means, searched=searched, times=times, earned=earned, seen=seen, near=means)
-        advised, signs = _advised(items, situation) if self._done else ([], means)
+        advised, signs = _advised(items, situation) if len(self._actions) > 1 else ([], means)
         near, weights = self._near(vector), self._weigh(actions=any(advised))
         expected = near.expected
         ids, of_items = [item.id for item in items], weights.counting[:DONE]
@@ -764,7 +733,7 @@ class RewardRecord:
             none of them. And the same as lines of a prompt.
         """
         nothing = ((), "")
-        if not self._done or not actions or not len(self):
+        if len(self._actions) == 1 or not actions or not len(self):
             return nothing
         weights = self.weights[2 + DONE * len(MODELS) :]
         if weights.sum() < SPOKEN:
@@ -780,7 +749,7 @@ class RewardRecord:
             against = place != best_first[0]
             if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
                 continue
-            rows = self._arm(actions[place]).rows
+            rows = self._rows_of(actions[place])
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]

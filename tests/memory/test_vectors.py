@@ -186,3 +186,19 @@ def test_a_reward_adds_no_vectors(tmp_path: Path) -> None:
         index = m.store.derived._dense
         assert index is not None
         assert index.rows == 20
+
+
+@pytest.mark.parametrize(
+    "about", [{"where": {"topic": "t3"}}, {"user_id": "u1"}, {"where": {"topic": "t3"}, "user_id": "u1"}]
+)
+def test_the_first_question_about_few_items_reads_their_vectors_alone(tmp_path: Path, about: dict) -> None:
+    with Memory(tmp_path / "a.mem", encoder=KnownWords()) as m:
+        for user in ("u1", "u2"):
+            topics = [{"topic": f"t{n % 7}"} for n in range(200)]
+            m.add_many([f"filler {n} of {user}" for n in range(200)], user_id=user, metadata=topics)
+    with Memory(tmp_path / "a.mem", encoder=KnownWords()) as m:
+        first = m.search("filler 3 of u1", mode="dense", **about)
+        assert m.store.derived._dense is None
+        later = m.search("filler 3 of u1", mode="dense", **about)
+        assert m.store.derived._dense is not None
+    assert [(hit.id, hit.score) for hit in first] == [(hit.id, hit.score) for hit in later] != []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import mmap
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -260,9 +263,22 @@ class Pool:
             self._several[row] = frozenset(numbers)
 
 
+LARGE = 1 << 18
+"""Bytes."""
+_PRIVATE: dict[str, int] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+
+
 def grown(column: Any, size: int, width: int = 0) -> Any:
-    """`column` with room for `size` rows, the new ones zero. width: of a row, where there was none to tell it."""
-    larger = np.zeros((size, *((width,) if width else column.shape[1:])), dtype=column.dtype)
+    """`column` with room for `size` rows, the new ones zero. width: of a row, where there was none to tell it.
+
+    A large one has memory of its own, which goes back to the system when it is outgrown: a process keeps most of what is freed
+    amid other memory."""
+    shape = (size, *((width,) if width else column.shape[1:]))
+    count = math.prod(shape) * column.dtype.itemsize
+    if count < LARGE:
+        larger = np.zeros(shape, column.dtype)
+    else:
+        larger = np.frombuffer(mmap.mmap(-1, count, **_PRIVATE), column.dtype).reshape(shape)
     if len(column):
         larger[: len(column)] = column
     return larger

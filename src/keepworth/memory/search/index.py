@@ -181,7 +181,8 @@ class InvertedIndex:
         return out
 
 
-DEFAULT_CACHE = 20_000
+DEFAULT_CACHE = 4096
+"""Texts: about 8 MB with 384 numbers each."""
 
 
 class Embedder:

@@ -149,6 +149,13 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
     return block, unfit, loose
 
 
+def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str, values: str) -> Block:
+    """The vectors of some current items, from the rows. which: SQL over `v`, the rows of the set; values: its parameter."""
+    block = Block.empty(dimension)
+    _append_rows(block, connection, set_id, which, (values,))
+    return block
+
+
 def problems(connection: AnyConnection, deep: bool) -> list[str]:
     """What `check` says of the blocks. deep: they are compared with the rows."""
     out: list[str] = []

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     Vectors = npt.NDArray[np.float32]
 
-Result = TypeVar("Result")
 _LOG = logging.getLogger("keepworth.memory")
 PASSED_STATES = 1024
 """Entries of the journal behind the newest whose names are remembered: a search that began before others wrote sees one."""
@@ -106,6 +105,10 @@ _STATE = (
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
+FEW = 5000
+"""Items whose vectors are read from their rows sooner than all from blocks."""
+_COUNT = f"SELECT coalesce(sum(count), 0) FROM scopes WHERE id {AMONG}"
+
 _FOLLOWED = f"c.changed AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.seq = c.seq AND e.kind = '{rows.REWARD}')"
 """SQL for the changes `c` that vectors, words and columns follow. A reward changes none of what these hold of an item."""
 
@@ -122,6 +125,7 @@ class Derived:
         self._dense_at = Position()
         self._dense_set: tuple[Any, ...] = ()
         self._dense_state: tuple[Any, ...] = ()
+        self._asked = False  # for anything by meaning
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
         self._scope_words = ScopeWords()
@@ -163,30 +167,49 @@ class Derived:
 
     # Vectors.
 
-    def _with_index(self, use: Callable[[AnyConnection, DenseIndex], Result]) -> Result | None:
-        """What `use` makes of the vectors; None where there are none."""
+    def near(
+        self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
+    ) -> list[list[tuple[int, float]]] | None:
+        """Per query the `count` best (item number, cosine) of current items; None where there are no vectors."""
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
                 return None
-            result = use(connection, self._synced(connection))
+            inside, mask = self._store.scope_ids(connection, scope, nobody), self.mask(connection, where)
+            index = self._of_few(connection, inside, mask) or self._synced(connection)
+            result = index.search(vectors, count, (scope, nobody), inside, mask)
         if self._to_keep:
             self._to_keep = False
             self.write_blocks()
         return result
 
-    def near(
-        self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
-    ) -> list[list[tuple[int, float]]] | None:
-        """Per query the `count` best (item number, cosine) of current items; None where there are no vectors."""
-        return self._with_index(
-            lambda connection, index: index.search(
-                vectors,
-                count,
-                (scope, nobody),
-                self._store.scope_ids(connection, scope, nobody),
-                self.mask(connection, where),
-            )
+    def _of_few(self, connection: AnyConnection, inside: frozenset[int] | None, mask: Mask | None) -> DenseIndex | None:
+        """At the first question of a process, which may be the last: the vectors of the items that it is about, where they are
+        few. None where they are not, and later."""
+        import numpy as np
+
+        asked, self._asked = self._asked, True
+        if asked:
+            return None
+        few: list[int] | None = None if mask is None else np.flatnonzero(mask).tolist()
+        if few is not None and len(few) <= FEW:
+            which, values = f"v.n {AMONG}", among(few)
+        elif inside is not None and scalar(connection, _COUNT, (among(sorted(inside)),)) <= FEW:
+            which, values = f"i.scope {AMONG}", among(sorted(inside))
+        else:
+            return None
+        assert self._store.set_id is not None
+        dimension = self._dimension(connection)
+        block = blocks.of_items(connection, self._store.set_id, dimension, which, values)
+        return DenseIndex(dimension, block if block.size else None)
+
+    def _dimension(self, connection: AnyConnection) -> int:
+        """Of the vectors in use."""
+        dimension: int | None = scalar(
+            connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self._store.set_id,)
         )
+        if dimension is None:
+            raise self.database.made_anew()
+        return dimension
 
     def _synced(self, connection: AnyConnection) -> DenseIndex:
         """The dense index, brought up to the journal's head as this connection sees it."""
@@ -194,9 +217,9 @@ class Derived:
             corpus = self.corpus(connection)
             if self._dense is not None and self._dense_state == corpus.state:
                 return self._dense
-            dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self._store.set_id,))
+            dimension = self._dimension(connection)
             made, at, seq, name = corpus.state[3], self._dense_at, corpus.seq, corpus.name
-            if made is None or dimension is None:
+            if made is None:
                 raise self.database.made_anew()
             known = self._dense is not None and self._dense_set == (self._store.set_id, made)
             if self._dense is not None and known and at.has_passed(seq, name):

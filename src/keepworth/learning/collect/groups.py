@@ -334,7 +334,8 @@ def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:
 @dataclass(slots=True)
 class OpenGroup:
     """A group while it is sampled. born: the version of the weights at its start. waiting_elsewhere: members that are done
-    in a worker, or wait for the others there. variations: of members that a `regroup` asked for."""
+    in a worker, or wait for the others there. variations: of members that a `regroup` asked for. changed: is called whenever
+    more members are done or wait for the others."""
 
     index: int
     born: int
@@ -357,6 +358,7 @@ class OpenGroup:
     def end(self, member: int, episode: Episode) -> None:
         self.done[member] = episode
         self.companions.look()
+        self.changed()
 
     def missing(self) -> list[int]:
         """Members that are not done."""

@@ -92,7 +92,7 @@ class Episodes(Protocol):
 
 
 class EventLoop:
-    """changed: set by whoever finishes something that may be waited for, and by every task that fails.
+    """changed: set by whoever finishes something that may be waited for, or begins to wait, and by every task that fails.
 
     broken: the first failure of a task; whoever waits is to raise it (`require_alive`)."""
 
@@ -194,11 +194,12 @@ class Pipeline:
         self._learner, self._episodes = learner, episodes
         self._sources = Sources(sources, learner.model)
         self._refill, self._regroup, self._group_rollout = refill, regroup, group_rollout
+        self._loop = EventLoop()
         self.sampler: Sampler
         if engines:
             self.sampler = HttpSampler(learner, settings, engines, run.path)
         else:
-            self.sampler = LocalSampler(learner, settings, self._may_draw, self._settle)
+            self.sampler = LocalSampler(learner, settings, self._may_draw, self._settle, self._loop.changed.set)
         self._open: dict[int, OpenGroup] = {}
         self._waiting: dict[int, FinishedGroup] = {}
         self._taken: list[FinishedGroup] = []
@@ -210,7 +211,6 @@ class Pipeline:
         self._counts = {"retried": 0, "failed_groups": 0, "rejected_groups": 0}
         self._collecting = False
         self._workers = workers
-        self._loop = EventLoop()
 
     # -- called by the trainer --------------------------------------------------------------------------------------
 
@@ -267,7 +267,6 @@ class Pipeline:
         self._collecting = True
         self.sampler.wake()
         while True:
-            await self._settle()
             self._loop.require_alive()
             indices = self._choose()
             if indices is not None:
@@ -364,9 +363,8 @@ class Pipeline:
         return group, task(group)
 
     def _group(self, index: int, task: Task) -> OpenGroup:
-        return OpenGroup(
-            index, self.sampler.version, task, self.settings.group_size if self._group_rollout is None else 1
-        )
+        size = self.settings.group_size if self._group_rollout is None else 1
+        return OpenGroup(index, self.sampler.version, task, size, changed=self._loop.changed.set)
 
     def _begin_group(self, group: OpenGroup) -> None:
         self._open[group.index] = group
@@ -462,14 +460,13 @@ class Pipeline:
 
     async def _settle(self) -> None:
         """In serial mode, let everything go on until every unfinished episode waits for the model, or for others of its group."""
-        rounds = 0
         while self.settings.serial and self._loop.broken is None:
             waiting = self.sampler.waiting_episodes() + sum(group.waiting for group in self._open.values())
             missing = [len(group.missing()) for group in self._open.values()]
             if all(missing) and waiting >= sum(missing):  # a group without missing members is about to be replaced
                 return
-            await asyncio.sleep(0 if rounds < 20 else 0.001)
-            rounds += 1
+            self._loop.changed.clear()
+            await self._loop.changed.wait()
 
 
 def _born(groups: dict[int, FinishedGroup] | dict[int, OpenGroup]) -> dict[int, int]:

@@ -99,6 +99,7 @@ class LocalSampler(Sampler):
     Args:
         may_draw: Whether a token may be drawn now.
         settle: Waits until nothing else would go on by itself.
+        changed: Is called whenever somebody begins to wait for a draft.
     """
 
     def __init__(
@@ -107,9 +108,10 @@ class LocalSampler(Sampler):
         settings: Asynchrony,
         may_draw: Callable[[], bool],
         settle: Callable[[], Awaitable[None]],
+        changed: Callable[[], None],
     ) -> None:
         super().__init__()
-        self._may_draw, self._settle = may_draw, settle
+        self._may_draw, self._settle, self._changed = may_draw, settle, changed
         self._replica: Replica | None = None
         if not settings.serial:
             self._replica = Replica(learner.model, learner.master_weights.named)
@@ -140,6 +142,7 @@ class LocalSampler(Sampler):
         self.batch.add(draft)
         end = self._ends[id(draft)] = asyncio.get_running_loop().create_future()
         self.wake()
+        self._changed()
         try:
             await end
         finally:

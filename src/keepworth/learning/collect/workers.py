@@ -112,12 +112,10 @@ class Rollouts:
         group.changed = lambda: self._say(WAITS, number, len(group.done) + group.waiting)
         draw = partial(self._ask, number)
         failed: list[Episode] = []
-
-        async def run_to_end(member: int) -> None:
-            await run_member(group, member, self._rollout, draw, run.settings, failed.append)
-            group.changed()
-
-        self._running[number] = asyncio.gather(*map(run_to_end, range(run.size)))
+        members = (
+            run_member(group, member, self._rollout, draw, run.settings, failed.append) for member in range(run.size)
+        )
+        self._running[number] = asyncio.gather(*members)
         try:
             await self._running[number]
         finally:
@@ -230,6 +228,7 @@ class _LiveWorker:
                     continue
                 if word == WAITS:
                     (run.group.waiting_elsewhere,) = rest
+                    run.group.changed()
                     continue
                 task = asyncio.get_running_loop().create_task(self._draw(number, run, *rest))
                 run.drawing.add(task)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import resource
 import shutil
 import tempfile
 import threading
@@ -27,6 +26,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store.maintenance import backup, check, reembed
 from keepworth.memory.store.transfer import exported, imported
+from tests.memory.largest_file import largest_file
 
 from .stub_encoder import WordEncoder
 
@@ -277,17 +277,6 @@ def test_what_is_purged_leaves_the_vectors_of_an_interrupted_reembedding_too():
         sets = [id for (id,) in connection.execute("SELECT id FROM vector_sets")]
         left = [n for id in sets for (n,) in connection.execute(f"SELECT n FROM vectors_{id}")]
     assert (len(sets), left) == (2, [2, 2])
-
-
-@contextlib.contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """The system refuses to let a file grow beyond `size` bytes, as a quota does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost(tmp_path: Path):

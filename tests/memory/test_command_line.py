@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +13,7 @@ from keepworth.cli.memory import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-
-
-@contextlib.contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """The system refuses to let a file grow beyond `size` bytes, as a quota does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+from tests.memory.largest_file import largest_file
 
 
 def problem_of(*arguments: str) -> BaseException | None:

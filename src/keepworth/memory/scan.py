@@ -115,9 +115,9 @@ def _strings(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, part in value.items():
             yield from _strings(key)
-            yield from _strings(each)
+            yield from _strings(part)
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _strings(part)
@@ -127,7 +127,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {_mapped(key, change): _mapped(each, change) for key, each in value.items()}
+        return {_mapped(key, change): _mapped(part, change) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_mapped(part, change) for part in value]
     return value

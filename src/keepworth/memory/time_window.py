@@ -119,7 +119,7 @@ def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
         begun = re.search(r"\b(?:between|from)\W+(?:the\W+)?$", text[: first.start()]) or first[0].startswith("from")
         if begun and re.fullmatch(r"\W*(?:(?:and|to|until|through)\W*(?:on\W+|the\W+)*)?", between):
             return TimeWindow(one.start, max(one.start, other.end))
-    windows = [_related(text[: each.start()], each[0], span, asked) for each, span in known]
+    windows = [_related(text[: date.start()], date[0], span, asked) for date, span in known]
     return TimeWindow(min(window.start for window in windows), max(window.end for window in windows))
 
 

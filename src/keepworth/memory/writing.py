@@ -89,11 +89,15 @@ def _by_writer(
 
 def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOutcome]], scope: Scope) -> None:
     """What a keeper gave up. In no episode: no reward of a search is about it."""
-    gone = [(each, outcome.changed[0]) for each, outcome in done if outcome.applied and hasattr(each, "decision")]
+    gone = [
+        (operation, outcome.changed[0])
+        for operation, outcome in done
+        if outcome.applied and hasattr(operation, "decision")
+    ]
     if not gone:
         return
     head, at = memory.store.head(), memory._clock()
-    decisions = [each.decision(new_id("d"), id, head) for each, id in gone]
+    decisions = [operation.decision(new_id("d"), id, head) for operation, id in gone]
     memory._decisions.write([Logged(at, scope, "", decision, details) for decision, details in decisions])
 
 
@@ -125,7 +129,7 @@ def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
     answer = iter(written(writer, finished))
     while True:
         try:
-            each = next(answer)
+            asked = next(answer)
         except StopIteration:
             return
         except (InvalidAdvice, NothingToWrite):
@@ -134,12 +138,12 @@ def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
             # What it would take to mend a model's answer is no advice to who speaks.
             message = error.message if isinstance(error, KeepworthError) else error
             raise WriterFailed(f"a writer failed, {type(error).__name__}: {message}"[:500]) from error
-        if not isinstance(each, Operation):
+        if not isinstance(asked, Operation):
             raise InvalidAdvice(
-                f"a writer of messages gave {each!r:.60}, which is no operation.",
+                f"a writer of messages gave {asked!r:.60}, which is no operation.",
                 "Advice is for propose(), or for the writer of a policy.",
             )
-        yield each
+        yield asked
 
 
 def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
@@ -238,7 +242,7 @@ def _kept_raw(
     vectors = memory.store.encode([text for _, text, _ in words]) if words else {}
 
     def work(transaction: Transaction) -> list[OperationOutcome]:
-        return [transaction.perform(act, each, now=time, episode=episode) for act, each in acts]
+        return [transaction.perform(act, of, now=time, episode=episode) for act, of in acts]
 
     outcomes = memory.store.change(draft.scope, work, vectors, bounded=True)
     ids = [outcome.item for outcome in outcomes if outcome.item]

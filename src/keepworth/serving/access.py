@@ -180,7 +180,7 @@ class Tokens:
         """Raises UnknownName."""
         with self._changing():
             tokens = self._read()
-            left = {digest: each for digest, each in tokens.items() if each.id != id}
+            left = {digest: access for digest, access in tokens.items() if access.id != id}
             if len(left) == len(tokens):
                 raise UnknownName("token", id, [value.id for value in tokens.values()])
             self._write(left)
@@ -249,7 +249,7 @@ def new_access(
             "without end"
         )
     until = "" if days is None else later(made, days * 86_400.0)
-    permitted = {name: tuple(dict.fromkeys(each)) for name, each in (shared or {}).items()}
+    permitted = {name: tuple(dict.fromkeys(permissions)) for name, permissions in (shared or {}).items()}
     distinct = tuple(dict.fromkeys(roles))
     return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, distinct, name, made, until, permitted)
 
@@ -300,5 +300,5 @@ def _digest(token: str) -> str:
 
 def _access(record: dict[str, Any]) -> tuple[str, Access]:
     body = dict(record)
-    shared = {name: tuple(each) for name, each in body.get("shared", {}).items()}
+    shared = {name: tuple(permissions) for name, permissions in body.get("shared", {}).items()}
     return str(body.pop("sha256")), Access(**{**body, "roles": tuple(body["roles"]), "shared": shared})

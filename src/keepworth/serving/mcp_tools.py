@@ -256,7 +256,7 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
             access.require(verb.role)
             owners = open.owners(ids) if access.shared else ()
             whose = [f"user_id={owner}" for owner in owners if owner != access.user_id]
-            whose += [f"{each}={value}" for each, value in bounds.items()]
+            whose += [f"{name}={value}" for name, value in bounds.items()]
             within = OpenMemory(open.memory.within(**dict[str, Any](bounds))) if bounds else open
             result = function(ToolHost(within.memory, access, within, bounds), **options)
             made = [str(getattr(result, name)) for name in ("id", "episode") if hasattr(result, name)]

@@ -151,8 +151,8 @@ def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCa
 
 def _digest(*parts: str | bytes) -> str:
     """Unambiguous: each part is hashed before they are joined."""
-    each = (hashlib.sha256(part if isinstance(part, bytes) else part.encode()).digest() for part in parts)
-    return hashlib.sha256(b"".join(each)).hexdigest()
+    digests = (hashlib.sha256(part if isinstance(part, bytes) else part.encode()).digest() for part in parts)
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 # -- what is wrong ----------------------------------------------------------------------------------------------------
@@ -255,8 +255,8 @@ def _operation(verb: Verb) -> dict[str, Any]:
     required = fields.get("required", ())
     if not verb.in_body:
         parameters += [
-            {"name": name, "in": "query", "required": name in required, "schema": each}
-            for name, each in fields.get("properties", {}).items()
+            {"name": name, "in": "query", "required": name in required, "schema": field}
+            for name, field in fields.get("properties", {}).items()
         ]
     if verb.writes:
         key = {"type": "string", "minLength": 1, "maxLength": _LONGEST_KEY, "pattern": "^[ -~]*$"}

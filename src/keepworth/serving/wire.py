@@ -39,7 +39,7 @@ def plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
     return value
@@ -65,13 +65,13 @@ def read(kind: Any, value: Any) -> Any:
     if is_dataclass(kind):
         made: Any = kind
         hints = _hints(made)
-        return made(**{name: read(hints[name], each) for name, each in value.items()})
+        return made(**{name: read(hints[name], part) for name, part in value.items()})
     if get_origin(kind) is UnionType:
         return read(inside[0], value)
     if get_origin(kind) is list or (get_origin(kind) is tuple and inside[-1] is Ellipsis):
         return get_origin(kind)(read(inside[0], part) for part in value)
     if get_origin(kind) is tuple:
-        return tuple(read(part, each) for part, each in zip(inside, value, strict=True))
+        return tuple(read(part, inner) for part, inner in zip(inside, value, strict=True))
     return float(value) if kind is float and isinstance(value, str) else value
 
 

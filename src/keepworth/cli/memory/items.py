@@ -132,7 +132,7 @@ def show(memory: Memory, id: Id) -> Lines:
     shown = []
     for name, value in record.items():
         if isinstance(value, dict) and name in ("scope", "provenance"):
-            value = ", ".join(f"{part} {each}" for part, each in value.items() if each not in ("", -1))
+            value = ", ".join(f"{part} {name}" for part, name in value.items() if name not in ("", -1))
         shown.append(f"{name:>14}  {one_line(str(value))}")
     yield Line(record, "\n".join(shown))
 

@@ -205,8 +205,8 @@ class _OnFile:
                 elif body["what"] == "step":
                     steps.update(dict.fromkeys(last, float(body["reward"])))
         acted = tuple(
-            Choice(each.decision, each.details, each.vector, actions.get(name, ""), steps.get(name, math.nan))
-            for name, each in choices.items()
+            Choice(choice.decision, choice.details, choice.vector, actions.get(name, ""), steps.get(name, math.nan))
+            for name, choice in choices.items()
         )
         return Record(id, scope_of(home), task, person, acted, tuple(rewards))
 

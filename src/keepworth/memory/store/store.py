@@ -170,7 +170,7 @@ class Store:
                 self._inside.clear()
                 self._scope_count = count
             if (scope, nobody) not in self._inside:
-                ids = frozenset(id for each in scope.each() for id in _inside(connection, each, nobody))
+                ids = frozenset(id for part in scope.each() for id in _inside(connection, part, nobody))
                 # No further than it takes to see that there are others: this is asked anew after each new scope.
                 everything = scalar(
                     connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
@@ -247,7 +247,7 @@ class Store:
         listed = list(dict.fromkeys(texts))
         if self.embedder is None or not listed:
             return {}
-        return {text: each.tobytes() for text, each in zip(listed, self.embedder.in_parts(listed), strict=True)}
+        return {text: vector.tobytes() for text, vector in zip(listed, self.embedder.in_parts(listed), strict=True)}
 
     def perform(
         self,
@@ -422,7 +422,7 @@ class Store:
     def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
         """The full-text tokens every row in `scope` has, or, where that is several, every row in each: [] where that is no
         token, None where nobody ever wrote in any."""
-        listed = [tokens for each in scope.each() if (tokens := _tokens_of(connection, each)) is not None]
+        listed = [tokens for part in scope.each() if (tokens := _tokens_of(connection, part)) is not None]
         return ([] if [] in listed else listed) if listed else None
 
     def view(self, scope: Scope) -> ScopeView:

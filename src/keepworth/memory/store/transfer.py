@@ -84,79 +84,30 @@ def imported(store: Store, lines: Iterable[str]) -> int:
     if store.head():
         raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
 
+    header, records = _parsed(lines)
+    items = [value for _, name, value in records if name == "item"]
     refused: tuple[type[Exception], ...] = (*_NOT_OURS, *store.database.errors)
 
     def work(transaction: Transaction) -> int:
-        connection = transaction.connection
         scopes: dict[int, int] = {}
-        count = read = 0
-        header: dict[str, Any] = {}
-        for number, text in enumerate(lines, start=1):
-            if not text.strip():
-                continue
+        for number, name, value in records:
             try:
-                record: dict[str, Any] = json.loads(text)
-                if number == 1:
-                    _check_header(record)
-                    header = record
-                    continue
-                read += 1
-                ((name, value),) = record.items()
-                if name == "scope":
-                    scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
-                elif name == "item":
-                    item = from_record(value)
-                    if rows.number_of(item.id) is None:
-                        raise ValueError(f"{item.id!r:.40} is no item's id")
-                    transaction.put(item)
-                    count += 1
-                else:
-                    table, columns = TABLES[name]
-                    values = [_decoded(cell) for cell in value]
-                    named = columns.split(", ")
-                    if name == "decision":
-                        values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
-                    _check_numbers(named, values)
-                    if "scope" in named:
-                        place = named.index("scope")
-                        values[place] = scopes[values[place]]
-                    marks = ",".join("?" * len(named))
-                    connection.execute(f"INSERT INTO {table}({', '.join(named)}) VALUES({marks})", values)
+                _insert(transaction, name, value, scopes)
             except refused as error:
                 raise _no_export(number, error) from error
-        last, entries = first(connection, "SELECT coalesce(max(seq), 0), count(*) FROM events")
-        there = {"lines": read, "head": last, "items": count}
-        announced = {"lines": read, "items": count, **{name: header[name] for name in there if name in header}}
-        if announced != there or entries != last:
-            raise NotAMemoryFile(
-                f"the import is incomplete: it has {read} lines, {entries} journal entries up to number {last} and {count} "
-                f"items, and says {announced}: export again; nothing was imported"
-            )
+        _check_whole(transaction.connection, header, len(records), len(items))
         transaction.finish()
-        _check_journal(store, connection)
+        _check_journal(store, transaction.connection)
         if store.scan is not None:
             # The journal is there now, and goes on after its newest entry.
-            _hold(Transaction(connection, Scope(), set_id=store.set_id), store.scan, store.clock())
-        return count
+            _hold(Transaction(transaction.connection, Scope(), set_id=store.set_id), store.scan, store.clock())
+        return len(items)
 
-    try:
-        lines = list(lines)
-    except UnicodeDecodeError as error:
-        raise NotAMemoryFile(f"the import is not UTF-8 text ({error}): give a file that `export` wrote") from error
-    texts: list[str] = []
-    if store.embedder is not None:
-        for number, text in enumerate(lines, start=1):
-            if text.startswith('{"item"'):
-                try:
-                    record = json.loads(text)["item"]
-                    texts.append(checked_text(record.get("key") or record["text"]))
-                except _NOT_OURS as error:
-                    raise _no_export(number, error) from error
     vectors: dict[str, bytes] = {}
-    for start in range(0, len(texts), 512):
-        vectors.update(store.encode(texts[start : start + 512]))
+    for start in range(0, len(items), 512):
+        vectors.update(store.encode(item.searched_text for item in items[start : start + 512]))
     try:
-        result = store.change(Scope(), work, vectors)
+        result: int = store.change(Scope(), work, vectors)
     except KeepworthError:
         raise
     except refused as error:
@@ -164,11 +115,72 @@ def imported(store: Store, lines: Iterable[str]) -> int:
             f"the import is not of an exported memory ({error}): give what `export` wrote; nothing was imported"
         ) from error
     store.reset_caches()
-    return int(result)
+    return result
 
 
 _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 """What reading a line raises that no export holds."""
+
+
+def _parsed(lines: Iterable[str]) -> tuple[dict[str, Any], list[tuple[int, str, Any]]]:
+    """(the header, number, name and value of each line). An item is one already. Raises NotAMemoryFile."""
+    try:
+        lines = list(lines)
+    except UnicodeDecodeError as error:
+        raise NotAMemoryFile(f"the import is not UTF-8 text ({error}): give a file that `export` wrote") from error
+    header: dict[str, Any] = {}
+    records: list[tuple[int, str, Any]] = []
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        try:
+            record: dict[str, Any] = json.loads(text)
+            if number == 1:
+                _check_header(record)
+                header = record
+                continue
+            ((name, value),) = record.items()
+            if name == "item":
+                value = from_record(value)
+                checked_text(value.searched_text)
+                if rows.number_of(value.id) is None:
+                    raise ValueError(f"{value.id!r:.40} is no item's id")
+            records.append((number, name, value))
+        except _NOT_OURS as error:
+            raise _no_export(number, error) from error
+    return header, records
+
+
+def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, int]) -> None:
+    """Put what a line says into the file. scopes: ids here, by those of the export."""
+    if name == "scope":
+        scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
+        return
+    if name == "item":
+        transaction.put(value)
+        return
+    table, columns = TABLES[name]
+    values, named = [_decoded(cell) for cell in value], columns.split(", ")
+    if name == "decision":
+        values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
+    _check_numbers(named, values)
+    if "scope" in named:
+        place = named.index("scope")
+        values[place] = scopes[values[place]]
+    marks = ",".join("?" * len(named))
+    transaction.connection.execute(f"INSERT INTO {table}({', '.join(named)}) VALUES({marks})", values)
+
+
+def _check_whole(connection: AnyConnection, header: dict[str, Any], lines: int, items: int) -> None:
+    """Raise NotAMemoryFile where lines are missing."""
+    last, entries = first(connection, "SELECT coalesce(max(seq), 0), count(*) FROM events")
+    there = {"lines": lines, "head": last, "items": items}
+    announced = {"lines": lines, "items": items, **{name: header[name] for name in there if name in header}}
+    if announced != there or entries != last:
+        raise NotAMemoryFile(
+            f"the import is incomplete: it has {lines} lines, {entries} journal entries up to number {last} and {items} "
+            f"items, and says {announced}: export again; nothing was imported"
+        )
 
 
 _NUMBERS = ("seq", "scope", "applied", "n", "changed", "step", "content")

@@ -134,7 +134,7 @@ class ToolUse:
     async def _used(self, chosen: Tool, argument: str) -> tuple[str, tuple[str, ...]]:
         name = chosen.description.name
         try:
-            text = await asyncio.wait_for(_called(chosen.run, argument_of(chosen.description, argument)), self._seconds)
+            text = await asyncio.wait_for(_call(chosen.run, argument_of(chosen.description, argument)), self._seconds)
         except TimeoutError:
             return "Error: it took too long.", (f"tool {name!r} took more than {self._seconds:g} s",)
         except Exception as error:
@@ -143,7 +143,7 @@ class ToolUse:
         return " ".join(str(text).split()), ()
 
 
-async def _called(run: Callable[[str], str | Awaitable[str]], argument: str) -> str:
+async def _call(run: Callable[[str], str | Awaitable[str]], argument: str) -> str:
     if inspect.iscoroutinefunction(run):
         result = await run(argument)
     else:

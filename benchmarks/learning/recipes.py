@@ -27,7 +27,7 @@ from benchmarks.training.rules import best_of
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
-from keepworth.methods.benchmarks.word_problems import problems
+from keepworth.methods.benchmarks._arithmetic import problems
 from keepworth.methods.recipes._strings import composition_of
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.system import CALLS, term_value

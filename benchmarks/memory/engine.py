@@ -12,7 +12,6 @@ import argparse
 import gc
 import json
 import os
-import platform
 import random
 import resource
 import subprocess
@@ -25,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.speed import setting
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import InvertedIndex
@@ -137,32 +137,9 @@ def line(name: str, unit: str, times: Sequence[float], **rest: Any) -> Figure:
 
 def machine() -> dict[str, Any]:
     """What a reader needs to judge the figures."""
-    from importlib.metadata import version
-
     import apsw
 
-    return {
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "load_average_at_start": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "sqlite": apsw.sqlite_lib_version(),
-        "versions": {name: version(name) for name in ("keepworth", "numpy", "apsw")},
-        "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    parts = dict(line.split(":", 1) for line in lines if ":" in line)
-    named = {key.strip(): value.strip() for key, value in parts.items()}
-    return (
-        f"{named.get('model name', platform.machine())} (family {named.get('cpu family')}, model {named.get('model')})"
-    )
+    return setting.machine(1, ("numpy", "apsw")) | {"sqlite": apsw.sqlite_lib_version()}
 
 
 def reading_limit(matrix: Vectors, repeats: int = 15, warm: int = 2) -> float:
@@ -514,13 +491,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     encoder = None if arguments.encoder == "none" else encoder_named(arguments.encoder)
-    setting, rows = machine(), []
+    about, rows = machine(), []
     with tempfile.TemporaryDirectory() as folder:
         for figure in figures(arguments.size, Path(folder), seed=arguments.seed, encoder=encoder):
             rows.append(figure)
             print(f"{figure.name:50} {figure.p50:10.3g} {figure.p95:10.3g} {figure.unit}", flush=True)
     if arguments.json:
-        record = {"size": arguments.size, "seed": arguments.seed, "machine": setting}
+        record = {"size": arguments.size, "seed": arguments.seed, "machine": about}
         record["figures"] = [asdict(figure) for figure in rows]
         arguments.json.write_text(json.dumps(record, indent=1) + "\n")
 

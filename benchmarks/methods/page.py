@@ -25,8 +25,8 @@ HEADINGS = {
     ),
     "benchmark": (
         "Benchmarks",
-        "`keepworth eval run NAME`. The score of the best guess without a memory, and where evidence is marked its share in 512 "
-        "words that BM25 finds.",
+        "`keepworth eval run NAME`; [what each asks](benchmarks.md#what-there-is). The score of the best guess without a memory, "
+        "and where evidence is marked its share in 512 words that BM25 finds.",
     ),
     "memory_module": ("Memory modules", ""),
     "control_agent": ("Agents of control", ""),
@@ -69,7 +69,8 @@ def row(method: Method) -> tuple[str, ...]:
     measured = evidence(method)
     verdict = f"*{measured['verdict']}*. {reason(method.kind, measured)}" if measured else UNMEASURED
     label = f" ({method.label})" if method.label else ""
-    cells = (method.about + label, method.paper, method.claim, method.differs, verdict)
+    about = "" if method.kind == "benchmark" else method.about + label
+    cells = (about, method.paper, method.claim, method.differs, verdict)
     return (f"`{method.name}`", *(cell.replace("|", "\\|") for cell in cells))
 
 

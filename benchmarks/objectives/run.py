@@ -358,43 +358,41 @@ def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
         ]
         for name, arm, result in pending:
             results.setdefault((name, arm.name), []).append(result())
-    settings = {}
-    for name in names:
-        setting = SETTINGS[name]
-        base = results[name, setting.baseline]
-        settings[name] = {
-            "steps": setting.steps,
-            "group": setting.size,
-            "lag": setting.lag,
-            "passes": setting.passes,
-            "coincide": coinciding(
-                {arm.name: [result["measured"] for result in results[name, arm.name]] for arm in setting.arms}
-            ),
-            "adapter_rank": setting.rank,
-            "baseline": setting.baseline,
-            "arms": [
-                {
-                    "name": arm.name,
-                    "preset": arm.preset,
-                    "changes": arm.changes,
-                    "learning_rate": rate_of(name, arm),
-                    "final": [result["final"] for result in results[name, arm.name]],
-                    "area": [result["area"] for result in results[name, arm.name]],
-                    "measured": [result["measured"] for result in results[name, arm.name]],
-                    "episodes": float(np.mean([result["episodes"] for result in results[name, arm.name]])),
-                    "optimiser_steps": results[name, arm.name][0]["optimiser_steps"],
-                    "final_beyond_baseline": paired(
-                        [result["final"] for result in results[name, arm.name]], [result["final"] for result in base]
-                    ),
-                    "area_beyond_baseline": paired(
-                        [result["area"] for result in results[name, arm.name]], [result["area"] for result in base]
-                    ),
-                    "cpu_seconds": float(np.mean([result["cpu_seconds"] for result in results[name, arm.name]])),
-                }
-                for arm in setting.arms
-            ],
-        }
-    return settings
+    return {name: _summary(name, {arm.name: results[name, arm.name] for arm in SETTINGS[name].arms}) for name in names}
+
+
+def _summary(name: str, results: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """What a setting measured of each arm, by its results of all seeds."""
+    setting = SETTINGS[name]
+    series = {
+        arm: {key: [result[key] for result in runs] for key in ("final", "area", "measured")}
+        for arm, runs in results.items()
+    }
+    base = series[setting.baseline]
+    return {
+        "steps": setting.steps,
+        "group": setting.size,
+        "lag": setting.lag,
+        "passes": setting.passes,
+        "coincide": coinciding({arm: values["measured"] for arm, values in series.items()}),
+        "adapter_rank": setting.rank,
+        "baseline": setting.baseline,
+        "arms": [
+            {
+                "name": arm.name,
+                "preset": arm.preset,
+                "changes": arm.changes,
+                "learning_rate": rate_of(name, arm),
+                **series[arm.name],
+                "episodes": float(np.mean([result["episodes"] for result in results[arm.name]])),
+                "optimiser_steps": results[arm.name][0]["optimiser_steps"],
+                "final_beyond_baseline": paired(series[arm.name]["final"], base["final"]),
+                "area_beyond_baseline": paired(series[arm.name]["area"], base["area"]),
+                "cpu_seconds": float(np.mean([result["cpu_seconds"] for result in results[arm.name]])),
+            }
+            for arm in setting.arms
+        ],
+    }
 
 
 @contextlib.contextmanager

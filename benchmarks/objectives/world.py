@@ -15,7 +15,7 @@ import torch
 
 from keepworth.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
 from keepworth.episodes.model import Sample, Tokens
-from keepworth.methods.recipes.memory_r_plus import EpisodicReward, RememberedEpisodes
+from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
 from keepworth.models import attention
 from keepworth.models.inprocess import InProcessModel
 

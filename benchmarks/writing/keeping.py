@@ -35,7 +35,7 @@ from keepworth.evaluation.statistics import interval
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.slots import Finished
 from keepworth.memory.sentences import sentences
-from keepworth.methods.benchmarks._longmemeval import questions
+from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.locomo import locomo
 from keepworth.methods.writers._facts import USER

@@ -18,7 +18,7 @@ from keepworth.agents.manager import (
 )
 from keepworth.episodes.episode import Operation, OperationKind, ParseStatus
 from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of
-from keepworth.methods.recipes._memory_r1.operations import warm_start_examples
+from keepworth.methods.recipes._memory_r1.operation_tasks import warm_start_examples
 from keepworth.tasks.operations import read_operation
 
 

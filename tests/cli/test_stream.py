@@ -104,7 +104,7 @@ def test_the_list_of_streams_says_what_each_is_and_what_it_needs() -> None:
     done = CliRunner().invoke(app, ["stream", "--streams", "list"], env={"COLUMNS": "80"}, catch_exceptions=False)
     assert max(map(len, done.output.splitlines())) <= 80
     listed = " ".join(done.output.split())
-    assert "near-miss tasks that look alike need different answers near-miss-numbered" in listed
+    assert "near-miss Tasks that look alike need different answers near-miss-numbered" in listed
     assert "what a customer of a bank wants (BANKING77). Give banking77, or what holds it, as --data." in listed
 
 
@@ -112,9 +112,8 @@ def test_the_list_of_arms_says_what_each_is() -> None:
     done = CliRunner().invoke(app, ["stream", "--arms", "list"], env={"COLUMNS": "80"}, catch_exceptions=False)
     assert max(map(len, done.output.splitlines())) <= 80
     listed = " ".join(done.output.split())
-    assert (
-        "linucb ridge regression of reward, an action each; the upper bound (arXiv 1003.0146) linear-thompson" in listed
-    )
+    about = "Fits one ridge regression of reward for each action and takes the highest upper bound"
+    assert f"linucb {about} (arXiv 1003.0146) linear-thompson" in listed
     assert "attempts no memory; a second attempt where the first failed random" in listed
     as_json = CliRunner().invoke(app, ["stream", "--arms", "list", "--json"], catch_exceptions=False)
     kinds = {said["name"]: said["control"] for said in map(json.loads, as_json.stdout.splitlines())}

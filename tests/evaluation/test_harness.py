@@ -71,7 +71,7 @@ class Finds(Listing):
     def ask(self, question: AskedQuestion) -> Answered:
         wanted = question.text.split()[-1].rstrip("?")
         ids = sorted(self.entries, key=lambda id: wanted not in self.entries[id].text)
-        return self._shown(ids)
+        return self._show(ids)
 
 
 def ran(make: Any, tasks: Sequence[Task], plan: Conditions | None = None, reader: Any = None) -> list[Row]:

@@ -18,7 +18,7 @@ from keepworth.methods.recipes._memory_r1.measures import (
     maintained_answers,
     operation_rows,
 )
-from keepworth.methods.recipes._memory_r1.operations import operation_tasks, shown_memories
+from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
 from tests.rollouts.scripted_model import FunctionReader
 
 

@@ -9,7 +9,8 @@ from keepworth import policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.methods.policies.mixture import Estimator, MixtureValuer, Ridge
+from keepworth.methods.policies._ridge import Ridge
+from keepworth.methods.policies.mixture import Estimator, MixtureValuer
 
 ACTIONS = ("left", "right", "wait")
 

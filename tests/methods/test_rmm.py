@@ -13,12 +13,12 @@ import keepworth
 from keepworth import Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.methods.policies._slates import plackett_luce
+from keepworth.methods.policies._topics import nearest_topic
 from keepworth.methods.policies.rmm import (
     Reranker,
     cited,
     cites_by_words,
     citing,
-    nearest_topic,
     reflect,
     rmm,
     weighted_log_probability,

@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.methods import app
+from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies.ama import evict, learn_rules
-from keepworth.methods.studies.mind_palace import Palace, fit, stop_at
+from keepworth.methods.studies.mind_palace import Palace, stop_at
 from keepworth.registry import methods
 
 SMALL: Mapping[str, Mapping[str, Any]] = {

@@ -12,8 +12,10 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import agemem
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.course import BankAnswer, BankReading, task_of, write_stream
+from keepworth.methods.recipes._bank.course import task_of
 from keepworth.methods.recipes._bank.parted import PartedBank
+from keepworth.methods.recipes._bank.reading import BankAnswer, BankReading
+from keepworth.methods.recipes._bank.rollout import write_stream
 from keepworth.methods.recipes._bank.staged import STORE, StagedWriting
 from keepworth.methods.recipes.agemem import (
     AGEMEM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from keepworth.methods.benchmarks.word_problems import arithmetic, problems
+from keepworth.methods.benchmarks._arithmetic import arithmetic, problems
 from keepworth.methods.recipes.arithmetic import Config, head, memory_of, system
 
 

@@ -20,8 +20,8 @@ from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2
 from keepworth.methods.recipes._bank import course as bank_course
-from keepworth.methods.recipes._bank.course import used_by
-from keepworth.methods.recipes._bank.writing import WriterStreams, rule_digits
+from keepworth.methods.recipes._bank.reading import used_by
+from keepworth.methods.recipes._bank.writers import WriterStreams, rule_digits
 from keepworth.methods.recipes.fine_mem import with_lines, with_shares
 from keepworth.recipes.training import kept_weights
 from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of

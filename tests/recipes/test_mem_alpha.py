@@ -13,9 +13,11 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import mem_alpha
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.course import BankAnswer, BankReading, task_of, write_stream
+from keepworth.methods.recipes._bank.course import task_of
 from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.parted import ChunkedWriting
+from keepworth.methods.recipes._bank.reading import BankAnswer, BankReading
+from keepworth.methods.recipes._bank.rollout import write_stream
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
@@ -128,7 +130,7 @@ def test_the_rule_fills_the_bank_and_then_replaces_the_least_specific() -> None:
     now.act(said)
     stay = {each.text for each in now.shown}
     plain = BoundedBank(2)
-    from keepworth.methods.recipes._bank.writing import rule_lines
+    from keepworth.methods.recipes._bank.writers import rule_lines
 
     for line, fact in zip(rule_lines(STREAM), STATEMENTS, strict=True):
         plain.write(line, fact)

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from keepworth.episodes import Episode, Group
 from keepworth.methods.recipes import memory_r_plus
-from keepworth.methods.recipes.memory_r_plus import EpisodicReward, RememberedEpisodes, bank_of
+from keepworth.methods.recipes._episodic import EpisodicReward, RememberedEpisodes
+from keepworth.methods.recipes.memory_r_plus import bank_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_bounded_bank import episode_of
 from tests.recipes.writer_runs import echoing, run_of

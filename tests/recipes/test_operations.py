@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.episodes.errors import UnknownName
 from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of, values_of
-from keepworth.methods.recipes._memory_r1.operations import (
-    LEVELS,
-    Form,
-    operation_case,
-    operation_tasks,
-    renumbered,
-    shown_memories,
-    utterances,
-)
+from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
+from keepworth.methods.recipes._memory_r1.operations import LEVELS, Form, operation_case
+from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import SPLITS
 

@@ -54,7 +54,7 @@ class Tries(Listing):
             return sum(met) / len(met) if met else 0.5
 
         best = max(map(worth, fitting))
-        return self._shown([self.draws.choice([id for id in fitting if worth(id) == best])])
+        return self._show([self.draws.choice([id for id in fitting if worth(id) == best])])
 
     def learn(self, reward: float, shown: Sequence[str]) -> None:
         for id in shown:

@@ -9,7 +9,7 @@ from keepworth.agents import recall
 from keepworth.agents.answerer import Style, render
 from keepworth.episodes import Episode, FinishReason, Group, Sample, SamplingParams, Session, StopReason, Task, Turn
 from keepworth.episodes.model import Tokens
-from keepworth.methods.recipes._memory_r1.answerer import answer, demonstration
+from keepworth.methods.recipes._memory_r1.answering import answer, demonstration
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.models.tiny import tiny_model

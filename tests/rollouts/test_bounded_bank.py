@@ -12,18 +12,10 @@ from hypothesis import strategies as st
 from keepworth.episodes import DecisionKind, Episode, Task
 from keepworth.episodes.episode import ParseStatus
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-from keepworth.methods.recipes._bank.course import (
-    PROMPT,
-    PROMPT_ID,
-    BankReading,
-    DigitWriting,
-    asked,
-    line_of,
-    state_of,
-    task_of,
-    write_stream,
-)
+from keepworth.methods.recipes._bank.course import PROMPT, PROMPT_ID, DigitWriting, asked, line_of, task_of
 from keepworth.methods.recipes._bank.fact_streams import FactStream
+from keepworth.methods.recipes._bank.reading import BankReading
+from keepworth.methods.recipes._bank.rollout import state_of, write_stream
 from keepworth.methods.recipes.fine_mem import writers
 from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext, together

@@ -13,7 +13,7 @@ from keepworth.agents.manager import act, manager_params, observe
 from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes._memory_r1.operations import operation_tasks
+from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
 from keepworth.methods.recipes._memory_r1.steps import (
     ManagerStep,
     judged,

@@ -62,7 +62,7 @@ class Chat:
 
     async def act(self, observation: Observation, model: Caller) -> Action:
         first, chat = not self._messages, format_of(model, self.format, self.stop)
-        prompt = self._opened(observation, chat) if first else self._continued(observation, chat)
+        prompt = self._open(observation, chat) if first else self._continued(observation, chat)
         sample = await model.call(
             prompt,
             role=self.role,
@@ -83,7 +83,7 @@ class Chat:
         text = acted(reply, self._tools) if self._tools else reply.strip()
         return Action(text, cut=sample.finish is FinishReason.LENGTH, shown=self.shown if first else ())
 
-    def _opened(self, observation: Observation, chat: ChatTemplate) -> Tokens:
+    def _open(self, observation: Observation, chat: ChatTemplate) -> Tokens:
         self._tools, takes_tools = observation.tools, chat.takes_tools
         system = "\n\n".join(filter(None, (self.system, "" if takes_tools else tools_in_words(observation.tools))))
         asked = [clean(message) for message in observation.messages] or [

@@ -33,16 +33,16 @@ def nothing(task: Task) -> Recalled:
 
 def given(count: int, seed: int, words: int = 60, dates: bool = False) -> Recall:
     """The evidence plus distractors, `count` in all, in order of time: how well memories are *used*, not found."""
-    return _remembering(lambda task: _recalled(candidates(task, count, seed, words), "given", dates))
+    return _remember(lambda task: _recall(candidates(task, count, seed, words), "given", dates))
 
 
 def evidence_only(words: int = 60, dates: bool = False) -> Recall:
     """The oracle: exactly the windows that hold the evidence."""
 
     def recall(task: Task) -> Recalled:
-        return _recalled([entry for entry in candidates(task, 64, 0, words) if entry.evidence], "evidence", dates)
+        return _recall([entry for entry in candidates(task, 64, 0, words) if entry.evidence], "evidence", dates)
 
-    return _remembering(recall)
+    return _remember(recall)
 
 
 def another(recall: Recall, tasks: Sequence[Task]) -> Recall:
@@ -103,7 +103,7 @@ def retrieved(
             tuple(Shown(hit.item.id, hit.score, hit.item.text) for hit in shown), bank.content_hash(), (decision,)
         )
 
-    return _remembering(recall)
+    return _remember(recall)
 
 
 def _said_at(item: Item) -> tuple[str, str, int, int, str]:
@@ -127,7 +127,7 @@ _MONTHS = (
 )
 
 
-def _remembering(recall: Recall) -> Recall:
+def _remember(recall: Recall) -> Recall:
     """A task's memory is built once: every member of a group, and every step, starts from the same one."""
     known: dict[str, Recalled] = {}
 
@@ -139,7 +139,7 @@ def _remembering(recall: Recall) -> Recall:
     return lookup
 
 
-def _recalled(chosen: Sequence[MemoryEntry], how: str, dates: bool) -> Recalled:
+def _recall(chosen: Sequence[MemoryEntry], how: str, dates: bool) -> Recalled:
     ordered = sorted(chosen, key=lambda entry: (entry.date, entry.session, entry.turn, entry.window))
     digest = hashlib.sha256("\n".join((how, *(spoken(entry, dates) for entry in ordered))).encode()).hexdigest()[:16]
     shown = tuple(Shown(f"{entry.session}/{entry.turn}.{entry.window}", 1.0, spoken(entry, dates)) for entry in ordered)

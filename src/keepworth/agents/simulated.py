@@ -91,10 +91,10 @@ class ScoringAgent:
         if key not in self._scored:
             if len(self._scored) >= REMEMBERED:
                 self._scored.clear()
-            self._scored[key] = self._asked(situation, actions, memory)
+            self._scored[key] = self._ask(situation, actions, memory)
         return self._scored[key]
 
-    def _asked(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
+    def _ask(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
         body = f"{memory}\n" if memory else ""
         prompt = self.model.encode(HEAD + body + ASK.format(situation=as_line(situation)))
         branches = [self.model.encode_continuation(f" {as_line(action)}") for action in actions]

@@ -111,21 +111,21 @@ class MemoryToolCaller(ToolCaller):
             if action.cut or not known or used == self.calls:
                 break
             if name.strip().lower() == RECALL.name:
-                seen = Observation(self._recalled(argument.strip(), shown))
+                seen = Observation(self._recall(argument.strip(), shown))
             else:
-                seen = Observation(self._remembered(argument.strip(), operations))
+                seen = Observation(self._remember(argument.strip(), operations))
                 model.remembers(self.state())
         return replace(action, shown=tuple(shown), operations=tuple(operations))
 
     def state(self) -> str:
         return self.bank.content_hash()
 
-    def _recalled(self, query: str, shown: list[Shown]) -> str:
+    def _recall(self, query: str, shown: list[Shown]) -> str:
         hits = self.bank.search(query, self.k, mode=self.mode) if query and len(self.bank) else []
         shown += [Shown(hit.item.id, hit.score, hit.item.text) for hit in hits]
         return " | ".join(as_line(hit.item.text, "|") for hit in hits) or NOTHING
 
-    def _remembered(self, fact: str, operations: list[MemoryEvent]) -> str:
+    def _remember(self, fact: str, operations: list[MemoryEvent]) -> str:
         operation = Operation(OperationKind.ADD, (), fact)
         outcome = self.bank.apply(operation, provenance=self.provenance)
         status = ParseStatus.OK if outcome.applied else ParseStatus.INVALID

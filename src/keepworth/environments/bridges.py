@@ -142,14 +142,14 @@ class TextGame:
         self._listed = hasattr(space, "n") and not hasattr(space, "max_length")
         if not self._listed and not _is_text(space):
             raise UnplayableEnvironment(
-                f"The actions of {_called(game)} are {space!r:.60}: a model can say only Text or Discrete ones.",
+                f"The actions of {_call(game)} are {space!r:.60}: a model can say only Text or Discrete ones.",
                 "Wrap it: gymnasium.wrappers.TransformAction(env, from_text, gymnasium.spaces.Text(100)).",
             )
         self._drawn = getattr(game, "render_mode", None) == "ansi"
         seen = getattr(game, "observation_space", None)
         if not self._drawn and seen is not None and not _is_text(seen):
             raise UnplayableEnvironment(
-                f"What is seen in {_called(game)} is {seen!r:.60}, which is no text.",
+                f"What is seen in {_call(game)} is {seen!r:.60}, which is no text.",
                 'Make it with render_mode="ansi" where it has that, or wrap it: '
                 "gymnasium.wrappers.TransformObservation(env, in_words, gymnasium.spaces.Text(1000)).",
             )
@@ -168,7 +168,7 @@ class TextGame:
         return Observation(f"{task.input}\n\n{text}".strip(), actions=self._possible, messages=tuple(messages))
 
     def step(self, action: str) -> Step:
-        chosen = self._chosen(action)
+        chosen = self._choose(action)
         if chosen is None:
             return Step(
                 Observation(f"There is no action {action.strip()!r:.60}.{self._choice()}", actions=self._possible)
@@ -195,12 +195,12 @@ class TextGame:
         names = [str(name) for name in names or range(count)]
         if len(names) != count or len({name.casefold() for name in names}) != count:
             raise UnplayableEnvironment(
-                f"{_called(self._game)} has {count} actions, and is given the names {', '.join(names):.100}.",
+                f"{_call(self._game)} has {count} actions, and is given the names {', '.join(names):.100}.",
                 "Give each action a name of its own, in their order.",
             )
         return tuple(names)
 
-    def _chosen(self, command: str) -> Any:
+    def _choose(self, command: str) -> Any:
         if not self._listed:
             return command.strip()
         words = command.strip().strip(".!\"'`").casefold()
@@ -211,7 +211,7 @@ class TextGame:
         shown = self._game.render() if self._drawn else seen
         if not isinstance(shown, str):
             raise UnplayableEnvironment(
-                f"{_called(self._game)} gave {type(shown).__name__}, not a text, as what is seen."
+                f"{_call(self._game)} gave {type(shown).__name__}, not a text, as what is seen."
             )
         fields = info if isinstance(info, Mapping) else {}
         listed = fields.get("admissible_commands", fields.get("valid_actions"))
@@ -237,6 +237,6 @@ def _is_text(space: Any) -> bool:
     return hasattr(space, "max_length")
 
 
-def _called(game: Any) -> str:
+def _call(game: Any) -> str:
     spec = getattr(game, "spec", None)
     return str(getattr(spec, "id", "")) or type(getattr(game, "unwrapped", game)).__qualname__

@@ -218,7 +218,7 @@ class Replayed:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._history, self._live, self._begun = (), None, (task, seed)
-        return (await self._reached()).observation
+        return (await self._reach()).observation
 
     async def step(self, action: str) -> Step:
         if action not in self.scene.actions:
@@ -228,13 +228,13 @@ class Replayed:
         if self._live is not None and self._seat.holder is self:
             step = await self._live.step(action)
             return self._known.setdefault(self._history, (step, self._live.scene))[0]
-        return await self._reached()
+        return await self._reach()
 
     async def close(self) -> None:
         if self._live is not None:
             await self._live.close()
 
-    async def _reached(self) -> Step:
+    async def _reach(self) -> Step:
         if self._history not in self._known:
             assert self._begun is not None
             if self._live is not None:

@@ -26,7 +26,7 @@ def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison
     """one, other: `FOLDER:ARM`, or a folder for all of its arms. allow: names of the identity that are meant to differ.
 
     Raises KeepworthError where anything else differs, or where an arm is not there."""
-    (first, arms), (second, others) = _named(one), _named(other)
+    (first, arms), (second, others) = _name(one), _name(other)
     identities = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in (first, second)]
     if unknown := [name for name in allow if name not in identities[0]]:
         raise KeepworthError(
@@ -43,7 +43,7 @@ def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison
     scores: dict[str, dict[str, float]] = {}
     clusters: dict[str, str] = {}
     sides: list[dict[str, str]] = []  # of each side, by arm, what it is called
-    for folder, called, wanted in zip((first, second), _told_apart(first, second), (arms, others), strict=True):
+    for folder, called, wanted in zip((first, second), _distinguish(first, second), (arms, others), strict=True):
         by_arm: dict[str, list[Row]] = {}
         for row in rows_of(folder):
             by_arm.setdefault(arm_of(row), []).append(row)
@@ -73,7 +73,7 @@ def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison
     return compared(scores, list(two_by_two.values()), clusters, within=(-1.0, 1.0))
 
 
-def _named(text: str) -> tuple[Path, list[str]]:
+def _name(text: str) -> tuple[Path, list[str]]:
     """A folder, and the arm behind it. Names of arms have colons too, so the folder is the longest part that is an evaluation."""
     parts = text.split(":")
     for many in range(len(parts), 0, -1):
@@ -83,7 +83,7 @@ def _named(text: str) -> tuple[Path, list[str]]:
     raise KeepworthError(f"{text} names no evaluation.", "Name a folder of `keepworth eval run`, and :ARM behind it.")
 
 
-def _told_apart(first: Path, second: Path) -> tuple[str, str]:
+def _distinguish(first: Path, second: Path) -> tuple[str, str]:
     """The names of two folders, with as much of what is above them as tells one from the other."""
     one, other = first.resolve().parts, second.resolve().parts
     many = next((many for many in range(1, len(one) + 1) if one[-many:] != other[-many:]), len(one))

@@ -110,7 +110,7 @@ class ForeignSystem:
         folder.mkdir()
         shutil.rmtree(self._folder / str(self._begun - 1), ignore_errors=True)
         self._entries = {}
-        answer = self._asked({"op": "begin", "seed": seed, "folder": str(folder)})
+        answer = self._ask({"op": "begin", "seed": seed, "folder": str(folder)})
         self.versions = {name: str(version) for name, version in answer.versions.items()}
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
@@ -119,7 +119,7 @@ class ForeignSystem:
             for entry in entries
         ]
         self._entries.update((entry["id"], entry["text"]) for entry in messages)
-        self._asked({"op": "write", "entries": messages})
+        self._ask({"op": "write", "entries": messages})
 
     def ask(self, question: AskedQuestion) -> Answered:
         request = {
@@ -129,21 +129,21 @@ class ForeignSystem:
             "asked_at": question.asked_at,
             "options": list(question.options),
         }
-        answer = self._asked(request)
+        answer = self._ask(request)
         if answer.shown is None and answer.answer is None:
             raise self._no_answer("ask", "{}", '"shown" or "answer"')
         shown = enumerate((answer.shown or [])[: question.most])
-        return Answered(tuple(self._shown(entry, rank) for rank, entry in shown), answer.answer, answer.calls)
+        return Answered(tuple(self._show(entry, rank) for rank, entry in shown), answer.answer, answer.calls)
 
     def learn(self, reward: float, shown: Sequence[str]) -> None:
-        self._asked({"op": "learn", "reward": reward, "shown": list(shown)})
+        self._ask({"op": "learn", "reward": reward, "shown": list(shown)})
 
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
-        answer = self._asked({"op": "holds", "ids": list(ids)}).holds
+        answer = self._ask({"op": "holds", "ids": list(ids)}).holds
         return None if answer is None else frozenset(answer)
 
     def size(self) -> int | None:
-        return self._asked({"op": "size"}).bytes
+        return self._ask({"op": "size"}).bytes
 
     def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -188,7 +188,7 @@ class ForeignSystem:
             fix = "Give a command that runs."
             raise SystemFailed(f"{self._command[0]} cannot be started: {error}.", fix) from error
 
-    def _asked(self, request: Mapping[str, Any]) -> _Reply:
+    def _ask(self, request: Mapping[str, Any]) -> _Reply:
         operation, self._late = str(request["op"]), False
         # A longer text may take longer, and the limit is for one call that never ends.
         timer = threading.Timer(self._seconds * (1.0 + len(request.get("entries", ())) / 100.0), self._end)
@@ -234,7 +234,7 @@ class ForeignSystem:
                 operation, f"{name} {wrong['input']!r:.80}", f"another value ({wrong['msg']})"
             ) from None
 
-    def _shown(self, entry: _Entry, rank: int) -> Shown:
+    def _show(self, entry: _Entry, rank: int) -> Shown:
         text = self._entries.get(entry.id) if entry.text is None else entry.text
         if text is None or (entry.id and entry.id not in self._entries):
             raise self._no_answer(

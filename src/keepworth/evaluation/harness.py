@@ -138,7 +138,7 @@ class _Run:
             for number, group in enumerate(groups):
                 open_ = [self.tasks[one] for one in group if live or self.tasks[one].key not in done]
                 if any(task.key not in done for task in open_):
-                    about = self._told(groups, number)
+                    about = self._tell(groups, number)
                     self._group(open_, about, done)
                 elif live:
                     # A system forgets between haystacks, but later ones may be told what was earned here.
@@ -149,7 +149,7 @@ class _Run:
         finally:
             self.system.close()
 
-    def _told(self, groups: Sequence[Sequence[int]], number: int) -> list[Task]:
+    def _tell(self, groups: Sequence[Sequence[int]], number: int) -> list[Task]:
         """Tasks whose haystack is remembered: their own, or a stranger's."""
         tasks = [self.tasks[one] for one in groups[number]]
         if self.plan.setting != "another":

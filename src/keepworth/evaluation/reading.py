@@ -53,20 +53,20 @@ class ChatReader:
         return -(-len(text) // CHARACTERS)
 
     def answers(self, queries: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-        return [self._asked(_prompt(question, memories)).strip() for question, memories in queries]
+        return [self._ask(_prompt(question, memories)).strip() for question, memories in queries]
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
         """The place of the option that was named; -1, which is no answer, where none was: `unnamed` counts these."""
         picked = []
         for question, memories, options in queries:
             listed = "\n".join(f"{number}. {as_line(option)}" for number, option in enumerate(options, start=1))
-            reply = self._asked(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
+            reply = self._ask(f"{_prompt(question, memories)}\n\n{CHOICE.format(options=listed)}")
             pick = chosen_option(reply, options)
             self.unnamed += pick is None
             picked.append(-1 if pick is None else pick)
         return picked
 
-    def _asked(self, prompt: str) -> str:
+    def _ask(self, prompt: str) -> str:
         if prompt not in self._known:
             try:
                 self._known[prompt] = self._complete(prompt)

@@ -150,7 +150,7 @@ def compared(runs: Sequence[RunFolder]) -> RunComparison:
         raise KeepworthError("A comparison needs at least two runs.", "Name more of them.")
     if len({run.path.resolve() for run in runs}) < len(runs):
         raise KeepworthError("One run is named twice: nothing would differ.", "Name each run once.")
-    names = _told_apart(runs)
+    names = _distinguish(runs)
     evals = {name: run.evals() for name, run in zip(names, runs, strict=True)}
     return RunComparison(
         names,
@@ -171,7 +171,7 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]
     }
 
 
-def _told_apart(runs: Sequence[RunFolder]) -> tuple[str, ...]:
+def _distinguish(runs: Sequence[RunFolder]) -> tuple[str, ...]:
     """Their names; with the folder above where two are called the same."""
     names = [run.name for run in runs]
     return tuple(

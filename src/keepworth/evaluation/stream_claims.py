@@ -75,8 +75,8 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
         "against_rivals": against,
         "best_rival": _best(results, method, others, against),
         "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
-        "gain_left_when_permuted": _left(results, f"{method}+shuffled", "none"),
-        "gain_left_when_masked": _left(results, f"{method}+masked", "none"),
+        "gain_left_when_permuted": _remaining(results, f"{method}+shuffled", "none"),
+        "gain_left_when_masked": _remaining(results, f"{method}+masked", "none"),
         "no_lower_than_none": _margin(_against(results, method, results.families, ("none",), auc, "stream")),
         "parts": _family(_against(results, method, results.families, parts, auc, "stream")),
     }
@@ -175,7 +175,7 @@ def _margin(named: NamedValues) -> list[dict[str, Any]]:
     return [{**_record(comparison), "holds": comparison.low > -MARGIN, "margin": MARGIN} for comparison in differences]
 
 
-def _left(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
+def _remaining(results: Results, changed: str, base: str) -> list[dict[str, Any]]:
     """What an arm whose signal was taken away still has over no memory. holds: nothing that can be told from nothing."""
     gaps = []
     for where, measure in MEASURES:

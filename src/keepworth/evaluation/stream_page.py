@@ -80,7 +80,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     behind = [claim["stream"] for claim in best if claim["counts"].get("behind")]
     level = [claim["stream"] for claim in best if claim["stream"] not in (*ahead, *behind)]
     parts = [
-        f"{phrase} on {_listed(names)}"
+        f"{phrase} on {_list(names)}"
         for phrase, names in (
             ("ahead of every rival", ahead),
             ("behind at least one rival", behind),
@@ -91,7 +91,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     return f"While learning, {method} is {'; '.join(parts)}."
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 

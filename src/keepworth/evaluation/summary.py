@@ -24,10 +24,10 @@ BY_TYPE = ("turn@5", "turn@10", "session@5", "shown")
 
 
 def arm_of(row: Row) -> str:
-    return _named(row.system, row.setting)
+    return _name(row.system, row.setting)
 
 
-def _named(system: str, setting: str) -> str:
+def _name(system: str, setting: str) -> str:
     return setting if setting == "oracle" else system if setting == "frozen" else f"{system}+{setting}"
 
 
@@ -39,7 +39,7 @@ def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str,
     for row in rows:
         by_arm.setdefault(arm_of(row), []).append(row)
     arms = {
-        arm: _arm(arm_rows, [cost for cost in costs if _named(cost["system"], cost["setting"]) == arm])
+        arm: _arm(arm_rows, [cost for cost in costs if _name(cost["system"], cost["setting"]) == arm])
         for arm, arm_rows in by_arm.items()
     }
     gained = gains(by_arm)

@@ -91,7 +91,7 @@ class Listing(NoMemory):
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
         return frozenset(id for id in ids if id in self.entries)
 
-    def _shown(self, ids: Sequence[str]) -> Answered:
+    def _show(self, ids: Sequence[str]) -> Answered:
         return Answered(
             tuple(Shown(id, 1.0 / (1 + rank), as_remembered(self.entries[id])) for rank, id in enumerate(ids))
         )
@@ -103,7 +103,7 @@ class FullContext(Listing):
     whole = True
 
     def ask(self, question: AskedQuestion) -> Answered:
-        return self._shown(list(self.entries))
+        return self._show(list(self.entries))
 
 
 class RandomEntries(Listing):
@@ -112,14 +112,14 @@ class RandomEntries(Listing):
     def ask(self, question: AskedQuestion) -> Answered:
         ids = list(self.entries)
         draws = random.Random(f"{self.seed}/{question.text}")
-        return self._shown(draws.sample(ids, min(question.most, len(ids))))
+        return self._show(draws.sample(ids, min(question.most, len(ids))))
 
 
 class LatestEntries(Listing):
     """The newest entries, whatever is asked."""
 
     def ask(self, question: AskedQuestion) -> Answered:
-        return self._shown(list(self.entries)[::-1][: question.most])
+        return self._show(list(self.entries)[::-1][: question.most])
 
 
 class Dense(Listing):
@@ -143,7 +143,7 @@ class Dense(Listing):
     def ask(self, question: AskedQuestion) -> Answered:
         near = self._matrix @ self._encoder.encode([question.text])[0]
         best = np.argsort(-near, kind="stable")[: question.most]
-        return self._shown([self._ids[row] for row in best])
+        return self._show([self._ids[row] for row in best])
 
     def size(self) -> int | None:
         return int(self._matrix.nbytes)

@@ -105,7 +105,7 @@ def rows_of(path: Path) -> Sequence[tuple[str, dict[str, Any]]]:
 def _rows(path: Path, changed: int) -> tuple[tuple[str, dict[str, Any]], ...]:
     text = text_of(path)
     if path.name.removesuffix(".gz").endswith(".json") or text.lstrip().startswith("["):
-        whole = _parsed(text, str(path))
+        whole = _parse(text, str(path))
         if isinstance(whole, dict):
             members = [{"id": key, **value} for key, value in whole.items() if isinstance(value, Mapping)]
             whole = members if members and len(members) == len(whole) else [whole]
@@ -114,7 +114,7 @@ def _rows(path: Path, changed: int) -> tuple[tuple[str, dict[str, Any]], ...]:
         rows = [(f"{path}, record {number}", row) for number, row in enumerate(whole, start=1)]
     else:  # not splitlines: texts hold other separators
         lines = [(f"{path}, line {n}", line) for n, line in enumerate(re.split("\r\n?|\n", text), start=1)]
-        rows = [(place, _parsed(line, place)) for place, line in lines if line.strip()]
+        rows = [(place, _parse(line, place)) for place, line in lines if line.strip()]
     for place, row in rows:
         if not isinstance(row, dict):
             raise WrongFormat(f"{place}: this is no object.", "Write {...} a line.")
@@ -123,7 +123,7 @@ def _rows(path: Path, changed: int) -> tuple[tuple[str, dict[str, Any]], ...]:
     return tuple(rows)
 
 
-def _parsed(text: str, place: str) -> Any:
+def _parse(text: str, place: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -78,12 +78,12 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
             )
         tasks_of_line = _tasks(line, id, side, data.stem, where)
         # Copies say nothing twice: what has the same writes is one draw, under whatever ids.
-        writes = tuple(_folded(turn.text) for session in tasks_of_line[0].sessions for turn in session.turns)
-        alike = writes or tuple(_folded(task.input) for task in tasks_of_line)
+        writes = tuple(_fold(turn.text) for session in tasks_of_line[0].sessions for turn in session.turns)
+        alike = writes or tuple(_fold(task.input) for task in tasks_of_line)
         cluster = str(_of(line, "cluster", (str, int), where, "")) or clusters.get(alike, id)
         clusters.setdefault(alike, cluster)
         for task in tasks_of_line:
-            before = asked.setdefault((*alike, "", _folded(task.input)), (cluster, number))
+            before = asked.setdefault((*alike, "", _fold(task.input)), (cluster, number))
             if before[0] != cluster:
                 raise WrongFormat(
                     f"{where}: {before[1]} asks {task.input!r:.60} of the same writes, in the cluster {before[0]!r:.60}.",
@@ -94,7 +94,7 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
     return tasks
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return " ".join(text.casefold().split())
 
 

@@ -93,7 +93,7 @@ def own_tasks(
             raise WrongFormat(f"{place}: the key {task.key!r} comes twice.", "Give each row an id of its own.")
         group = str(task.row.get("group", ""))
         # Rows that ask the same are on one side: what is measured has not been trained on.
-        marks[task.key] = {f"asks\x1f{_asked(task, by_row)}", *([f"group\x1f{group}"] if group else [])}
+        marks[task.key] = {f"asks\x1f{_ask(task, by_row)}", *([f"group\x1f{group}"] if group else [])}
         if split := str(task.tags.get("split", "")):
             named[task.key] = split
         tasks.append(task)
@@ -117,7 +117,7 @@ def own_tasks(
     return OwnTasks(name, digest.hexdigest()[:16], by_split, cluster, note)
 
 
-def _asked(task: Task, by_row: bool) -> str:
+def _ask(task: Task, by_row: bool) -> str:
     fields = {key: value for key, value in task.row.items() if key not in ("id", "split", "group")}
     if by_row and fields:
         return json.dumps(fields, sort_keys=True, default=str)

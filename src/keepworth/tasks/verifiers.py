@@ -98,11 +98,11 @@ def math_verify(prediction: str, golds: Sequence[str]) -> float:
 
 def number_in(text: str) -> Fraction | None:
     """The one number that `text` gives as its answer; None where there is none, or more than one."""
-    after = re.split(r"####|=|(?i:answer(?:\s+is)?\s*:?)|\\boxed\{", text)[-1] if _marked(text) else text
+    after = re.split(r"####|=|(?i:answer(?:\s+is)?\s*:?)|\\boxed\{", text)[-1] if _mark(text) else text
     lines = [line for line in after.splitlines() if _NUMBER.search(_spaced(line))]
     if not lines:
         return None
-    line = lines[0] if _marked(text) else lines[-1]
+    line = lines[0] if _mark(text) else lines[-1]
     values = {_value(number) for number in _NUMBER.findall(_spaced(line))}
     return values.pop() if len(values) == 1 else None
 
@@ -138,7 +138,7 @@ def _evaluated(node: ast.expr) -> Fraction:
     raise ValueError("not arithmetic")
 
 
-def _marked(text: str) -> bool:
+def _mark(text: str) -> bool:
     return re.search(r"####|=|(?i:answer)|\\boxed\{", text) is not None
 
 

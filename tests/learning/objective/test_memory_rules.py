@@ -11,7 +11,7 @@ from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied, without_kl
 from keepworth.methods.recipes._bank.rerolls import sampled_sessions
-from keepworth.methods.recipes.memory_r_plus import EpisodicReward
+from keepworth.methods.recipes._episodic import EpisodicReward
 from tests.learning.objective.toys import bandit_batch
 
 

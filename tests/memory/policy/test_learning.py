@@ -17,7 +17,7 @@ from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
-from keepworth.methods.policies._parts import Capacity
+from keepworth.methods.policies._exemplars import Capacity
 
 ROOT = Path(__file__).parents[3]
 POLICIES = ("exprag", "memrl", "mixture")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.methods.benchmarks._arithmetic import arithmetic
 from keepworth.methods.benchmarks.banking77 import banking77
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.benchmarks.compositions import compositions
@@ -25,7 +26,7 @@ from keepworth.methods.benchmarks.prefeval import prefeval
 from keepworth.methods.benchmarks.tau2_bench import tau2_bench
 from keepworth.methods.benchmarks.time_ranges import time_ranges
 from keepworth.methods.benchmarks.timebench import QUESTIONS, timebench, timebench_choices
-from keepworth.methods.benchmarks.word_problems import arithmetic, gsm8k, math500, svamp
+from keepworth.methods.benchmarks.word_problems import gsm8k, math500, svamp
 from keepworth.tasks.benchmark import named, refuse_leaks
 from keepworth.tasks.data_files import MissingData, WrongFormat
 from keepworth.tasks.splits import SPLITS

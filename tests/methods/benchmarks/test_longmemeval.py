@@ -11,15 +11,13 @@ from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
 from keepworth.methods.benchmarks import _longmemeval as module
 from keepworth.methods.benchmarks._competing import competes
-from keepworth.methods.benchmarks._longmemeval import (
+from keepworth.methods.benchmarks._longmemeval import longmemeval, longmemeval_shared, sessions_of
+from keepworth.methods.benchmarks._longmemeval_questions import (
     EXTRACTIVE_TYPES,
     TYPES,
     gold_answers,
     iso_date,
-    longmemeval,
-    longmemeval_shared,
     questions,
-    sessions_of,
 )
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS

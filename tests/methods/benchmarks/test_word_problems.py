@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.methods.benchmarks.word_problems import SOURCES, arithmetic, problems
+from keepworth.methods.benchmarks._arithmetic import SOURCES, arithmetic, problems
 from keepworth.tasks.verifiers import verify
 
 
@@ -35,7 +35,7 @@ def verify_equation(equation: str, answer: str) -> bool:
 
 
 def test_variations_of_a_problem_stay_on_one_side() -> None:
-    from keepworth.methods.benchmarks.word_problems import _marks
+    from keepworth.methods.benchmarks._arithmetic import _marks
 
     side: dict[str, str] = {}
     for problem in problems("svamp"):

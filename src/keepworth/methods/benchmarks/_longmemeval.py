@@ -19,53 +19,18 @@ Counts, without the 30 abstention questions (17, 2 and 11 more), and of the extr
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
-from importlib import resources
-from typing import Any
 
-from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.methods.benchmarks._competing import competes, contains, rivals_of, spoken
+from keepworth.methods.benchmarks._longmemeval_questions import EXTRACTIVE_TYPES, TYPES, LongMemEvalQuestion, questions
 from keepworth.methods.benchmarks._passages import name_of
-from keepworth.tasks.entries import covered
 from keepworth.tasks.json_lines import marked
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import SPLITS, draw_order, sides, tied
-
-TYPES = (
-    "knowledge-update",
-    "multi-session",
-    "single-session-assistant",
-    "single-session-preference",
-    "single-session-user",
-    "temporal-reasoning",
-)
-EXTRACTIVE_TYPES = ("knowledge-update", "multi-session", "single-session-user", "temporal-reasoning")
-_SHARED_TURN = 8  # normalised words; a shorter turn ("Thanks, that helps!") may recur by chance
-
-
-@dataclass(frozen=True, slots=True)
-class LongMemEvalQuestion:
-    """One question of the file. sessions: its evidence sessions in order of date; tie: the smallest id of its tied
-    set."""
-
-    id: str
-    type: str
-    text: str
-    answers: tuple[str, ...]
-    asked_at: str
-    sessions: tuple[Session, ...]
-    split: str
-    tie: str
-    abstention: bool
-    extractive: bool
+from keepworth.tasks.splits import SPLITS, draw_order
 
 
 def longmemeval(
@@ -196,38 +161,6 @@ def sessions_of(split: str) -> list[Session]:
     return [session for session, _ in _pool(split)]
 
 
-@lru_cache(maxsize=1)
-def questions() -> tuple[LongMemEvalQuestion, ...]:
-    """All 500 questions, in order of id, with their splits.
-
-    Questions are tied, and so on one side, if they share a session id or any turn of 8 or more normalised words. The
-    second catches what ids hide: most "..._abs" questions and many pairs of questions carry edited copies of each
-    other's sessions under new ids."""
-    records = sorted(_records(), key=lambda record: str(record["question_id"]))
-    marks = {record["question_id"]: set(_marks(record)) for record in records}
-    side_of, tie_of = sides(marks), tied(marks)
-    return tuple(_question(record, side_of[record["question_id"]], tie_of[record["question_id"]]) for record in records)
-
-
-def iso_date(text: str) -> str:
-    """`2023/05/20 (Sat) 02:21` as ISO 8601, `2023-05-20T02:21`."""
-    return datetime.strptime(re.sub(r"\s*\(\w+\)", "", text), "%Y/%m/%d %H:%M").isoformat(timespec="minutes")
-
-
-def gold_answers(answer: str | int) -> tuple[str, ...]:
-    """The answers that count as right, as the key's prose states them.
-
-    `7 days. 8 days (including the last day) is also acceptable.` gives `7 days` and `8 days`; `One week. Answers
-    ranging from 7 days to 10 days are also acceptable.` gives `One week` and the four numbers of days; anything else
-    is one answer."""
-    text = str(answer).strip()
-    ranged = re.fullmatch(r"(.+?)\. Answers ranging from (\d+) (\w+) to (\d+) \3 are also acceptable\.", text)
-    if ranged:
-        return (ranged[1], *(f"{n} {ranged[3]}" for n in range(int(ranged[2]), int(ranged[4]) + 1)))
-    second = re.fullmatch(r"(.+?)\. (.+?)(?: \([^)]*\))? is also acceptable\.", text)
-    return (second[1], second[2]) if second else (text,)
-
-
 def _task(question: LongMemEvalQuestion, distractors: int, seed: int) -> Task:
     drawn = _draw(question, distractors, seed) if distractors else ()
     haystack = sorted((*question.sessions, *drawn), key=lambda session: (session.date, session.id))
@@ -278,60 +211,8 @@ def _pool(split: str) -> tuple[tuple[Session, str], ...]:
     return tuple(sorted(entries.values(), key=lambda pair: pair[0].id))
 
 
-def _question(record: dict[str, Any], split: str, tie: str) -> LongMemEvalQuestion:
-    identifier, kind = str(record["question_id"]), str(record["question_type"])
-    answers = gold_answers(record["answer"])
-    sessions = sorted(_sessions(record), key=lambda session: (session.date, session.id))
-    abstention = identifier.endswith("_abs")
-    evidence = [turn.text for session in sessions for turn in session.turns if turn.evidence and turn.speaker == "user"]
-    return LongMemEvalQuestion(
-        id=identifier,
-        type=kind,
-        text=str(record["question"]),
-        answers=answers,
-        asked_at=iso_date(str(record["question_date"])),
-        sessions=tuple(sessions),
-        split=split,
-        tie=tie,
-        abstention=abstention,
-        extractive=not abstention and kind in EXTRACTIVE_TYPES and any(covered(gold, evidence) for gold in answers),
-    )
-
-
-def _sessions(record: dict[str, Any]) -> Iterable[Session]:
-    for identifier, date, turns in zip(
-        record["haystack_session_ids"], record["haystack_dates"], record["haystack_sessions"], strict=True
-    ):
-        yield Session(
-            id=identifier,
-            date=iso_date(date),
-            turns=tuple(
-                Turn(speaker=turn["role"], text=turn["content"], index=index, evidence=bool(turn.get("has_answer")))
-                for index, turn in enumerate(turns)
-            ),
-        )
-
-
-def _marks(record: dict[str, Any]) -> Iterable[str]:
-    for session in _sessions(record):
-        yield f"session {session.id}"
-        for turn in session.turns:
-            words = tokens(turn.text)
-            if len(words) >= _SHARED_TURN:
-                yield "turn " + hashlib.sha256(" ".join(words).encode()).hexdigest()
-
-
-def _records() -> list[dict[str, Any]]:
-    packed = resources.files("keepworth.tasks").joinpath("data/longmemeval/longmemeval_oracle.json.gz").read_bytes()
-    records: list[dict[str, Any]] = json.loads(gzip.decompress(packed))
-    return records
-
-
 def _flag(value: bool) -> str:
     return "true" if value else "false"
-
-
-# Haystacks of conversations, for benchmarks that are made from them.
 
 
 TEXTS = {"train": 20, "dev": 10, "test": 20}

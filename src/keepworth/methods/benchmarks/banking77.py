@@ -92,7 +92,7 @@ METHOD = Method(
     name="banking77",
     title="BANKING77",
     paper="arXiv 2003.04807",
-    about="which label a query has, by labelled examples",
-    differs="sides are of intents, and labels are numbers",
+    about="Say which label a customer's query has, by labelled examples",
+    differs="Splits are by intents, and labels are numbers.",
     make=Benchmark("banking77", banking77, licence="CC BY 4.0", kind="choice", metric="score"),
 )

@@ -102,7 +102,7 @@ METHOD = Method(
     kind="benchmark",
     name="bfcl-memory",
     title="BFCL v4, memory",
-    about="what five people told an agent in earlier conversations",
-    differs="the haystack is what a person said; the agent's own memory tools are not played",
+    about="Answer what five people told an agent in earlier conversations",
+    differs="The haystack is what a person said, and the agent's own memory tools are not played.",
     make=Benchmark("bfcl-memory", bfcl_memory, metric="score"),
 )

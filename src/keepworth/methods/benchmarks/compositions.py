@@ -90,14 +90,14 @@ METHODS = (
         kind="benchmark",
         name="compositions",
         title="Compositions",
-        about="what follows from two facts told apart",
+        about="Answer what follows from two facts that were told apart",
         make=Benchmark("compositions", compositions, metric="em", shipped=True),
     ),
     Method(
         kind="benchmark",
         name="compositions-3",
         title="Compositions of three",
-        about="what follows from three",
+        about="Answer what follows from three facts that were told apart",
         make=Benchmark("compositions-3", compositions, metric="em", shipped=True, dials={"hops": 3}),
     ),
 )

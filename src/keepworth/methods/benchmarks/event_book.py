@@ -138,7 +138,7 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
                 )
             )
     chapter = {event: at for at, event in enumerate(events)}
-    return [_asked(f"{split}/{seed}/{number}", split, book, one, {chapter[event] for event in one[4]}) for one in asked]
+    return [_ask(f"{split}/{seed}/{number}", split, book, one, {chapter[event] for event in one[4]}) for one in asked]
 
 
 def _written(day: int) -> str:
@@ -166,7 +166,7 @@ def _group(count: int) -> str:
     return "6+" if count > 5 else "3-5" if count > 2 else str(count)
 
 
-def _asked(
+def _ask(
     book_id: str,
     split: str,
     book: Sequence[Session],
@@ -196,7 +196,7 @@ METHOD = Method(
     name="event-book",
     title="Event book",
     paper="arXiv 2501.13121",
-    about="who did what, where and when, in a generated book",
-    differs="sentences are templates; the paper's books are written by a model and have 100,000 tokens",
+    about="Answer who did what, where and when, in a generated book",
+    differs="Sentences are templates, where a model writes the paper's books of 100,000 tokens.",
     make=Benchmark("event-book", event_book, metric="score", shipped=True),
 )

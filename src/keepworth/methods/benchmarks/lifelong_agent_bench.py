@@ -99,8 +99,10 @@ METHOD = Method(
     name="lifelongagentbench",
     title="LifelongAgentBench",
     paper="arXiv 2505.11942",
-    about="database and graph tasks, by others solved",
-    differs="no database is run, tasks on an operating system are refused; checked on a fixture, never run on the set",
+    about="Solve database and graph tasks by the solutions of others",
+    differs=(
+        "No database is run and tasks on an operating system are refused; the reader was checked on a fixture alone."
+    ),
     label="protocol",
     make=Benchmark("lifelongagentbench", lifelong_agent_bench, licence="see its page", metric="score"),
 )

@@ -204,7 +204,7 @@ METHODS = (
         name="locomo",
         title="LoCoMo",
         paper="arXiv 2402.17753",
-        about="questions about ten very long conversations of two people",
+        about="Answer questions about ten very long conversations of two people",
         make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
     ),
     Method(
@@ -212,8 +212,8 @@ METHODS = (
         name="locomo-corrected",
         title="LoCoMo, corrected",
         paper="arXiv 2402.17753",
-        about="the same with the answer key corrected by an audit",
-        differs="the answer key of an audit in place of the published one",
+        about="Answer LoCoMo's questions, with the answer key corrected by an audit",
+        differs="The answer key of an audit replaces the published one.",
         make=Benchmark("locomo-corrected", locomo, licence="CC BY-NC 4.0", dials={"corrected": True}),
     ),
 )

@@ -7,7 +7,8 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
-from keepworth.methods.benchmarks._longmemeval import gold_answers, iso_date, longmemeval, longmemeval_shared, questions
+from keepworth.methods.benchmarks._longmemeval import longmemeval, longmemeval_shared
+from keepworth.methods.benchmarks._longmemeval_questions import gold_answers, iso_date, questions
 from keepworth.methods.benchmarks._passages import name_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
@@ -85,8 +86,8 @@ METHODS = (
         name="longmemeval",
         title="LongMemEval",
         paper="arXiv 2410.10813",
-        about="questions about a user's own chats with an assistant; the sessions that hold the answer",
-        differs="the oracle edition: a haystack is the sessions of evidence, not LongMemEval_S",
+        about="Answer questions about a user's own chats from the sessions that hold the answer",
+        differs="It is the oracle edition: a haystack is the sessions of evidence, not LongMemEval_S.",
         make=Benchmark("longmemeval", longmemeval, licence="MIT", shipped=True),
     ),
     Method(
@@ -94,8 +95,8 @@ METHODS = (
         name="longmemeval+50",
         title="LongMemEval among 50 sessions",
         paper="arXiv 2410.10813",
-        about="the same among 50 sessions of other users",
-        differs="distractors are drawn from the sessions of evidence of other questions",
+        about="Answer LongMemEval's questions among 50 sessions of other users",
+        differs="Distractors are drawn from the sessions of evidence of other questions.",
         make=Benchmark("longmemeval+50", longmemeval, licence="MIT", shipped=True, dials={"distractors": 50}),
     ),
     Method(
@@ -103,8 +104,8 @@ METHODS = (
         name="longmemeval+500",
         title="LongMemEval over one haystack",
         paper="arXiv 2410.10813",
-        about="the same over one haystack of all evidence and 500 sessions more",
-        differs="one haystack for all questions of a side",
+        about="Answer LongMemEval's questions over one haystack of all evidence and 500 sessions more",
+        differs="All questions of a side share one haystack.",
         make=Benchmark("longmemeval+500", longmemeval_shared, licence="MIT", shipped=True),
     ),
     Method(
@@ -112,8 +113,8 @@ METHODS = (
         name="longmemeval-file",
         title="LongMemEval from a file",
         paper="arXiv 2410.10813",
-        about="LongMemEval S, M or another file of its shape",
-        differs="answers are judged by F1 of words, not by a model",
+        about="Answer the questions of LongMemEval S, M or another file of its shape",
+        differs="Answers are judged by F1 of words, not by a model.",
         make=Benchmark("longmemeval-file", longmemeval_file, licence="MIT"),
     ),
 )

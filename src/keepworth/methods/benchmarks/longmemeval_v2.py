@@ -95,8 +95,8 @@ METHOD = Method(
     name="longmemeval-v2",
     title="LongMemEval-V2",
     paper="arXiv 2605.12493",
-    about="what agents met on web sites, over their trajectories",
-    differs="pictures are left out; answers are judged by F1 of words; checked on a fixture, never run on the set",
+    about="Answer what agents met on web sites, from their trajectories",
+    differs=("Pictures are left out and answers are judged by F1 of words; the reader was checked on a fixture alone."),
     label="protocol",
     make=Benchmark("longmemeval-v2", longmemeval_v2),
 )

@@ -70,8 +70,8 @@ METHOD = Method(
     name="memoryagentbench",
     title="MemoryAgentBench",
     paper="arXiv 2507.05257",
-    about="many questions on one long text",
-    differs="no model judges summaries; checked on a fixture, never run on the set",
+    about="Answer many questions on one long text",
+    differs="No model judges summaries; the reader was checked on a fixture alone.",
     label="protocol",
     make=Benchmark("memoryagentbench", memory_agent_bench, licence="MIT", metric="score"),
 )

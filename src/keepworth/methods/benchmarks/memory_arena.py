@@ -88,8 +88,10 @@ METHOD = Method(
     name="memoryarena",
     title="MemoryArena",
     paper="arXiv 2602.16313",
-    about="tasks that need what earlier ones found",
-    differs="what was right before is told, no web site is acted on; checked on a fixture, never run on the set",
+    about="Solve tasks that need what earlier tasks found",
+    differs=(
+        "The right earlier answers are told and no web site is acted on; the reader was checked on a fixture alone."
+    ),
     label="protocol",
     make=Benchmark("memoryarena", memory_arena, licence="CC BY 4.0", metric="score"),
 )

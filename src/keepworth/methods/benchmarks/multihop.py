@@ -104,8 +104,8 @@ METHODS = (
         name="hotpotqa",
         title="HotpotQA",
         paper="arXiv 1809.09600",
-        about="what two paragraphs of ten answer together",
-        differs="questions whose supporting paragraph also supports one of a later side are left out",
+        about="Answer from two paragraphs of ten",
+        differs="Questions whose supporting paragraph also supports one of a later side are left out.",
         make=Benchmark("hotpotqa", hotpotqa, licence="CC BY-SA 4.0"),
     ),
     Method(
@@ -113,8 +113,10 @@ METHODS = (
         name="hotpotqa-pooled",
         title="HotpotQA, pooled",
         paper="arXiv 1809.09600",
-        about="the same, of all paragraphs",
-        differs="questions whose supporting paragraph also supports one of a later side are left out; one haystack",
+        about="Answer from two paragraphs among all paragraphs of a side",
+        differs=(
+            "Questions that share supporting paragraphs with a later side are left out, and all share one haystack."
+        ),
         make=Benchmark("hotpotqa-pooled", hotpotqa, dials={"pooled": True}, licence="CC BY-SA 4.0"),
     ),
     Method(
@@ -122,8 +124,8 @@ METHODS = (
         name="2wiki",
         title="2WikiMultiHopQA",
         paper="arXiv 2011.01060",
-        about="what two to four paragraphs of ten answer together",
-        differs="questions whose supporting paragraph also supports one of a later side are left out",
+        about="Answer from two to four paragraphs of ten",
+        differs="Questions whose supporting paragraph also supports one of a later side are left out.",
         make=Benchmark("2wiki", two_wiki),
     ),
     Method(
@@ -131,8 +133,10 @@ METHODS = (
         name="2wiki-pooled",
         title="2WikiMultiHopQA, pooled",
         paper="arXiv 2011.01060",
-        about="the same, of all paragraphs",
-        differs="questions whose supporting paragraph also supports one of a later side are left out; one haystack",
+        about="Answer from two to four paragraphs among all paragraphs of a side",
+        differs=(
+            "Questions that share supporting paragraphs with a later side are left out, and all share one haystack."
+        ),
         make=Benchmark("2wiki-pooled", two_wiki, dials={"pooled": True}),
     ),
 )

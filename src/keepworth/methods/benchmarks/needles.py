@@ -61,11 +61,11 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
     where: list[tuple[str, int]] = []
     for step, fact in enumerate(asked):
         at = places[round(step * (len(places) - 1) / max(1, depths - 1))] if depths > 1 else places[len(places) // 2]
-        planted.setdefault(at, []).append(_stated(draw, fact))
+        planted.setdefault(at, []).append(_state(draw, fact))
         where.append(at)
     for fact in near:
         planted.setdefault(draw.choice([index for index in places if index not in where] or places), []).append(
-            _stated(draw, fact)
+            _state(draw, fact)
         )
     talk = [
         replace(s, turns=tuple(_with(turn, planted.get((s.id, turn.index), ())) for turn in s.turns)) for s in sessions
@@ -93,7 +93,7 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
     return tasks
 
 
-def _stated(draw: random.Random, fact: tuple[str, str, int]) -> str:
+def _state(draw: random.Random, fact: tuple[str, str, int]) -> str:
     return draw.choice(_SAID).format(n=fact[0], t=fact[1], v=fact[2])
 
 
@@ -105,6 +105,6 @@ METHOD = Method(
     kind="benchmark",
     name="needles",
     title="Needles",
-    about="door codes said in passing in long chats",
+    about="Find door codes that were said in passing in long chats",
     make=Benchmark("needles", needles, licence="MIT", metric="score", shipped=True),
 )

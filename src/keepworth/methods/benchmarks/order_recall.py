@@ -88,7 +88,7 @@ METHOD = Method(
     name="order-recall",
     title="Order recall",
     paper="arXiv 2410.08133",
-    about="which of two sentences came first in chats that were remembered",
-    differs="from conversations of LongMemEval; the paper's set takes segments of nine books",
+    about="Say which of two sentences came first in chats that were remembered",
+    differs="Segments are from conversations of LongMemEval, where the paper takes nine books.",
     make=Benchmark("order-recall", order_recall, licence="MIT", kind="choice", metric="score", shipped=True),
 )

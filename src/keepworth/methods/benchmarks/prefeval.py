@@ -82,7 +82,7 @@ METHOD = Method(
     name="prefeval",
     title="PrefEval",
     paper="arXiv 2502.09597",
-    about="which of four answers follows a preference that was said long before",
-    differs="sessions of LongMemEval stand in the place of its own filler conversations",
+    about="Say which of four answers follows a preference that was said long before",
+    differs="Sessions of LongMemEval replace its own filler conversations.",
     make=Benchmark("prefeval", prefeval, licence="CC BY-NC 4.0", kind="choice", metric="score"),
 )

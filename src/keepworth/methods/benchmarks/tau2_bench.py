@@ -93,8 +93,8 @@ METHOD = Method(
     kind="benchmark",
     name="tau2-bench",
     title="tau2-bench",
-    about="which tools a customer's wish takes, by a policy and tasks solved",
-    differs="which tools it takes is asked, no user is simulated; checked on a fixture, never run on the set",
+    about="Say which tools a customer's wish takes, by a policy and by solved tasks",
+    differs=("Only the needed tools are asked and no user is simulated; the reader was checked on a fixture alone."),
     label="protocol",
     make=Benchmark("tau2-bench", tau2_bench, licence="MIT", metric="score"),
 )

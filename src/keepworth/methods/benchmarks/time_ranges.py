@@ -75,7 +75,7 @@ METHOD = Method(
     name="time-ranges",
     title="Time-Dialog's ranges",
     paper="arXiv 2512.20092",
-    about="which interval of time a question is about",
-    differs="questions with both ends alone; solved ones are the memory",
+    about="Say which interval of time a question is about",
+    differs="Only questions with both ends are asked, and solved ones are the memory.",
     make=Benchmark("time-ranges", time_ranges, licence="MIT", metric="score"),
 )

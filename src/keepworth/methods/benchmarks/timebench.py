@@ -174,8 +174,8 @@ METHODS = (
         name="timebench",
         title="TimeBench",
         paper="arXiv 2311.17667",
-        about="what held when, by dated facts and articles",
-        differs="the tasks of its public subset, over facts that were told before",
+        about="Answer what held when, from dated facts and articles",
+        differs="Only the tasks of its public subset are asked, over facts that were told before.",
         make=Benchmark("timebench", timebench, licence="MIT, parts vary"),
     ),
     Method(
@@ -183,8 +183,8 @@ METHODS = (
         name="timebench-pooled",
         title="TimeBench, pooled",
         paper="arXiv 2311.17667",
-        about="the same over all of them",
-        differs="the tasks of its public subset, over facts that were told before",
+        about="Answer what held when, from one haystack of all facts and articles",
+        differs="Only the tasks of its public subset are asked, over facts that were told before.",
         make=Benchmark("timebench-pooled", timebench, dials={"pooled": True}, licence="MIT, parts vary"),
     ),
     Method(
@@ -192,8 +192,8 @@ METHODS = (
         name="timebench-choices",
         title="TimeBench, choices",
         paper="arXiv 2311.17667",
-        about="how long, when and in which order: one of the options",
-        differs="the tasks of its public subset, over facts that were told before",
+        about="Choose how long, when or in which order from options",
+        differs="Only the tasks of its public subset are asked, over facts that were told before.",
         make=Benchmark(
             "timebench-choices",
             timebench_choices,

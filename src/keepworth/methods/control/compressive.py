@@ -82,9 +82,12 @@ METHOD = Method(
     kind="memory_module",
     name="compressive",
     title="Compressive Transformer",
-    about="attention over the last steps, and over means of the steps before them",
+    about="Attends to the last steps and to means of the steps before them",
     paper="arXiv 1911.05507",
-    differs="mean pooling in place of a trained convolution with its reconstruction loss; codes of age, norms first",
+    differs=(
+        "Means replace a trained convolution with its reconstruction loss, positions are coded by age, and "
+        "norms come first."
+    ),
     make=make,
     extra="control",
 )

@@ -61,9 +61,11 @@ METHOD = Method(
     kind="memory_module",
     name="deltanet",
     title="DeltaNet",
-    about="fast weights that are corrected: a key's value moves toward the new one",
+    about="Writes to fast weights by correction: the value of a key moves toward the new one",
     paper="arXiv 2102.11174",
-    differs="a loop over time; one convolution before keys, queries and values; in a block of norm, memory and two layers",
+    differs=(
+        "It loops over time, with one convolution before keys, queries and values, in a block with two more layers."
+    ),
     make=make,
     extra="control",
 )

@@ -91,9 +91,9 @@ METHOD = Method(
     kind="memory_module",
     name="hcam",
     title="HCAM",
-    about="the past in chunks: attention to summaries, then inside the best chunks",
+    about="Stores the past in chunks, attends to their summaries and then inside the best chunks",
     paper="arXiv 2105.14039",
-    differs="one layer; a step sees the chunk being filled by attention; no reconstruction loss",
+    differs="It has one layer, sees the chunk that is being filled, and has no reconstruction loss.",
     make=make,
     extra="control",
 )

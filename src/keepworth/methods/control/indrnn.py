@@ -51,9 +51,12 @@ METHOD = Method(
     kind="memory_module",
     name="indrnn",
     title="IndRNN",
-    about="a recurrent layer in which each unit sees its own past alone",
+    about="Is a recurrent layer in which each unit sees its own past alone",
     paper="arXiv 1803.04831",
-    differs="|u| stays below 1, where the paper allows 2 to the power of 1 / T: states of endless episodes stay bounded",
+    differs=(
+        "|u| stays below 1, where the paper allows 2 to the power of 1 / T, so that states of endless "
+        "episodes stay bounded."
+    ),
     make=make,
     extra="control",
 )

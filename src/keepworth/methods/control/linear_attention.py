@@ -84,9 +84,9 @@ METHOD = Method(
     kind="memory_module",
     name="linear_attention",
     title="Decaying linear attention",
-    about="a matrix of keys by values per head that fades as the input chooses",
+    about="Keeps a matrix of keys by values for each head, which fades as the input chooses",
     paper="arXiv 2307.08621",
-    differs="no rotation of keys, layer normalisation of heads, a gate per head; in a block of norm, memory and two layers",
+    differs="It has no rotation of keys and a gate for each head, in a block with two more layers.",
     make=make,
     extra="control",
 )

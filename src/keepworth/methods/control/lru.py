@@ -63,9 +63,9 @@ METHOD = Method(
     kind="memory_module",
     name="lru",
     title="LRU",
-    about="complex modes that turn and fade at learned rates",
+    about="Is a linear recurrence with complex modes that rotate and fade at learned rates",
     paper="arXiv 2303.06349",
-    differs="in a block of norm, memory and two layers in place of a gated linear unit; the same learning rate for all",
+    differs=("Its block has a norm and two layers in place of a gated linear unit, and one learning rate for all."),
     make=make,
     extra="control",
 )

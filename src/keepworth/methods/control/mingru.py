@@ -47,9 +47,9 @@ METHOD = Method(
     kind="memory_module",
     name="mingru",
     title="minGRU",
-    about="a gate from the input alone, so that training is a scan",
+    about="Has one gate that depends on the input alone, so that training is a scan",
     paper="arXiv 2410.01201",
-    differs="in blocks of norm, memory and two layers; no logarithms, which single precision does not need",
+    differs="It stands in blocks with two more layers, and needs no logarithms.",
     make=make,
     extra="control",
 )

@@ -48,9 +48,9 @@ METHOD = Method(
     kind="memory_module",
     name="minlstm",
     title="minLSTM",
-    about="two gates from the input alone that add up to one",
+    about="Has two gates that depend on the input alone and add up to one",
     paper="arXiv 2410.01201",
-    differs="in blocks of norm, memory and two layers; no logarithms, which single precision does not need",
+    differs="It stands in blocks with two more layers, and needs no logarithms.",
     make=make,
     extra="control",
 )

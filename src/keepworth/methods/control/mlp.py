@@ -43,7 +43,7 @@ METHOD = Method(
     kind="memory_module",
     name="mlp",
     title="No memory",
-    about="two layers over the current input: the control of every comparison",
+    about="Applies two layers to the current input and remembers nothing: the control of every comparison",
     make=make,
     extra="control",
 )

@@ -75,8 +75,8 @@ METHOD = Method(
     kind="memory_module",
     name="rotating_gates",
     title="Rotating and gated modes",
-    about="modes that turn for order and modes with gates for storage, in one linear recurrence",
-    differs="of this project; turning=1 and turning=0 are its ablations",
+    about="Joins rotating modes for order and gated modes for storage in one linear recurrence",
+    differs="This project's own; turning=1 and turning=0 are its ablations.",
     make=make,
     extra="control",
 )

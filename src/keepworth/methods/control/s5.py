@@ -77,9 +77,9 @@ METHOD = Method(
     kind="memory_module",
     name="s5",
     title="S5",
-    about="a diagonal state space that begins as the memory of Legendre polynomials",
+    about="Is a diagonal state space that begins as the memory of Legendre polynomials",
     paper="arXiv 2208.04933",
-    differs="in a block of norm, memory and two layers in place of a gated linear unit; the same learning rate for all",
+    differs=("Its block has a norm and two layers in place of a gated linear unit, and one learning rate for all."),
     make=make,
     extra="control",
 )

@@ -69,9 +69,12 @@ METHOD = Method(
     kind="memory_module",
     name="selective",
     title="Selective recurrence",
-    about="fading and writing at a speed that the input chooses, after Mamba",
+    about="Fades and writes at a speed that the input chooses, after Mamba",
     paper="arXiv 2312.00752",
-    differs="the gate, too, comes after the convolution; channels as wide as the input; in a block with two more layers",
+    differs=(
+        "The gate comes after the convolution too, channels are as wide as the input, and the block has two "
+        "more layers."
+    ),
     make=make,
     extra="control",
 )

@@ -97,10 +97,13 @@ METHOD = Method(
     kind="memory_module",
     name="spatial",
     title="Spatially-aware memory",
-    about="rows with codes of time and place; when it is full a rule of visits says which goes",
+    about=("Keeps rows with codes of time and place, and a rule of visits says which row goes when it is full"),
     paper="arXiv 2402.15160",
-    claim="place in memory helps prediction, generation and control where tasks are about places",
-    differs="a place is a hash of the input, since worlds name none; the rule is a setting, without the allocator that learns it",
+    claim="Place in memory helps prediction, generation and control where tasks are about places.",
+    differs=(
+        "A place is a hash of the input because worlds name none, and the rule is a setting, where the paper "
+        "learns an allocator."
+    ),
     label="analogue",
     make=make,
     extra="control",

@@ -87,10 +87,13 @@ METHODS = [
         kind="memory_module",
         name="trmrl",
         title="TrMRL",
-        about="a transformer over the last few transitions",
+        about="Is a transformer over the last few transitions",
         paper="arXiv 2206.06614",
-        claim="as good as or better than RL2, PEARL and MAML in MuJoCo and MetaWorld, and better outside the trained tasks",
-        differs="norms before attention in place of T-Fixup",
+        claim=(
+            "It is as good as RL2, PEARL and MAML in MuJoCo and MetaWorld or better, and better outside the "
+            "trained tasks."
+        ),
+        differs="Norms before attention replace T-Fixup.",
         make=make,
         extra="control",
     ),
@@ -98,10 +101,15 @@ METHODS = [
         kind="control_agent",
         name="trmrl_ppo",
         title="TrMRL's trials",
-        about="PPO over several episodes of a task, through which the memory goes on",
+        about="Is PPO over several episodes of a task, through which the memory goes on",
         paper="arXiv 2206.06614",
-        claim="as good as or better than RL2, PEARL and MAML in MuJoCo and MetaWorld, and better outside the trained tasks",
-        differs="advantages pass from an episode of a trial to the next, as in RL2; a task is a seed of the world",
+        claim=(
+            "It is as good as RL2, PEARL and MAML in MuJoCo and MetaWorld or better, and better outside the "
+            "trained tasks."
+        ),
+        differs=(
+            "Advantages pass from one episode of a trial to the next, as in RL2, and a task is a seed of the world."
+        ),
         make=make_agent,
         extra="control",
     ),

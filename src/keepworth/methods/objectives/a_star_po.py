@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "A*-PO",
-    "the optimal value is estimated first, then the log-ratio is regressed on the advantage",
+    "Estimates the optimal value first, then regresses the log-ratio on the advantage",
     Objective(
         name="a_star_po",
         advantage=SoftValue(0.5),
@@ -22,5 +22,5 @@ METHOD = preset_method(
         note="One online sample a task is enough. Summed log-ratios: the loss grows with length.",
         needs="Batch.soft_value, from soft_value(rewards of about 8 reference samples a task, temperature)",
     ),
-    claim="up to half the time and over 30 % less memory than PPO and GRPO at equal or better accuracy",
+    claim=("It takes up to half the time and over 30 % less memory than PPO and GRPO at equal or better accuracy."),
 )

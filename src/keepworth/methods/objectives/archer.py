@@ -49,7 +49,7 @@ class Utterance(Advised):
 
 METHOD = preset_method(
     "ArCHer",
-    "a critic over utterances, taught again on earlier episodes, advises a policy without a ratio",
+    ("Trains a critic of whole utterances on earlier episodes too, and lets it guide the token policy"),
     Objective(name="archer", advantage=Utterance(), aggregation="seq-mean-token-sum", aggregation_unit="row"),
     Citation(
         "ArCHer: Training Language Model Agents via Hierarchical Multi-Turn RL",
@@ -60,10 +60,10 @@ METHOD = preset_method(
         "them before an update) and a critic_warmup of 10 to 20. Released settings: critic 2e-5, policy 1e-6 to 1e-5.",
         "a critic with two heads for states and two for utterances",
     ),
-    claim="about 100 times fewer samples than on-policy methods on its language tasks, with GPT-2",
-    differs="The target of V is Q of the utterance that the current policy said in that state, where the paper draws a new one; "
-    "earlier episodes therefore teach Q alone. The critic is an adapter on the policy's own base with linear heads, and both "
-    "twins share it, where the paper has RoBERTa. An update takes one critic step for itself and one for each update in the "
-    "replay, where the released code takes 50 epochs, and one policy step, where it takes 3. The optional token-level baseline "
-    "is left out.",
+    claim=("It needs about 100 times fewer samples than on-policy methods on its language tasks, with GPT-2."),
+    differs=(
+        "The critic is an adapter with linear heads on the policy's own base, where the paper has RoBERTa; "
+        "its target is Q of the utterance that was said, and an update takes fewer steps than the released "
+        "code."
+    ),
 )

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "AReaL, decoupled",
-    "tokens of older policies are clipped against the proximal policy and weighed for the sampler",
+    ("Clips tokens of older policies against a recent policy and reweighs them for the policy that drew them"),
     Objective(
         name="areal",
         advantage=Outcome("batch", BatchStd()),
@@ -24,5 +24,5 @@ METHOD = preset_method(
         "Tokens with proximal / behaviour above 5 are dropped. ratio=Token('interpolated') (correction stays) saves the "
         "forward pass for the proximal policy; it needs Batch.version_lag. Staleness is bounded by the scheduler.",
     ),
-    claim="up to 2.57 times as fast as the best synchronous system",
+    claim="It is up to 2.57 times as fast as the best synchronous system.",
 )

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "CISPO",
-    "the weight of a token is capped, and no token loses its gradient",
+    "Caps the weight of a token, so that no token loses its gradient",
     Objective(name="cispo", advantage=Outcome("group", GroupStd()), ratio=Token(), surrogate=Cispo(1.0, 4.0)),
     Citation(
         "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention",
@@ -20,5 +20,5 @@ METHOD = preset_method(
         ),
         "No trust region: keep the learning rate small and clip the gradient. low = 1 switches the lower bound off.",
     ),
-    claim="about twice the step efficiency of DAPO with Qwen2.5-32B",
+    claim="It has about twice the step efficiency of DAPO with Qwen2.5-32B.",
 )

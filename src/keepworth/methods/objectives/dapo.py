@@ -8,7 +8,10 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "DAPO",
-    "GRPO with a higher upper clip, a mean over tokens, groups without a difference left out, long answers penalised",
+    (
+        "Changes GRPO: a higher upper clip, a mean over tokens, no groups without a difference, a penalty on "
+        "long answers"
+    ),
     Objective(
         name="dapo",
         advantage=Outcome("group", GroupStd()),
@@ -25,5 +28,5 @@ METHOD = preset_method(
         "the unshaped metric.",
         needs="a sampler that refills the groups it filters",
     ),
-    claim="AIME24 50 % with Qwen2.5-32B",
+    claim="AIME24 is 50 % with Qwen2.5-32B.",
 )

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Dr. GRPO",
-    "GRPO without its divisions by length and by deviation",
+    "Is GRPO without its divisions by length and by deviation",
     Objective(
         name="dr_grpo", advantage=Outcome("group"), ratio=Token(), surrogate=Clip(0.2, 0.2), aggregation="constant"
     ),

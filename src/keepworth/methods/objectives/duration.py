@@ -51,7 +51,7 @@ class Duration(Weight):
 
 METHOD = preset_method(
     "Duration-aware gradients",
-    "PPO in which an action counts by the time that it took",
+    "Is PPO in which an action counts by the time that it took",
     Objective(
         name="duration",
         advantage=Gae(0.95, scale=Whitened(), value_coefficient=0.5, value_clip=0.2),
@@ -69,7 +69,7 @@ METHOD = preset_method(
         "environment says Step.seconds. Any objective takes it: objective.weight=Duration(95).",
         "Steps.duration",
     ),
-    claim="of a gain of 22 % over a prompted larger model on 12 tasks of MLEBench, about 3.9 % without the weight are lost",
+    claim="Of a gain of 22 % on 12 tasks of MLEBench about 3.9 % are lost without the weight.",
     differs="Neither instrumented progress rewards nor prompts to improve the last solution, which the paper trains with as "
     "well. Not confirmed: the coefficients of PPO; the percentile at which durations are capped.",
 )

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Fine-Mem",
-    "turns of a group with the same number are compared, with the reward that falls to each",
+    ("Compares turns of a group that have the same number, by the reward that each turn is credited with"),
     Objective(
         name="fine_mem",
         advantage=StepIndex(episode_weight=0.0, step_weight=1.0, discount=0.0, scale=GroupStd()),
@@ -24,5 +24,5 @@ METHOD = preset_method(
         ("over which turns a step's reward is normalised: turns of the group with the same index here", "clip range"),
         needs="Batch.steps with rewards of turns (`with_attribution`), Batch.step",
     ),
-    claim="+4.4 points on the validation suite of Mem-alpha and +7.2 on MemoryAgentBench over Mem-alpha",
+    claim="It gains 4.4 points on Mem-alpha's validation suite and 7.2 on MemoryAgentBench over Mem-alpha.",
 )

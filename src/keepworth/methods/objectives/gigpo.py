@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "GiGPO",
-    "episodes against their group, and turns against turns from the same state",
+    "Compares episodes within their group, and turns with other turns from the same state",
     Objective(
         name="gigpo",
         advantage=StepState(episode_weight=1.0, step_weight=1.0, discount=0.95),
@@ -25,5 +25,5 @@ METHOD = preset_method(
         "history. Statistics are per episode, not per row as in the released code's default.",
         "Batch.steps and Batch.step",
     ),
-    claim="ALFWorld 90.8 against 77.6 of GRPO, WebShop 75.2 against 66.1, with 7B parameters",
+    claim="ALFWorld is 90.8, where GRPO has 77.6, and WebShop 75.2, where it has 66.1, with 7B parameters.",
 )

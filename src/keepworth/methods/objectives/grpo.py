@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "GRPO",
-    "rewards against mean and deviation of their group, clipped token by token",
+    "Compares each reward with the mean and deviation of its group and clips token by token",
     Objective(
         name="grpo",
         advantage=Outcome("group", GroupStd()),

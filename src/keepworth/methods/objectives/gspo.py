@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "GSPO",
-    "one ratio for a whole answer, clipped as a whole",
+    "Uses one probability ratio for a whole answer and clips it as a whole",
     Objective(
         name="gspo",
         advantage=Outcome("group", GroupStd()),

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "IcePop",
-    "tokens whose ratio between engine and learner lies outside a range are dropped",
+    "Drops tokens whose ratio between sampler and learner lies outside a range",
     Objective(
         name="icepop",
         advantage=Outcome("group", GroupStd()),
@@ -23,5 +23,5 @@ METHOD = preset_method(
         "code",
         ("the coefficient of the paper's KL term: none is set here; the interval is OpenRLHF's default",),
     ),
-    claim="AIME25 93.4 and HMMT25 86.72 with Ring-1T",
+    claim="AIME25 is 93.4 and HMMT25 86.72 with Ring-1T.",
 )

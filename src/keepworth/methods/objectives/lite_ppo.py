@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Lite PPO",
-    "the mean of the group, the deviation of the batch, a mean over tokens",
+    "Uses the mean of the group, the deviation of the batch and a mean over tokens",
     Objective(name="lite_ppo", advantage=Outcome("group", BatchStd()), ratio=Token(), surrogate=Clip(0.2, 0.2)),
     Citation(
         "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Memory-R+",
-    "GRPO on the task reward and one for being near past successes and far from failures",
+    "Is GRPO on the task's reward and on one for being near past successes and far from failures",
     Objective(
         name="memory_r_plus",
         advantage=Outcome("group", GroupStd()),
@@ -26,5 +26,5 @@ METHOD = preset_method(
         "script.",
         "the intrinsic rewards of EpisodicReward added to the task's",
     ),
-    claim="GSM8K 34.0 against 28.8 of GRPO with Qwen2.5-0.5B, 40.7 against 37.2 with Llama3.2-1B",
+    claim=("GSM8K is 34.0 with Qwen2.5-0.5B, where GRPO has 28.8, and 40.7 with Llama3.2-1B, where it has 37.2."),
 )

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "PPO",
-    "a clipped ratio, and advantages from a critic",
+    "Clips the probability ratio and takes advantages from a critic",
     Objective(
         name="ppo",
         advantage=Gae(0.95, scale=Whitened(), value_coefficient=0.5, value_clip=0.2),

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "ProRL",
-    "GRPO with a KL to a reference that is renewed, for long runs",
+    "Is GRPO for long runs, with a KL to a reference that is renewed",
     Objective(
         name="prorl",
         advantage=Outcome("group", GroupStd()),
@@ -28,5 +28,5 @@ METHOD = preset_method(
         "A reset copies the policy into the reference and clears the optimiser's state (Controls.reset).",
         "the KL and, where measured, a validation score handed to `advanced`",
     ),
-    claim="gains of 14.7 % in mathematics, 13.9 % in code and 54.8 % in logic puzzles with 1.5B parameters",
+    claim=("It gains 14.7 % in mathematics, 13.9 % in code and 54.8 % in logic puzzles with 1.5B parameters."),
 )

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "REINFORCE",
-    "the score function against the mean reward of the batch",
+    "Weighs each answer by its reward less the mean reward of the batch",
     Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum"),
     Citation(
         "Simple statistical gradient-following algorithms for connectionist reinforcement learning (Williams, 1992)",

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "REINFORCE++",
-    "rewards to go, whitened over the tokens of the update, without groups",
+    "Uses rewards to go, whitened over the tokens of the update, without groups",
     Objective(
         name="reinforce_pp",
         advantage=RewardToGo(scale=Whitened()),
@@ -22,5 +22,5 @@ METHOD = preset_method(
         "code",
         note="No groups needed; whitening over tokens weighs long answers more, and is noisy below about 32 episodes.",
     ),
-    claim="MT-Bench 5.73 against 5.46 of GRPO with Llama-3.2-3B; 35 % less time than PPO",
+    claim="MT-Bench is 5.73 with Llama-3.2-3B, where GRPO has 5.46, in 35 % less time than PPO.",
 )

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "REINFORCE++ with a baseline",
-    "the mean of the group is taken off, and the batch is whitened",
+    "Subtracts the mean of the group and whitens over the batch",
     Objective(
         name="reinforce_pp_baseline",
         advantage=Outcome("group", Whitened()),

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "RLOO",
-    "the score function against the mean of the other answers of the group",
+    "Weighs each answer by its reward less the mean reward of the other answers of its group",
     Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum"),
     Citation(
         "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback",

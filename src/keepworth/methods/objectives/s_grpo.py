@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "S-GRPO",
-    "GRPO on the first tokens of an answer and some later ones",
+    "Is GRPO on the first tokens of an answer and a sample of the later ones",
     Objective(
         name="s_grpo",
         advantage=Outcome("group", GroupStd()),
@@ -24,5 +24,5 @@ METHOD = preset_method(
         ("the numbers of FirstAndRandom: task dependent, the published values are not known here",),
         "denominator='kept' weighs early tokens more.",
     ),
-    claim="SVAMP 46 % to above 70 % with Qwen2-1.5B and LoRA, where GRPO on all tokens did not improve",
+    claim=("SVAMP rises from 46 % to above 70 % with Qwen2-1.5B and LoRA, where GRPO on all tokens did not improve."),
 )

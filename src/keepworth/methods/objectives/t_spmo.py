@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "T-SPMO",
-    "only the tokens at which the answers of a group part are trained on",
+    "Trains only the tokens at which the answers of a group part",
     Objective(
         name="t_spmo",
         advantage=PrefixTree(),

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "Truncated importance sampling",
-    "GRPO whose tokens are weighed by a truncated ratio to the policy that drew them",
+    "Is GRPO whose tokens are weighted by a truncated ratio to the policy that drew them",
     Objective(
         name="tis",
         advantage=Outcome("group", GroupStd()),

@@ -8,7 +8,7 @@ from keepworth.learning.objective.presets import Citation, preset_method
 
 METHOD = preset_method(
     "VCPO",
-    "sequence weights, a baseline of least variance, and steps as large as the sample is effective",
+    ("Weights whole sequences, uses the baseline of least variance, and scales steps by the effective sample size"),
     Objective(
         name="vcpo",
         advantage=OptimalBaseline(GroupStd()),
@@ -25,5 +25,5 @@ METHOD = preset_method(
         "EssControl: base 1.0 for one turn, 0.55 was used for long episodes of many turns; power 1 for plain SGD.",
         "Batch.score_norm, one backward pass an episode (`score_norms`)",
     ),
-    claim="Countdown 41.9 % in 89.6 GPU hours against 38.4 % in 143.2 synchronously",
+    claim="Countdown is 41.9 % in 89.6 GPU hours, where synchronous training has 38.4 % in 143.2.",
 )

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.slots import Policy, Retriever, Selector, Valuer, whole
-from keepworth.methods.policies._parts import Capacity, Coherent, Exemplars, MostSimilar
+from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._parts import MostSimilar
+from keepworth.methods.policies._selection import Coherent
 from keepworth.methods.writers._episodes import RawCases
 
 

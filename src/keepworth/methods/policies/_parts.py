@@ -1,35 +1,26 @@
-"""Slots that policies are made of: how items are found, valued, chosen, shown and retired.
+"""Slots that policies are made of: how items are found and valued, and those of the same episode among them.
 
 Retrievers choose among `eligible` items, so that every method has the same ones before it. Valuers are pure state over rows,
-so a replay gives the same again. Selectors return a distribution over slates, so that every choice has a propensity.
-Presenters make each item one line, in which nothing of its text can be taken for a line or a label of ours.
+so a replay gives the same again.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepworth.episodes.arrays import Bools, Floats, Numbers, Rows, Vectors
-from keepworth.episodes.text import as_line
+from keepworth.episodes.arrays import Floats, Rows, Vectors
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.item import Item, Status
-from keepworth.memory.policy.actions import SURE, Actions
-from keepworth.memory.policy.pool import Pool, advice, grown
+from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import (
     Candidates,
     Policy,
-    Presented,
     Query,
     Retriever,
     Selector,
     Use,
-    Valuer,
     Values,
-    combined_advice,
     need,
 )
 from keepworth.methods.policies._slates import Mixture
@@ -177,82 +168,6 @@ def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class AllRetrieved:
-    """Every candidate up to `k`, in the retriever's order."""
-
-    k: int = 4
-
-    def __post_init__(self) -> None:
-        need("the selection", count={"k": self.k})
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        order = -np.arange(len(candidates.rows), dtype=np.float64)
-        return Mixture("greedy", order, np.zeros(len(order)), self.k)
-
-
-@dataclass(frozen=True, slots=True)
-class BestValue:
-    """Top-k by estimated value (Memento's parametric read); `temperature` > 0 samples by softmax instead (its eq. 5)."""
-
-    k: int = 4
-    temperature: float = 0.0
-    explore: float = 0.0
-
-    def __post_init__(self) -> None:
-        need("the selection", count={"k": self.k}, rate={"explore": self.explore})
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        if self.temperature > 0.0:
-            return Mixture("gumbel", values.means / self.temperature, values.deviations, self.k, explore=self.explore)
-        return Mixture("greedy", values.means, values.deviations, self.k, explore=self.explore)
-
-
-@dataclass(frozen=True, slots=True)
-class Coherent:
-    """The best by value above `floor`, slot by slot, within items that do not contradict: by their means, or, where `drawn`, by
-    draws from normal distributions (Thompson sampling). explore: rate of an even slate."""
-
-    k: int = 4
-    floor: float = 0.0
-    explore: float = 0.01
-    drawn: bool = False
-
-    def __post_init__(self) -> None:
-        need("the selection", count={"k": self.k}, rate={"explore": self.explore})
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        rows = candidates.rows
-        conflicts = None
-        if len(rows):
-            conflicts = contradictions(contents_in(pool, rows, query), pool.warns[rows], pool.actions)
-        return Mixture(
-            "thompson" if self.drawn else "greedy",
-            values.means.copy(),
-            np.maximum(values.deviations, 1e-3),
-            self.k,
-            self.floor,
-            explore=self.explore if len(rows) else 0.0,
-            conflicts=conflicts,
-        )
-
-
-def contents_in(pool: Pool, rows: Rows, query: Query) -> Numbers:
-    """What each item advises in this situation, as a content number: conditions in its text are read as written."""
-    contents: Numbers = pool.content[rows].copy()
-    for index in np.flatnonzero(pool.conditional[rows]):
-        contents[index] = pool.content_of(advice(pool.items[rows[index]], query.text)[0][0])
-    return contents
-
-
-def contradictions(contents: Numbers, warns: Bools, actions: Actions) -> Bools:
-    """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
-    same = actions.sameness(contents, contents) > SURE
-    either = warns[:, None] | warns[None, :]
-    result: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
-    return result
-
-
 PLACES = ("ignored", "among", "newest", "oldest")
 
 
@@ -293,59 +208,3 @@ class SameEpisodeFirst:
         ages = np.argsort(np.argsort(rows[here] if self.newest else -rows[here]))
         scores[here] = step * (1.0 + ages)
         return replace(choice, first=scores)
-
-
-WORKED, FAILED = "worked", "failed"
-_LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
-# Also with letters behind it: to a reader ": it worked0" says that it worked.
-_ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
-
-
-def case_line(text: str, label: str) -> str:
-    """The text of a case, which stands behind `label`: what it says itself of how it ended is kept at its end alone, and there
-    only where it agrees with the label."""
-    line = _LABEL.sub(r"[\1]", as_line(text))
-    ending = f": it {label}"
-    closing = ending if line.endswith(ending) else ""
-    return _ENDING.sub(",", line.removesuffix(closing)) + closing
-
-
-def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
-    """Cases that succeeded, cases that failed, and what is no case."""
-    cases = [item for item in items if "do" in item.metadata]
-    good = [item for item in cases if item.metadata["good"]]
-    return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
-
-
-@dataclass(frozen=True, slots=True)
-class Exemplars:
-    """Cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
-
-    heading: str = "What was tried before in similar situations:"
-
-    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-        if not items:
-            return Presented("")
-        good, bad, facts = sorted_out(items)
-        lines = [f"- {as_line(item.text)}" for item in facts]
-        lines += [self.heading] if good or bad else []
-        lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
-        lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
-        return Presented("\n".join(lines), combined_advice(items, query, similarities))
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """At most `most` active items: the oldest are archived, and can be had back by undoing."""
-
-    most: int = 400
-
-    def __post_init__(self) -> None:
-        need("maintenance", count={"capacity": self.most})
-
-    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
-        if use is not None:
-            return
-        rows = pool.advising()
-        for row in rows[: max(0, len(rows) - self.most)]:
-            pool.set_status(int(row), Status.ARCHIVED)

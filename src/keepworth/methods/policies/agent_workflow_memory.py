@@ -9,7 +9,9 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
-from keepworth.methods.policies._parts import AllRetrieved, Capacity, Unvalued, eligible, top
+from keepworth.methods.policies._exemplars import Capacity
+from keepworth.methods.policies._parts import Unvalued, eligible, top
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers._episodes import judged
 from keepworth.registry import Method
 
@@ -88,11 +90,10 @@ METHOD = Method(
     name="agent-workflow-memory",
     title="Agent Workflow Memory",
     paper="arXiv 2409.07429",
-    about="whole procedures of tasks that succeeded, found by the goal",
-    claim="WebArena success 23.5 % without, 35.5 % with workflows, in 5.9 steps for 7.9.",
+    about="Stores the whole procedure of each task that succeeded and finds it again by the goal",
+    claim="WebArena success rises from 23.5 % to 35.5 %, in 5.9 steps where it took 7.9.",
     differs=(
-        "By rule: a workflow is what was done last in each situation of an episode that succeeded, without placeholders. Where a "
-        "task is one decision it is a list of similar successes, each written once."
+        "A rule keeps what was done last in each situation, where the paper's model writes workflows with placeholders."
     ),
     label="analogue",
     make=agent_workflow_memory,

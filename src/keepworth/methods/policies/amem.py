@@ -8,7 +8,9 @@ import numpy as np
 
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, whole
-from keepworth.methods.policies._parts import NOTHING, AllRetrieved, Capacity, Exemplars, Unvalued, eligible, top
+from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._parts import NOTHING, Unvalued, eligible, top
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers.notes import Notes, note_key
 from keepworth.registry import Method
 
@@ -107,15 +109,11 @@ METHOD = Method(
     name="amem",
     title="A-MEM",
     paper="arXiv 2502.12110",
-    about="notes with links, whose neighbours are revised",
-    claim=(
-        "DialSim F1 3.45, against 2.55 of the method of LoCoMo and 1.18 of MemGPT; on LoCoMo at least "
-        "twice the baselines in questions of several hops with GPT models."
-    ),
+    about="Stores notes with links to similar notes, and revises the neighbours of each new note",
+    claim=("DialSim F1 is 3.45, where LoCoMo's method has 2.55 and MemGPT 1.18."),
     differs=(
-        "Rules in the place of both model calls; the writer `notes` asks a model where it is given one. k "
-        "= 5 neighbours at writing as in the released code; the paper reads 10 notes, here as many as the "
-        "prompt budget allows. It has no reward signal."
+        "Rules replace both model calls, and as many notes are shown as the prompt has room for, where the "
+        "paper reads 10."
     ),
     make=amem,
 )

@@ -12,7 +12,8 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Pool, advice
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values, whole
-from keepworth.methods.policies._parts import Capacity, Exemplars, MostSimilar, Unvalued
+from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._parts import MostSimilar, Unvalued
 from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
@@ -127,13 +128,14 @@ METHOD = Method(
     name="amemguard",
     title="A-MemGuard",
     paper="arXiv 2510.02373",
-    about="what most records lead to, and lessons",
-    claim="Success of the attack MINJA on an agent for MMLU .256 with GPT-4o-mini, undefended .667.",
+    about=(
+        "Guards against planted records: it follows what most retrieved records advise and keeps lessons of "
+        "what went wrong"
+    ),
+    claim="The attack MINJA succeeds in .256 of MMLU tasks with GPT-4o-mini, undefended in .667.",
     differs=(
-        "K is 4, where the paper has 5: all memories that are compared show as many. The path of a record "
-        "is what it alone advises, and consensus is the largest group of equal paths, where the cheap "
-        "form of the paper clusters embeddings of paths. At most 4 lessons are shown, as in the released "
-        "code."
+        "A record's path is what it alone advises, and consensus is the largest group of equal paths, where "
+        "the paper clusters embeddings; K is 4 instead of 5."
     ),
     make=amemguard,
     on={"k": 4, "least": 2},

@@ -1,4 +1,8 @@
-"""Dead-end rectification: what is known to end badly is capped, and no failure is shown."""
+"""Dead-end rectification: what is known to end badly is capped, and no failure is shown.
+
+slack = 0.1 is that of the paper's evaluation, and its place in the formula is not verified. It changed no choice on the streams
+that were measured; after that was seen, the settings that turn it on were chosen among four on dev streams.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from keepworth.episodes.arrays import Floats, Numbers, Vectors
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases, require_part
-from keepworth.methods.policies._parts import AllRetrieved, Experiences, MostSimilar
+from keepworth.methods.policies._parts import Experiences, MostSimilar
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
@@ -113,11 +118,10 @@ METHOD = Method(
     name="dead-ends",
     title="Rectification by dead-end analysis",
     paper="arXiv 2302.14003",
-    about="similar successes; an action that is known to end badly may have no more than a cap",
+    about="Shows similar successes and caps the chance of an action that is known to end badly",
     differs=(
-        "The paper caps the tokens of a language model by a network; here the advice of memory is capped by a kernel mean of "
-        "failures. slack = 0.1 as in its evaluation, where its place in the formula is not verified; it changed no choice on the "
-        "streams that were measured. After that was seen, the settings that turn it on were chosen among four on dev streams."
+        "The paper caps a language model's tokens by a network, where here a kernel mean of failures caps the "
+        "advice of memory."
     ),
     label="analogue",
     make=dead_ends,

@@ -9,8 +9,8 @@ METHOD = Method(
     kind="policy",
     name="default",
     title="The default policy",
-    about="the search's order, corrected by what rewards say (ours)",
-    claim="Of two notes the better comes first within ten rewards; where rewards say nothing, nothing is lost.",
+    about="Takes the order of the search and corrects it by what rewards say (ours)",
+    claim=("The better of two notes comes first within ten rewards, and nothing is lost where rewards say nothing."),
     differs="Not published: this project's own.",
     make=default,
 )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Policy, Use, Valuer, need, whole
-from keepworth.methods.policies._parts import AllRetrieved, Exemplars, MostSimilar
+from keepworth.methods.policies._exemplars import Exemplars
+from keepworth.methods.policies._parts import MostSimilar
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.policies.ace import Deltas
 from keepworth.methods.policies.reme import Counts
 from keepworth.methods.writers._episodes import RawCases
@@ -58,11 +60,11 @@ METHOD = Method(
     name="dynamic-cheatsheet",
     title="Dynamic Cheatsheet",
     paper="arXiv 2504.07952",
-    about="one short sheet of what worked, from which the least used lines are taken",
-    claim="Game of 24 with GPT-4o about 10 % without, 99 % with it; AIME more than doubled with Claude 3.5.",
+    about="Keeps one short sheet of lines that worked and drops the lines that are used least",
+    claim=("Game of 24 rises from about 10 % to 99 % with GPT-4o, and AIME more than doubles with Claude 3.5."),
     differs=(
-        "By rule, and with rewards, where the paper's curator is a model that has no labels. Lines that say the same are one "
-        "line; the k lines most like the situation are read, where the paper shows the whole sheet."
+        "A rule with rewards curates the sheet, where the paper's curator is a model without labels, and only "
+        "the k most similar lines are shown."
     ),
     label="analogue",
     make=dynamic_cheatsheet,

@@ -97,11 +97,14 @@ METHOD = Method(
     name="earm",
     title="EARM",
     paper="arXiv 2608.22767",
-    about="which memory was relevant to which question, completed to questions and memories like them",
-    claim="6.62 % more right answers than semantic retrieval, with 17.5 % of the candidates scored by a model.",
+    about=("Fills in a matrix of which memory was relevant to which question, from questions and memories like them"),
+    claim=(
+        "Answers are right 6.62 % more often than with semantic retrieval, with 17.5 % of the candidates "
+        "scored by a model."
+    ),
     differs=(
-        "From its abstract alone, so the formula is ours: entries are rewards, where the paper has a model score relevance, and "
-        "the matrix is completed by kernels on both sides. Selection is MemRL's."
+        "Only the abstract was available, so the formula is ours: entries are rewards, completed by kernels, "
+        "and the selection is MemRL's."
     ),
     label="analogue",
     make=earm,

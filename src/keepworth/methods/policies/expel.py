@@ -11,7 +11,8 @@ from keepworth.memory.item import ItemKind, Status
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Query, Use, Valuer, Values, whole
-from keepworth.methods.policies._parts import NOTHING, Capacity, Column, Exemplars, eligible, top
+from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._parts import NOTHING, Column, eligible, top
 from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
@@ -147,11 +148,11 @@ METHOD = Method(
     name="expel",
     title="ExpeL",
     paper="arXiv 2308.10144",
-    about="successes as examples, and insights with importance counts",
-    claim="HotpotQA success 28 % without, 39 % with it; ALFWorld 40 % and 59 %.",
+    about="Shows successes as examples, and insights that gain or lose importance by votes",
+    claim="HotpotQA success rises from 28 % to 39 %, and ALFWorld from 40 % to 59 %.",
     differs=(
-        "By rule: an insight is the words that two successes of one action have in common, and votes come of rewards, where the "
-        "paper's model writes, edits and votes. The insights near the situation are shown, not all of them."
+        "An insight is the words that two successes of one action share, and rewards vote on it, where the "
+        "paper's model writes and votes."
     ),
     label="analogue",
     make=expel,

@@ -11,7 +11,9 @@ from keepworth.memory.item import Status
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, need
 from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._parts import AllRetrieved, Capacity, Exemplars, MostSimilar, Unvalued
+from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._parts import MostSimilar, Unvalued
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
@@ -99,11 +101,11 @@ METHOD = Method(
     name="gitm",
     title="Ghost in the Minecraft",
     paper="arXiv 2305.17144",
-    about="what succeeded often enough in one situation is condensed into one reference plan, which is shown alone",
-    claim="ObtainDiamond 67.5 %, 47.5 points over the earlier best; plans of five successes become one.",
+    about=("Condenses what succeeded often enough in one situation into one reference plan and shows that alone"),
+    claim="ObtainDiamond reaches 67.5 %, 47.5 points above the best before it.",
     differs=(
-        "By rule: a sub-goal is what is seen now, a plan what was done in it, and the reference what most did, where the paper's "
-        "model writes it. There is no decomposer and no feedback within an episode."
+        "The reference is what most successes did, where the paper's model writes it, and there is no "
+        "decomposer of goals."
     ),
     label="analogue",
     make=gitm,

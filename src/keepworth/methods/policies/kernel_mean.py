@@ -84,8 +84,10 @@ METHODS = (
         name="kernel-mean",
         title="Kernel mean of actions",
         paper="Nadaraya 1964, Watson 1964",
-        about="mean reward of an action near here, by a kernel: what a statistician would try first",
-        differs="Not published as a memory for agents; the settings are round numbers.",
+        about="Predicts the reward of an action as the kernel mean of its outcomes in similar situations",
+        differs=(
+            "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
+        ),
         make=kernel_mean,
         on={"k": 4, "pool": 12},
     ),
@@ -94,8 +96,10 @@ METHODS = (
         name="kernel-mean-items",
         title="Kernel mean of items",
         paper="Nadaraya 1964, Watson 1964",
-        about="mean reward of the item itself near here, by a kernel",
-        differs="Not published as a memory for agents; the settings are round numbers.",
+        about="Predicts the reward of showing an item as the kernel mean of what followed items like it",
+        differs=(
+            "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
+        ),
         make=kernel_mean_of_items,
         on={"k": 4, "pool": 12},
     ),

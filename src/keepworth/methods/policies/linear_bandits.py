@@ -8,7 +8,8 @@ from keepworth.episodes.arrays import Vectors
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, floor, statistical
-from keepworth.methods.policies._parts import Coherent, on_advice
+from keepworth.methods.policies._parts import on_advice
+from keepworth.methods.policies._selection import Coherent
 from keepworth.registry import Method
 
 LINEAR_PRIOR = 0.2
@@ -80,8 +81,8 @@ METHODS = (
         name="linucb",
         title="LinUCB",
         paper="arXiv 1003.0146",
-        about="ridge regression of reward, an action each; the upper bound",
-        differs="Not published as a memory for agents: actions are what items advise.",
+        about="Fits one ridge regression of reward for each action and takes the highest upper bound",
+        differs=("The actions of the bandit are what items advise, as this was not published as a memory for agents."),
         make=linucb,
         on={"k": 4, "pool": 12},
     ),
@@ -90,8 +91,8 @@ METHODS = (
         name="linear-thompson",
         title="Linear Thompson sampling",
         paper="arXiv 1209.3352",
-        about="ridge regression of reward, an action each; a draw",
-        differs="Not published as a memory for agents: actions are what items advise. Each action has a regression of its own.",
+        about="Fits one ridge regression of reward for each action and takes the highest random draw",
+        differs=("The actions of the bandit are what items advise, as this was not published as a memory for agents."),
         make=linear_thompson,
         on={"k": 4, "pool": 12},
     ),

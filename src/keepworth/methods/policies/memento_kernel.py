@@ -8,7 +8,8 @@ from keepworth.episodes.arrays import Floats, Vectors
 from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import BestValue, MostSimilar
+from keepworth.methods.policies._parts import MostSimilar
+from keepworth.methods.policies._selection import BestValue
 from keepworth.registry import Method
 
 
@@ -102,10 +103,10 @@ METHOD = Method(
     name="memento-kernel",
     title="Memento, kernel Q",
     paper="arXiv 2508.16153",
-    about="cases by the Q of a kernel",
+    about="Chooses cases by action values that a kernel estimates from similar situations",
     differs=(
-        "alpha, gamma and the rates are ours, because the paper gives no numbers. 1/alpha stands inside "
-        "the log-sum-exp, without which the softmax policy and its value do not agree."
+        "The rates are ours because the paper gives none, and 1/alpha stands inside the log-sum-exp so that "
+        "the policy fits its value."
     ),
     make=memento_kernel,
     on={"k": 4, "pool": 12, "gamma": 0.95},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from keepworth.memory.policy.slots import Policy
 from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import AllRetrieved, MostSimilar, Unvalued
+from keepworth.methods.policies._parts import MostSimilar, Unvalued
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.registry import Method
 
 
@@ -18,10 +19,8 @@ METHOD = Method(
     name="memento-np",
     title="Memento, non-parametric",
     paper="arXiv 2508.16153",
-    about="cases by similarity",
-    claim=(
-        "DeepResearcher accuracy in the fifth pass 84.85 %, without cases 84.47 %; in the first 79.84 % and 78.65 %."
-    ),
-    differs="K = 4 and cosine as in the paper; the released code uses 8.",
+    about="Chooses cases by similarity, without learning",
+    claim=("DeepResearcher accuracy in the fifth pass is 84.85 %, without cases 84.47 %."),
+    differs="K is 4 and similarity the cosine as in the paper, where the released code uses 8.",
     make=memento_np,
 )

@@ -11,7 +11,8 @@ from keepworth.episodes.arrays import Vectors
 from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
-from keepworth.methods.policies._parts import BestValue, MostSimilar, eligible
+from keepworth.methods.policies._parts import MostSimilar, eligible
+from keepworth.methods.policies._selection import BestValue
 from keepworth.registry import Method
 
 
@@ -58,9 +59,9 @@ class CaseNetwork:
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         if not len(candidates.rows):
             return Values(np.zeros(0), np.zeros(0))
-        cases = self._folded(pool.vectors[candidates.rows])
+        cases = self._fold(pool.vectors[candidates.rows])
         w = self._w
-        pre = cases @ w["case"] + (self._folded(query.vector[None]) @ w["query"] + w["bias"])
+        pre = cases @ w["case"] + (self._fold(query.vector[None]) @ w["query"] + w["bias"])
         logits = np.maximum(pre, 0.0) @ w["out"] + w["base"]
         return Values(_logistic(logits.astype(np.float64)), np.zeros(len(candidates.rows)))
 
@@ -70,8 +71,8 @@ class CaseNetwork:
                 size = max(64, 2 * self._seen)
                 self._queries, self._cases = grown(self._queries, size), grown(self._cases, size)
                 self._rewards = grown(self._rewards, size)
-            self._queries[self._seen] = self._folded(use.query.vector[None])[0]
-            self._cases[self._seen] = self._folded(pool.vectors[row][None])[0]
+            self._queries[self._seen] = self._fold(use.query.vector[None])[0]
+            self._cases[self._seen] = self._fold(pool.vectors[row][None])[0]
             self._rewards[self._seen] = use.reward
             self._seen += 1
         if use.slate:
@@ -102,7 +103,7 @@ class CaseNetwork:
             corrected = np.sqrt(second / (1.0 - 0.999**self._updates)) + 1e-8
             w[name] -= self._rate * (first / (1.0 - 0.9**self._updates)) / corrected
 
-    def _folded(self, vectors: Vectors) -> Vectors:
+    def _fold(self, vectors: Vectors) -> Vectors:
         width = self._settings[0]
         size = vectors.shape[1]
         if size <= width:
@@ -145,12 +146,9 @@ METHOD = Method(
     name="memento-p",
     title="Memento, parametric",
     paper="arXiv 2508.16153",
-    about="cases by the Q of a small network",
-    claim="DeepResearcher accuracy in the fifth pass 85.44 %, without cases 84.47 %, by similarity 84.85 %.",
-    differs=(
-        "The encoder is frozen, and the network is trained at each write as the paper says, where the "
-        "released code trains offline."
-    ),
+    about="Chooses cases by action values that a small network learns",
+    claim=("DeepResearcher accuracy in the fifth pass is 85.44 %, without cases 84.47 %, by similarity 84.85 %."),
+    differs=("The encoder is frozen and the network learns at each write, where the released code trains offline."),
     make=memento_p,
     on={"k": 4, "pool": 12},
 )

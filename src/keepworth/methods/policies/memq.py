@@ -10,7 +10,8 @@ import numpy as np
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Finished, Policy, Use, need, whole
 from keepworth.methods.policies._cases import require_part
-from keepworth.methods.policies._parts import Capacity, Exemplars, MostSimilar
+from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._parts import MostSimilar
 from keepworth.methods.policies.memrl import Blend, MovingAverage
 from keepworth.methods.writers._episodes import RawCases, judged
 from keepworth.registry import Method
@@ -106,14 +107,11 @@ METHOD = Method(
     name="memq",
     title="MemQ",
     paper="arXiv 2605.08374",
-    about="values of memories, credited back along the graph of which memory led to which",
-    claim=(
-        "The highest success on six benchmarks: up to 5.7 points more where tasks have several steps, .77 points where they have "
-        "one."
-    ),
+    about="Gives each memory a value, and passes credit back to the memories that led to it",
+    claim=("It has the highest success on six benchmarks, by up to 5.7 points where tasks have several steps."),
     differs=(
-        "A memory is a case, written without a language model. Each ancestor moves towards the reward by its own error, so that "
-        "values stay between -1 and 1; gamma, lambda, depth 3 and the selection, which is MemRL's, are ours."
+        "A memory is a case written without a model, and each ancestor moves by its own error, with discount, "
+        "depth and selection of ours."
     ),
     label="small",
     make=memq,

@@ -24,7 +24,9 @@ from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, require_part, statistical
-from keepworth.methods.policies._parts import Experiences, contents_in, on_advice
+from keepworth.methods.policies._parts import Experiences, on_advice
+from keepworth.methods.policies._ridge import Ridge, bounded
+from keepworth.methods.policies._selection import contents_in
 from keepworth.registry import Method
 
 WORDS = 512
@@ -35,8 +37,6 @@ SHARED = 0.3
 """Variance of what the ridge learns of advice whatever the action, beside the same."""
 APART = 0.1
 """Squared distance of two ways of advising an action at which outcomes of one say 1/e as much of the other."""
-LEAST = 0.02
-"""No estimator is surer than this, so that one surprise does not silence it."""
 WINDOW = 300
 """The newest outcomes that a ridge is made of anew, when there are twice as many."""
 
@@ -61,46 +61,6 @@ ESTIMATORS = (
     Estimator(0.05, keep=0.99, start=0.1),
     Estimator(keep=0.99, start=0.1),
 )
-
-
-class Ridge:
-    """Kernel regression on the newest outcomes. prior: the estimate where nothing is known."""
-
-    def __init__(self, keep: float, words: float, prior: float) -> None:
-        self.keep, self.words, self.prior = keep, words, prior
-        self.count = 0
-        self.inverse: Floats = np.zeros((0, 0))
-        self.pull: Floats = np.zeros(0)
-
-    def kernel(self, like: Floats, common: Floats, age: Floats) -> Floats:
-        """Shape (outcomes, 1), of all outcomes with one situation; it is multiplied with how same their actions are."""
-        mixed = (1.0 - self.words) * like + self.words * common
-        kernel: Floats = (mixed * self.keep**age)[:, None]
-        return kernel
-
-    def estimate(self, covariance: Floats) -> Floats:
-        """covariance: of what is asked with the newest `count` outcomes, shape (count, asked)."""
-        return _bounded(self.prior + self.pull @ covariance)
-
-    def add(self, covariance: Floats, variance: float, noise: float, outcome: float) -> None:
-        """One more outcome. covariance: with the others, shape (count,)."""
-        n = self.count
-        if n == len(self.inverse):
-            larger = np.zeros((max(64, 2 * n),) * 2)
-            larger[:n, :n] = self.inverse
-            self.inverse = larger
-        moved = self.inverse[:n, :n] @ covariance
-        # At least the noise, also where how alike actions are is no true covariance.
-        left = max(variance + noise - float(covariance @ moved), noise)
-        surprise = (outcome - self.prior - float(self.pull @ covariance)) / left
-        self.inverse[:n, :n] += np.outer(moved, moved / left)
-        self.inverse[n, :n] = self.inverse[:n, n] = -moved / left
-        self.inverse[n, n] = 1.0 / left
-        self.count = n + 1
-        self.pull = np.append(self.pull - surprise * moved, surprise)
-
-    def forget(self) -> None:
-        self.count, self.inverse, self.pull = 0, np.zeros((0, 0)), np.zeros(0)
 
 
 class MixtureValuer:
@@ -195,7 +155,7 @@ class MixtureValuer:
             if estimator.bandwidth:
                 near = np.exp((like - 1.0) / estimator.bandwidth) * estimator.keep**age * self.advised.reward[:n]
                 weight = near[:, None] * otherwise
-                mean = _bounded(
+                mean = bounded(
                     (known.reward[:n] @ weight + estimator.weight * mean) / (weight.sum(axis=0) + estimator.weight)
                 )
             estimates.append(mean)
@@ -226,11 +186,6 @@ class MixtureValuer:
             covariance = ridge.kernel(like[window], common[window], age[window])[:, 0] * same[window]
             covariance += shared[window] * ridge.keep ** age[window]
             ridge.add(covariance[:-1], float(covariance[-1]), noise, float(known.reward[index]))
-
-
-def _bounded(chance: Floats) -> Floats:
-    bounded: Floats = np.minimum(np.maximum(chance, LEAST), 1.0 - LEAST)
-    return bounded
 
 
 def _hints(query: Query, candidates: Candidates, contents: Numbers, asked: Numbers, pool: Pool) -> Floats:
@@ -284,7 +239,7 @@ METHOD = Method(
     kind="policy",
     name="mixture",
     title="Mixture of estimators",
-    about="kernel means and ridge regressions, each counting as well as it has predicted (ours)",
+    about="Averages kernel means and ridge regressions, each weighted by how well it has predicted (ours)",
     differs="Not published: this project's own.",
     parts=tuple(PARTS),
     make=mixture,

@@ -51,8 +51,8 @@ METHOD = Method(
     kind="policy",
     name="nearest-mean",
     title="Mean of nearest neighbours",
-    about="mean reward of an action in the nearest situations",
-    differs="Not published as a memory for agents; the settings are round numbers.",
+    about="Predicts the reward of an action as its mean in the nearest situations",
+    differs=("This is a standard estimator, not published as a memory for agents, and its settings are round numbers."),
     make=nearest_mean,
     on={"k": 4, "pool": 12},
 )

@@ -21,7 +21,9 @@ from keepworth.memory.policy.slots import (
     combined_advice,
     whole,
 )
-from keepworth.methods.policies._parts import AllRetrieved, Capacity, Column, MostSimilar
+from keepworth.methods.policies._exemplars import Capacity
+from keepworth.methods.policies._parts import Column, MostSimilar
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers.distilled import Distilled
 from keepworth.registry import Method
 
@@ -96,15 +98,11 @@ METHOD = Method(
     name="reme",
     title="ReMe",
     paper="arXiv 2512.10696",
-    about="distilled experiences with counts, deleted when they do not pay",
-    claim=(
-        "Mean of four tries over BFCL-V3 and AppWorld with Qwen3-8B 34.94 %, without memory 27.65 %; with "
-        "Qwen3-32B 49.10 % and 40.89 %."
-    ),
+    about="Stores distilled experiences with counts of use and deletes those that do not pay",
+    claim=("The mean over BFCL-V3 and AppWorld with Qwen3-8B rises from 27.65 % to 34.94 %."),
     differs=(
-        "k is 4, where the paper has 5: all memories that are compared show as many. Templates distil "
-        "successes; the writer `distilled` asks a model where it is given one. Retries with reflection "
-        "cost extra attempts and are left out. alpha = 5 uses and beta = 0.5 as in the paper."
+        "Templates distil successes unless a model is given, k is 4 instead of 5, and retries with reflection "
+        "are left out."
     ),
     make=reme,
 )

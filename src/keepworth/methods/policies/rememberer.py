@@ -12,7 +12,9 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, ItemKind
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
-from keepworth.methods.policies._parts import NOTHING, AllRetrieved, Capacity, Unvalued, eligible
+from keepworth.methods.policies._exemplars import Capacity
+from keepworth.methods.policies._parts import NOTHING, Unvalued, eligible
+from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.registry import Method
 
 
@@ -178,13 +180,11 @@ METHOD = Method(
     name="rememberer",
     title="REMEMBERER",
     paper="arXiv 2306.07929",
-    about="a table of n-step action values; good and bad actions",
-    claim="Success 4 and 2 points above the best earlier rates on WebShop and WikiHow.",
+    about="Keeps a table of n-step action values, and shows good actions and bad ones",
+    claim="Success is 4 points above the best before on WebShop and 2 on WikiHow.",
     differs=(
-        "Similarity of both parts is the cosine, where the paper writes a table for each environment. "
-        "Discouraged are actions with a value at or below min(0, mean), where the code takes values of "
-        "exactly 0; no random action is made up where a list would be empty. m = 2 records, lambda = 0.5, "
-        "gamma = 1 and alpha = 1/N as in the released code."
+        "Similarity is the cosine, where the paper writes a table for each environment, and actions at or "
+        "below min(0, mean) are discouraged, where the code takes values of 0."
     ),
     make=rememberer,
     on={"k": 4, "share": 0.5, "n": 2, "gamma": 0.95},

@@ -24,15 +24,14 @@ not, and nothing else: the size of the reward of the episode is not read. Differ
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.text import as_line
-from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
 from keepworth.memory.policy.slots import (
     Candidates,
@@ -45,24 +44,14 @@ from keepworth.memory.policy.slots import (
     need,
     whole,
 )
-from keepworth.methods.policies._parts import BestValue, MostSimilar
-from keepworth.methods.writers._facts import facts_of_turn
+from keepworth.methods.policies._parts import MostSimilar
+from keepworth.methods.policies._selection import BestValue
+from keepworth.methods.policies._topics import reflect as reflect
 from keepworth.registry import Method
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
-    from keepworth.memory.memory import Memory
     from keepworth.memory.policy.pool import Pool
-
-
-Message = Mapping[str, Any]
-Extract = Callable[[Sequence[Message]], Iterable[tuple[str, Sequence[int]]]]
-"""Messages of a session -> topics: (summary, numbers of the messages that it is about)."""
-Decide = Callable[[str, Sequence[tuple[Item, float]]], "tuple[str, str] | None"]
-"""(summary, the most alike topics with their cosines) -> (id of the topic to merge into, merged summary); None adds a topic."""
-
-
-# Retrospective reflection: the reranker.
 
 
 class Reranker:
@@ -234,99 +223,16 @@ def rmm(
     return Policy("rmm", whole, MostSimilar(pool), valuer, BestValue(k, temperature=temperature), with_ids)
 
 
-# Prospective reflection: topics.
-
-
-ALIKE = 0.5
-"""Cosine from which the rule merges a topic into the nearest one."""
-
-
-def stated(messages: Sequence[Message]) -> list[tuple[str, list[int]]]:
-    """The rule in the place of the paper's extraction by a model: what the user states (`writers._facts`), a topic each."""
-    session = Session("", "", ())
-    topics = []
-    for number, message in enumerate(messages):
-        turn = Turn(str(message.get("role", "")), str(message.get("content", "")), number)
-        topics += [(fact.statement, [number]) for fact in facts_of_turn(turn, session)]
-    return topics
-
-
-def nearest_topic(summary: str, near: Sequence[tuple[Item, float]]) -> tuple[str, str] | None:
-    """The rule in the place of the paper's decision by a model: into the nearest topic from a cosine of `ALIKE` on."""
-    if not near or near[0][1] < ALIKE:
-        return None
-    return near[0][0].id, f"{near[0][0].key} {summary}"
-
-
-def reflect(
-    memory: Memory,
-    messages: Sequence[Message],
-    extract: Extract = stated,
-    decide: Decide = nearest_topic,
-    *,
-    k: int = 5,
-    session: str = "",
-    episode: str = "",
-) -> list[Item]:
-    """After a session: its topics become items, or join items of the same topic. The items that changed.
-
-    An item is searched by its summary (its key) and says the turns (its text). metadata["turns"]: `session#number` of each. k: of
-    how many alike topics `decide` is told. A merge closes the old item and links the new one; where `episode` is given,
-    `memory.rollback(episode)` undoes all of it. Raises InvalidAdvice for topics that are none, UnknownItem for a decision to
-    merge into what is not there."""
-    became: dict[str, Item] = {}
-    for summary, numbers in extract(messages):
-        if not numbers or not all(0 <= number < len(messages) for number in numbers):
-            raise InvalidAdvice(
-                f"the topic {summary!r:.60} is about the messages {list(numbers)}, and there are {len(messages)}.",
-                "Number them from 0.",
-            )
-        lines = [f"{messages[n].get('role', '')}: {messages[n].get('content', '')}" for n in numbers]
-        turns = [f"{session}#{number}" for number in numbers]
-        bank = memory.bank()
-        near = [(hit.item, hit.score) for hit in bank.search(summary, k, mode="dense")] if len(bank) else []
-        into = decide(summary, [pair for pair in near if "turns" in pair[0].metadata])
-        if into is None:
-            item = memory.add_many(
-                ["\n".join(lines)],
-                key=summary,
-                metadata={"turns": turns},
-                source="reflection",
-                repeat=True,
-                episode=episode,
-            )[0]
-        else:
-            id, merged = into
-            old = memory.get(id)
-            has = old.metadata.get("turns", ())
-            fresh = [(turn, line) for turn, line in zip(turns, lines, strict=True) if turn not in has]
-            item = memory.supersede(
-                id,
-                "\n".join([old.text, *(line for _, line in fresh)]),
-                key=merged,
-                metadata={**old.metadata, "turns": [*has, *(turn for turn, _ in fresh)]},
-                source="reflection",
-                episode=episode,
-            )
-            became.pop(id, None)
-        became[item.id] = item
-    return list(became.values())
-
-
 METHOD = Method(
     kind="policy",
     name="rmm",
     title="RMM, Reflective Memory Management",
     paper="arXiv 2503.08026",
-    about="a reranker that learns from what replies cite; `reflect` makes topics of sessions",
-    claim=(
-        "LongMemEval Recall@5 69.8 and accuracy 70.4, by plain retrieval 62.4 and 63.6 (GTE-Qwen2-7B); the "
-        "reranker alone 58.8 and 60.2, against 54.3 and 58.8 (Contriever)."
-    ),
+    about="Learns a reranker from what replies cite, while `reflect` makes topics of sessions",
+    claim=("LongMemEval Recall@5 is 69.8 and accuracy 70.4, by plain retrieval 62.4 and 63.6."),
     differs=(
-        "Noise is added to s / tau, so that a choice has exactly its Plackett-Luce probability. Items are cited by "
-        "their ids. Both matrices start at zero. The encoder is the memory's. Rules extract topics and merge "
-        "them unless functions are given. The top of the file says more."
+        "Noise is added to s / tau so that a choice has its exact probability, items are cited by their ids, "
+        "both matrices start at zero, and rules make the topics."
     ),
     make=rmm,
 )

@@ -100,11 +100,11 @@ METHOD = Method(
     name="romerl",
     title="RoMeRL",
     paper="arXiv 2608.02508",
-    about="utilities of kinds of task and of advice, gains and losses apart, credited by rank",
-    claim="84.4 % of the memories that other methods maintain are unnecessary.",
+    about="Learns gains and losses of advice apart, for each kind of task, with credit by rank",
+    claim="Of the memories that other methods maintain 84.4 % are unnecessary.",
     differs=(
-        "From its abstract alone, so every formula is ours: kinds of task are the nearest of at most 64 centres, and memories "
-        "that advise the same action share a utility. Selection is MemRL's."
+        "Only the abstract was available, so every formula is ours: kinds of task are at most 64 centres, and "
+        "equal advice shares a utility."
     ),
     label="analogue",
     make=romerl,

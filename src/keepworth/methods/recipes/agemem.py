@@ -41,14 +41,14 @@ from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-    from keepworth.methods.recipes._bank.course import BankAnswer, WritingCourse
+    from keepworth.methods.recipes._bank.course import WritingCourse
     from keepworth.methods.recipes._bank.fact_streams import FactStream
-    from keepworth.methods.recipes._bank.writing import WriterStreams
+    from keepworth.methods.recipes._bank.reading import BankAnswer
+    from keepworth.methods.recipes._bank.writers import WriterStreams
     from keepworth.recipes.recipe import Trainable
 
 PROMPT_ID = "agemem/1"
-OVERFLOW = -0.5
-NO_ANSWER = -1.0
+OVERFLOW, NO_ANSWER = -0.5, -1.0
 
 AGEMEM = varied(
     GROUP_RELATIVE,
@@ -75,7 +75,8 @@ class Config(bounded_bank.ChunkConfig):
 
 
 def system(config: Config) -> Trainable:
-    from keepworth.methods.recipes._bank.writing import BankWriter, ByCalls
+    from keepworth.methods.recipes._bank.writers import ByCalls
+    from keepworth.methods.recipes._bank.writing import BankWriter
 
     calls = ByCalls(
         course=lambda stream, bank, streams: staged(config, stream, bank, streams),
@@ -113,12 +114,11 @@ def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: Write
 def earned(course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
     """R as terms of the episode; the bare answer stays beside them, with weight 0, as the metric."""
     now: StagedWriting = course  # type: ignore[assignment]
-    third = 1 / 3
+    task = task_reward(answered.answer, answered.score)
+    thirds = {"task": task, "context": context_reward(now), "memory": memory_reward(now)}
     return [
         RewardTerm("answer", answered.score, weight=0.0),
-        RewardTerm("task", task_reward(answered.answer, answered.score), third, shaping=True),
-        RewardTerm("context", context_reward(now), third, shaping=True),
-        RewardTerm("memory", memory_reward(now), third, shaping=True),
+        *(RewardTerm(name, value, 1 / 3, shaping=True) for name, value in thirds.items()),
         RewardTerm("overflow", OVERFLOW if now.used > now.window else 0.0, shaping=True),
     ]
 
@@ -199,9 +199,7 @@ def tokens_of(texts: Collection[str]) -> set[str]:
 
 
 def imitated(now: StagedWriting, config: Config) -> str:
-    """Store the most specific facts, filter every message, retrieve what shares most words with the question. It sees
-    no answer."""
-
+    """Store the most specific facts, filter every message, retrieve what shares most words with the question."""
     if now.stage is WritingStage.STORE:
         return most_specific_calls(now.storing, config.share, lambda text: STORE)
     return fetched(now, config.retrievals)
@@ -209,7 +207,6 @@ def imitated(now: StagedWriting, config: Config) -> str:
 
 def fetched(now: StagedWriting, retrievals: int) -> str:
     """Filter every message; then retrieve what shares most words with the question, of equals the latest."""
-
     calls = [f"-M{number}" for number in now.messages]
     if now.stage is WritingStage.ANSWER:
         asked = tokens_of([now.question]) - COMMON
@@ -223,7 +220,6 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
 
 def latest(now: StagedWriting, stream: FactStream) -> str:
     """Store everything, so that the latest stay; filter nothing; retrieve the latest."""
-
     if now.stage is WritingStage.STORE:
         return " ".join(f"{STORE}{number}" for number in range(len(now.storing.waiting)))
     if now.stage is WritingStage.FILTER:
@@ -233,7 +229,6 @@ def latest(now: StagedWriting, stream: FactStream) -> str:
 
 def knowing(now: StagedWriting, stream: FactStream) -> str:
     """Store the evidence alone, filter every message, retrieve all."""
-
     if now.stage is WritingStage.STORE:
         first = len(now.storing.facts) - len(now.storing.rest)
         wanted = [number for number in range(len(now.storing.waiting)) if stream.evidence[first + number]]
@@ -246,9 +241,9 @@ METHOD = Method(
     name="agemem",
     title="AgeMem",
     paper="arXiv 2601.01885",
-    about="store, filter, retrieve in three stages, one reward for every step of them",
-    claim="41.96 over five sets with Qwen2.5-7B, 33.43 without RL and 28.05 without memory",
-    differs="the bounded bank in the place of its sets, rules in the place of judges, stages of a fixed number of turns",
+    about=("Trains a writer that stores, filters and retrieves in three stages, with one reward for every step"),
+    claim="It scores 41.96 over five sets with Qwen2.5-7B, 33.43 without RL and 28.05 without memory.",
+    differs=("It writes into the bounded bank, rules replace the judges, and stages have a fixed number of turns."),
     label="small",
     make=Recipe(Config, system),
     extra="train",

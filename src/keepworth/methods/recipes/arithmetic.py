@@ -118,7 +118,7 @@ def system(config: Config) -> System:
     from keepworth.agents.tool_caller import MemoryToolCaller, ToolCaller
     from keepworth.environments.question import Question
     from keepworth.environments.tool_use import ToolUse, tool
-    from keepworth.methods.benchmarks.word_problems import arithmetic
+    from keepworth.methods.benchmarks._arithmetic import arithmetic
     from keepworth.rollouts.driver import Limits, Play
 
     verifier, remembered = "expression" if config.answer == "expression" else "numeric", config.stories > 0
@@ -172,8 +172,11 @@ METHOD = Method(
     kind="recipe",
     name="arithmetic",
     title="Arithmetic",
-    about="word problems (GSM8K, SVAMP): numbers, expressions, or a calculator over several turns",
-    differs="of this project",
+    about=(
+        "Trains on word problems (GSM8K, SVAMP) that are answered by a number, an expression or a calculator "
+        "over several turns"
+    ),
+    differs="Not published: this project's own.",
     make=Recipe(Config, system),
     extra="train",
 )

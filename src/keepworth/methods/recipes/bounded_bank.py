@@ -120,8 +120,10 @@ METHOD = Method(
     kind="recipe",
     name="bounded_bank",
     title="Bounded bank",
-    about="what to keep of a stream of facts, learned from what a frozen reader answers",
-    differs="of this project: the plain arm of Memory-R2 and Fine-Mem, the reward of a whole stream for every write",
+    about="Learns what to keep of a stream of facts from what a frozen reader answers",
+    differs=(
+        "This project's own baseline for Memory-R2 and Fine-Mem: every write gets the reward of the whole stream."
+    ),
     label="small",
     make=Recipe(Config, system),
     extra="train",

@@ -221,9 +221,12 @@ METHOD = Method(
     name="deepsearch",
     title="DeepSearch",
     paper="arXiv 2509.25454",
-    about="a tree of answers for each task, whose nodes have values of their own",
-    claim="62.95 on average over six sets of mathematics with 1.5B parameters, 330 GPU hours against 1,883",
-    differs="compositions of strings, no clip, no UCT, no replay of solved tasks, entropy estimated from what was drawn",
+    about="Grows a tree of answers for each task, and gives every node a value",
+    claim=("The mean over six mathematics sets is 62.95 with 1.5B parameters, in 330 GPU hours instead of 1,883."),
+    differs=(
+        "It trains on compositions of strings, without clip, UCT or replay of solved tasks, and estimates "
+        "entropy from what was drawn."
+    ),
     label="small",
     make=Recipe(Config, system),
     extra="train",

@@ -62,7 +62,7 @@ def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
     Write t of T gets  (1 - attributed) R / T + attributed * sum of R / (n w_m),  over those of the n used facts m that it wrote,
     w_m writes having written m (the paper credits the last alone). Nobody can have used an empty bank: its reward is shared
     evenly by all writes. Source: Fine-Mem, arXiv 2601.08435 (known from secondary descriptions)."""
-    from keepworth.methods.recipes._bank.course import used_by
+    from keepworth.methods.recipes._bank.reading import used_by
 
     (answer,) = [term for term in episode.rewards if term.name == "answer"]
     rewards = tuple(replace(term, weight=0.0) if term is answer else term for term in episode.rewards)
@@ -116,9 +116,9 @@ METHOD = Method(
     name="fine_mem",
     title="Fine-Mem",
     paper="arXiv 2601.08435",
-    about="a writer of a bounded bank, whose writes share the reward of the answers that used them",
-    claim="+4.4 points on the validation suite of Mem-alpha and +7.2 on MemoryAgentBench over Mem-alpha",
-    differs="a digit for each fact in the place of operations, 135M parameters, a frozen reader",
+    about="Trains a writer of a bounded bank whose writes share the reward of the answers that used them",
+    claim="It gains 4.4 points on Mem-alpha's validation suite and 7.2 on MemoryAgentBench over Mem-alpha.",
+    differs="A digit for each fact replaces operations, with 135M parameters and a frozen reader.",
     label="small",
     make=Recipe(Config, bounded_bank.system),
     extra="train",

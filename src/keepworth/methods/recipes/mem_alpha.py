@@ -35,7 +35,8 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
     from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
-    from keepworth.methods.recipes._bank.course import BankAnswer, WritingCourse
+    from keepworth.methods.recipes._bank.course import WritingCourse
+    from keepworth.methods.recipes._bank.reading import BankAnswer
     from keepworth.recipes.recipe import Trainable
 
 CORE, EPISODIC, SEMANTIC = "C", "E", "S"
@@ -106,7 +107,8 @@ class Config(bounded_bank.ChunkConfig):
 
 
 def system(config: Config) -> Trainable:
-    from keepworth.methods.recipes._bank.writing import BankWriter, ByCalls
+    from keepworth.methods.recipes._bank.writers import ByCalls
+    from keepworth.methods.recipes._bank.writing import BankWriter
 
     calls = ByCalls(
         course=lambda stream, bank, streams: writing_of(config, [fact.statement for fact in stream.facts], bank),
@@ -183,9 +185,12 @@ METHOD = Method(
     name="mem_alpha",
     title="Mem-alpha",
     paper="arXiv 2509.25911",
-    about="core, episodic and semantic memory, written chunk by chunk, rewarded chunk by chunk",
-    claim="a mean of 0.642 on its validation suite, 0.592 on MemoryAgentBench with 4B parameters",
-    differs="chunks of four facts, one budget over all parts, a rule judges whether a call is valid, 135M parameters",
+    about="Trains a writer of core, episodic and semantic memory, with a reward for each chunk",
+    claim="The mean is 0.642 on its validation suite and 0.592 on MemoryAgentBench with 4B parameters.",
+    differs=(
+        "Chunks have four facts, all parts share one budget, a rule judges whether a call is valid, and the "
+        "model has 135M parameters."
+    ),
     label="small",
     make=Recipe(Config, system),
     extra="train",

@@ -60,9 +60,12 @@ METHOD = Method(
     name="memory_r1",
     title="Memory-R1",
     paper="arXiv 2508.19828",
-    about="an answerer and a memory manager, trained by group-relative reinforcement",
-    claim="LoCoMo F1 45.02 with GRPO on LLaMA-3.1-8B and 43.14 on Qwen-2.5-7B",
-    differs="a model of 135M parameters, worked examples as prompts, F1 as the reward, each role in a run of its own",
+    about="Trains an answerer and a memory manager by group-relative reinforcement",
+    claim="LoCoMo F1 is 45.02 on LLaMA-3.1-8B and 43.14 on Qwen-2.5-7B.",
+    differs=(
+        "The model has 135M parameters, prompts are worked examples, the reward is F1, and each role has a "
+        "run of its own."
+    ),
     label="small",
     make=Recipe(Config, system),
     extra="train",

@@ -232,10 +232,12 @@ METHOD = Method(
     name="memory_r1_joint",
     title="Memory-R1, both roles at once",
     paper="arXiv 2508.19828",
-    about="a manager and an answerer in one episode, each with its own prompts, rewards and statistics",
-    claim="LoCoMo F1 45.02 with GRPO on LLaMA-3.1-8B, each role trained alone",
-    differs="both roles learn in one run and share weights, where the paper trains each alone with the other frozen; streams of "
-    "facts about people, found by their words, F1 as the reward, 135M parameters, a warm start",
+    about=("Trains a manager and an answerer in one episode, each with its own prompts, rewards and statistics"),
+    claim="LoCoMo F1 is 45.02 with GRPO on LLaMA-3.1-8B, where each role is trained alone.",
+    differs=(
+        "Both roles learn in one run and share weights, where the paper trains each with the other frozen, on "
+        "streams of facts about people and 135M parameters."
+    ),
     label="small",
     make=Recipe(Config, system),
     extra="train",

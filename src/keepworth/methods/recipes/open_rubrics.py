@@ -213,9 +213,11 @@ METHOD = Method(
     name="open_rubrics",
     title="Open Rubric System",
     paper="arXiv 2602.14069",
-    about="the answers of a group are compared pairwise by weighted criteria, in both orders, behind a gate",
-    differs="compositions of strings, criteria that are fixed in the place of those made for each pair, no refinement of them, "
-    "programs as the judge unless a chat model is named, an answer that the gate refuses has 0 on a scale of 0 to 1",
+    about="Compares the answers of a group pairwise by weighted criteria, in both orders, after a gate",
+    differs=(
+        "It trains on compositions of strings, with fixed criteria in place of those made for each pair, and "
+        "programs judge unless a chat model is named."
+    ),
     label="small",
     make=Recipe(Config, system),
     extra="train",

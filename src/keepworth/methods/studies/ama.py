@@ -193,9 +193,11 @@ METHOD = Method(
     name="ama",
     title="Adaptive Memory Allocator",
     paper="arXiv 2402.15160",
-    about="a bandit learns which rule of eviction manages a memory, from what will be asked",
-    claim="with its allocator a memory recalls as well as with the best fixed rule of each task, which nobody has to know",
-    differs="a memory of sights in a made house; the goal is a sentence; Q is linear, and no transformer is trained beside it",
+    about="A bandit learns which rule of eviction manages a memory, from what will be asked",
+    claim="With its allocator a memory recalls as well as with the best fixed rule of each task.",
+    differs=(
+        "The memory is of sights in a made house, the goal is a sentence, and Q is linear, without a transformer."
+    ),
     label="analogue",
     make=Study(run, "share of what is asked for that the memory still holds"),
 )

@@ -198,9 +198,9 @@ METHOD = Method(
     name="context_evolve",
     title="ContextEvolve",
     paper="arXiv 2602.02597",
-    about="a text is improved edit by edit, by a score, with a context that a summariser, a navigator and a sampler make",
-    claim="+33.3 % over the best baseline and 29.0 % fewer tokens on its set of systems problems",
-    differs="rules in words in the place of code; the forms are reconstructed from the abstract and short accounts",
+    about=("A text is improved edit by edit by a score, with a context from a summariser, a navigator and a sampler"),
+    claim="It is 33.3 % above the best baseline with 29.0 % fewer tokens on its systems problems.",
+    differs=("Rules in words replace code, and the forms are reconstructed from the abstract and short accounts."),
     label="analogue",
     make=Study(run, "share of the evidence kept"),
 )

@@ -15,7 +15,8 @@ import numpy as np
 from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.memory.time_window import TimeWindow, window_of
-from keepworth.methods.benchmarks._longmemeval import longmemeval, questions
+from keepworth.methods.benchmarks._longmemeval import longmemeval
+from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.studies._evidence_reward import event_fidelity, evidence_reward
 from keepworth.methods.studies._slates import (
     MOST,
@@ -237,9 +238,11 @@ METHOD = Method(
     name="memory_t1",
     title="Memory-T1",
     paper="arXiv 2512.20092",
-    about="of what was remembered, keep the window of time that a question speaks of, then choose by what reward taught",
-    claim="Time-Dialog 66.9 with 3B parameters, 60.8 without the reward of grounding; LoCoMo 33.5 to 37.7",
-    differs="the model is frozen and a small policy chooses; rules find the window; entries of 60 words, not sessions",
+    about=(
+        "Keeps the window of time that a question speaks of, then chooses evidence by a policy that reward has taught"
+    ),
+    claim="Time-Dialog is 66.9 with 3B parameters, 60.8 without the reward of grounding.",
+    differs=("The model is frozen and a small policy chooses, rules find the window, and entries have 60 words."),
     label="small",
     make=Study(run, "evidence recall@5"),
 )

@@ -4,10 +4,9 @@ palace: reasoning and planning for long-term active embodied question answering"
     V = share of the evidence that has been read;  VOI(option) = E[V after it] - V
     do the option with the largest VOI - cost;  answer when none is above 0
 
-A palace here is what somebody said in many conversations, and a room is one of them. Each option reads one more entry: the next
-best by words, by meaning or by both, or the one beside what was read last. The VOI of an option is a logistic regression of how
-much V rose on what can be seen before reading, fitted on questions with marked evidence: first with options drawn at random, then
-once more with those that the first fit chooses. Nobody is told whether what was read is evidence.
+A palace here is what somebody said in many conversations, its rooms. Each option reads one more entry: the next best by words, by
+meaning or by both, or the one beside what was read last. The VOI of an option is a logistic regression of how much V rose on what
+can be seen before reading, fitted on questions with marked evidence: first on options drawn at random, then on its choices.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ import numpy as np
 from keepworth.episodes.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
+from keepworth.methods.studies._logistic import fit, predict
 from keepworth.methods.studies._slates import lexical_scores
 from keepworth.registry import Method, part
 from keepworth.tasks.benchmark import cluster_of, haystack, place, session_of, turn_of
 
 OPTIONS = ("words", "meaning", "both", "beside")
-MOST = 16
-"""Entries after which everybody answers."""
+MOST = 16  # entries, after which everybody answers
 Estimate = Callable[[str, Floats], float]
 
 
@@ -99,20 +98,11 @@ def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]],
         vectors = encode([task.input, *(entry.text for entry in entries)])
         meaning = vectors[1:] @ vectors[0]
         both = sum(1 / (60 + np.argsort(np.argsort(-scores, kind="stable"))) for scores in (words, meaning))
-        scores = (words / max(words.max(), 1e-9), meaning, np.asarray(both))
-        palaces.append(Palace(*scores, tuple(map(session_of, turns)), turns, evidence, cluster_of(task)))
+        words = words / max(words.max(), 1e-9)
+        palaces.append(
+            Palace(words, meaning, np.asarray(both), tuple(map(session_of, turns)), turns, evidence, cluster_of(task))
+        )
     return palaces
-
-
-def fit(rows: Floats, rises: Floats, penalty: float = 1.0) -> Floats:
-    """Weights of a logistic regression of rises in [0, 1] on rows, [samples, features], by Newton's method."""
-    weights = np.zeros(rows.shape[1])
-    for _ in range(20):
-        expected = 1 / (1 + np.exp(-rows @ weights))
-        gradient = rows.T @ (rises - expected) - penalty * weights
-        hessian = (rows * (expected * (1 - expected))[:, None]).T @ rows + penalty * np.eye(len(weights))
-        weights = weights + np.linalg.solve(hessian, gradient)
-    return weights
 
 
 def explore(
@@ -151,7 +141,7 @@ def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: boo
 
 
 def _rise(weights: Mapping[str, Floats], option: str, row: Floats) -> float:
-    return float(1 / (1 + np.exp(-row @ weights[option]))) if option in weights else 0.0
+    return predict(weights[option], row) if option in weights else 0.0
 
 
 def walk(palace: Palace, estimate: Estimate) -> tuple[list[int], list[float]]:
@@ -231,13 +221,13 @@ def run(
             spent = float(np.mean([len(read) for read in reads]))
             values = [palace.value(read) for palace, read in zip(test, reads, strict=True)]
             arms[f"{name}, {spent:.2f} entries"] = stopped[name] = values
-            arms[f"{name}, all read as many"] = fixed = read_at(spent, [read for read, _ in walks])
+            arms[f"{name}, all read as many"] = read_at(spent, [read for read, _ in walks])
             if name == "value of information":
+                stopped["all read as many"] = arms[f"{name}, all read as many"]
                 for order in ("words", "meaning", "both"):
                     best = [ranking(getattr(palace, order), MOST + 1) for palace in test]
                     arms[f"best by {order}, all read as many"] = read_at(spent, best)
                 arms["whoever knows the evidence"] = [min(1.0, spent / len(p.evidence)) for p in test]
-                stopped["all read as many"] = fixed
         rows += [{**row, "arm": f"{row['arm']} (budget {budget:g})"} for row in rows_of(arms, clusters)]
         for other in ("all read as many", "stop where the meaning falls"):
             gains = np.subtract(stopped["value of information"], stopped[other]).tolist()
@@ -250,9 +240,14 @@ METHOD = Method(
     name="mind_palace",
     title="Enter the Mind Palace",
     paper="arXiv 2507.12846",
-    about="read one more, look around or answer, by the value of information",
-    claim="more right answers with fewer memories retrieved and less exploration than fixed retrieval (no number checked)",
-    differs="conversations in the place of scene graphs; success is the evidence read; VOI is a regression of past rises",
+    about="Reads one more entry, looks around or answers, by the value of information",
+    claim=(
+        "It answers more questions with fewer memories and less exploration than fixed retrieval (no number checked)."
+    ),
+    differs=(
+        "Conversations replace scene graphs, success is the evidence that was read, and the value of "
+        "information is a regression of past gains."
+    ),
     label="analogue",
     make=Study(run, "share of the evidence turns that were read"),
 )

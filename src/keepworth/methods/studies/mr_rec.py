@@ -242,9 +242,9 @@ METHOD = Method(
     name="mr_rec",
     title="MR.Rec",
     paper="arXiv 2510.14629",
-    about="which questions to ask a person's memory, to rank what they may want next",
-    claim="NDCG@100 0.113 against 0.104 of the best baseline",
-    differs="the model is frozen and a policy over features asks, in a made world of ratings",
+    about="Chooses which questions to ask a person's memory, to rank what they may want next",
+    claim="NDCG@100 is 0.113, where the best baseline has 0.104.",
+    differs="The model is frozen and a policy over features asks, in a made world of ratings.",
     label="analogue",
     make=Study(run, "1 / log2(1 + rank) of the wanted item"),
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.benchmarks._longmemeval import questions
+from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.tasks.data_files import rows_of, text_of
 
 COMMON = 8

@@ -86,7 +86,7 @@ METHOD = Method(
     name="events",
     title="Events",
     paper="arXiv 2501.13121",
-    about="reports of who went where, then a question about one of them",
-    differs="reports are templates, and outlast their task",
+    about="Reports say who went where, and a question about one of them follows",
+    differs="Reports are templates and outlast their task.",
     make=World(events, "seen-before", parameters=EventStream()),
 )

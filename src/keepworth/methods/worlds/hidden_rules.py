@@ -199,31 +199,31 @@ IMPORTS: dict[str, Any] = {"similarity": 0.9, "partners": 36, "trigger_words": 3
 EARLY = {"world": "imports", "triggered": 0.08, **IMPORTS}
 LATE = {"world": "late", "triggered": 0.16, "trigger_from": 0.5, **IMPORTS}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "benign": ("tasks of one rule look alike, and nothing else is hard", {"similarity": 0.9}),
-    "similarity-mid": ("as benign, but tasks of one rule look half as alike", {"similarity": 0.5}),
-    "similarity-low": ("as benign, but tasks of one rule hardly look alike", {"similarity": 0.2}),
-    "near-miss": ("tasks that look alike need different answers", {"pairs": True, "similarity": 0.9}),
+    "benign": ("Tasks of one hidden rule look alike, and nothing else is hard", {"similarity": 0.9}),
+    "similarity-mid": ("As benign, but tasks of one rule look half as alike", {"similarity": 0.5}),
+    "similarity-low": ("As benign, but tasks of one rule hardly look alike", {"similarity": 0.2}),
+    "near-miss": ("Tasks that look alike need different answers", {"pairs": True, "similarity": 0.9}),
     **{
         f"near-miss-{style}": (
-            f"as near-miss, but {about}",
+            f"As near-miss, but {about}",
             {"world": "near-miss", "pairs": True, "similarity": 0.9, "wording": style},
         )
         for style, about in STYLED.items()
     },
-    "noisy-reward": ("a quarter of the rewards are wrong", {"similarity": 0.9, "noise": 0.25}),
-    "drift": ("half of the rules change on the way", {"similarity": 0.9, "drift": 0.5}),
+    "noisy-reward": ("A quarter of the rewards are wrong", {"similarity": 0.9, "noise": 0.25}),
+    "drift": ("Half of the rules change on the way", {"similarity": 0.9, "drift": 0.5}),
     **{
         f"tampered-{percent}": (
-            f"as benign, but {percent} % of the rewards are wrong",
+            f"As benign, but {percent} % of the rewards are wrong",
             {"world": "benign", "similarity": 0.9, "noise": percent / 100},
         )
         for percent in (1, 5, 10)
     },
-    "partners": ("right records come from other agents, none of them hostile", EARLY),
-    "injection": ("as partners, with hostile records among them", {**EARLY, "attackers": 60}),
-    "partners-late": ("as partners, but the trigger of an attack comes in the second half", LATE),
+    "partners": ("Right records come from other agents, none of them hostile", EARLY),
+    "injection": ("As partners, with hostile records among them", {**EARLY, "attackers": 60}),
+    "partners-late": ("As partners, but the trigger of an attack comes in the second half", LATE),
     "delayed-trigger": (
-        "as partners-late, with hostile records that are right until the trigger comes",
+        "As partners-late, with hostile records that are right until the trigger comes",
         {**LATE, "attackers": 60, "delayed": True},
     ),
 }

@@ -53,7 +53,7 @@ def labelled(
     texts, test_texts = labels_of.read(within(folder, labels_of.folder))
     texts = _side(texts, labels_of.splits, split, name)
     generator = np.random.default_rng([77, sum(map(ord, name)), number, seed])
-    picked = _drawn(texts, variant == "near-miss", generator)
+    picked = _draw_labels(texts, variant == "near-miss", generator)
     labels = tuple(f"label {index}" for index in range(len(picked)))
     first = dict(zip(picked, labels, strict=True))
     moved = picked[: len(picked) // 2]
@@ -102,7 +102,7 @@ def _side(texts: Labelled, splits: str, split: str, name: str) -> Labelled:
     return [text for text in texts if (text[splits == "labels"] in held) == (split == "held-out")]
 
 
-def _drawn(texts: Labelled, alike: bool, generator: np.random.Generator) -> list[str]:
+def _draw_labels(texts: Labelled, alike: bool, generator: np.random.Generator) -> list[str]:
     """The labels of one seed. alike: each second one is the label whose texts are most like those of the one before."""
     names = sorted({label for _, label in texts})
     names = [names[index] for index in generator.permutation(len(names))]
@@ -152,8 +152,8 @@ METHODS = tuple(
         kind="world",
         name=name,
         title=name,
-        about=LABEL_SETS[of].about + VARIANTS[variant],
-        differs="labels are anonymous, and the agent leans at random",
+        about=f"Say {LABEL_SETS[of].about}{VARIANTS[variant]}",
+        differs="Labels are anonymous, and the agent leans at random.",
         make=World(partial(labelled, of, variant=variant), "one-step", data=LABEL_SETS[of].folder, length=None),
     )
     for name, (of, variant) in LABELLED.items()

@@ -100,11 +100,13 @@ class LifeSpan:
         self._right: list[str] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
-        self._right = [animal(name) for name in _named("focus on ", _solution(self._game, self._task, self._variation))]
+        self._right = [
+            animal(name) for name in _names_after("focus on ", _solution(self._game, self._task, self._variation))
+        ]
         self._game.load(self._task, self._variation, "easy")
         _command(self._game, "teleport to outside")
         offered = sorted(self._game.get_valid_action_object_combinations())
-        rooms, names = _named("teleport to ", offered), _named("focus on ", offered)
+        rooms, names = _names_after("teleport to ", offered), _names_after("focus on ", offered)
         self._animals = {animal(name): name for name in names if name not in rooms and not _NO_ANIMAL.fullmatch(name)}
         self._done = 0
         return self.scene.seen
@@ -133,7 +135,7 @@ class LifeSpan:
         return Scene(goal, text, actions, right=right, leaning=(0.0,) * len(actions))
 
 
-def _named(head: str, commands: Iterable[str]) -> list[str]:
+def _names_after(head: str, commands: Iterable[str]) -> list[str]:
     """What the commands are about that begin with `head`."""
     return [command.removeprefix(head) for command in commands if command.startswith(head)]
 
@@ -230,8 +232,8 @@ METHOD = Method(
     kind="world",
     name="science",
     title="ScienceWorld",
-    about="which things conduct, which animals live longest (ScienceWorld)",
-    differs="conductivity and life spans alone, their commands hidden behind choices",
+    about="Say which things conduct electricity and which animals live longest (ScienceWorld)",
+    differs="Only conductivity and life spans are played, and their commands stand behind choices.",
     make=World(science, "several-steps", length=120, lacks=available),
     extra="envs",
 )

@@ -190,8 +190,8 @@ METHODS = (
         name="t-maze",
         title="T-maze",
         paper="arXiv 2412.06531",
-        about="a sign at the start names the way out; the choice comes at the end",
-        differs="in words, with an agent that leans to doors by log-odds",
+        about="A sign at the start names the way out, and the choice comes at the end",
+        differs="The maze is in words, and the agent leans to doors by log-odds.",
         make=World(corridors, "seen-before", parameters=CorridorStream()),
     ),
     Method(
@@ -199,8 +199,8 @@ METHODS = (
         name="repeat-previous",
         title="RepeatPrevious",
         paper="arXiv 2303.01859",
-        about="say which card was turned some steps ago",
-        differs="in words; places keep their names from episode to episode",
+        about="Say which card was turned some steps ago",
+        differs="The cards are in words, and places keep their names from episode to episode.",
         make=World(cards, "seen-before", parameters=CardStream()),
     ),
     Method(
@@ -208,8 +208,8 @@ METHODS = (
         name="key-door",
         title="Key and door",
         paper="arXiv 2412.06531",
-        about="notes on the way say which key opens which door",
-        differs="in words; where the note comes varies from episode to episode",
+        about="Notes on the way say which key opens which door",
+        differs="The house is in words, and the place of the note that counts varies.",
         make=World(keys, "seen-before", parameters=KeyStream()),
     ),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from keepworth.environments.made_up import checked, leanings
 from keepworth.environments.scene import Course, Scene, Stream, StreamTask, only_way, stream_task
 from keepworth.environments.streams import World
-from keepworth.methods.benchmarks._longmemeval import questions
+from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.registry import Method
 from keepworth.tasks.entries import covered
 from keepworth.tasks.metrics import tokens
@@ -63,7 +63,7 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
 
     An order other than "random" asks in another order; what is read when stays."""
     generator = np.random.default_rng([95, checked(split, order), seed])
-    known = _known(SIDES[split])
+    known = _read_updates(SIDES[split])
     known = tuple(known[index] for index in generator.permutation(len(known)))
     held = set(range(len(known) - round(HELD_SHARE * len(known)), len(known)))
     asked = [number for number in range(len(known)) if number not in held]
@@ -117,7 +117,7 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
 
 
 @lru_cache(maxsize=2)
-def _known(sides: tuple[str, ...]) -> tuple[Update, ...]:
+def _read_updates(sides: tuple[str, ...]) -> tuple[Update, ...]:
     facts = []
     for question in questions():
         if question.type != "knowledge-update" or question.abstention or question.split not in sides:
@@ -151,7 +151,7 @@ METHOD = Method(
     name="updates",
     title="Updates",
     paper="arXiv 2410.10813",
-    about="facts that a person corrects later; the question wants the later one (LongMemEval)",
-    differs="extractive questions alone; a rule answers from one of the notes that it is offered",
+    about="A person corrects facts later, and the question wants the later one (LongMemEval)",
+    differs=("Only extractive questions are asked, and a rule answers from one of the notes that it is offered."),
     make=World(updates, "seen-before", length=None),
 )

@@ -81,12 +81,12 @@ def _statement(sentence: str) -> str:
 def decisive_facts(task: Task, facts: Sequence[Fact]) -> list[Fact]:
     """Of the facts from turns marked as evidence (hidden key), those that hold enough words of a gold answer: at least
     half as many as the one that holds most, and one at least."""
-    marked = _marked(task)
+    marked = _mark(task)
     wanted = {word for answer in task.answers for word in tokens(answer)}
     shared = [(fact, len(wanted & set(tokens(fact.statement)))) for fact in facts if fact.place in marked]
     most = max((count for _, count in shared), default=0)
     return [fact for fact, count in shared if count and 2 * count >= most]
 
 
-def _marked(task: Task) -> set[tuple[str, int]]:
+def _mark(task: Task) -> set[tuple[str, int]]:
     return {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}

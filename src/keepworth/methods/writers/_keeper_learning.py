@@ -21,18 +21,16 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.arrays import Bools, Floats, Rows
-from keepworth.memory.item import Item
-from keepworth.memory.store import log
+from keepworth.episodes.arrays import Floats, Rows
 from keepworth.methods.writers._importance import MARKS, marks
+from keepworth.methods.writers._keeper_evidence import LEAST, Evidence
 
 if TYPE_CHECKING:
-    from keepworth.memory.memory import Memory
+    pass
 
 
 PINNED = "pinned"
@@ -40,8 +38,6 @@ PINNED = "pinned"
 PRECISION, SLOPE_PRECISION = 8.0, 4.0
 """Of the weights about `PRIOR`, as they differ from one data set to another; of b about 1."""
 STEPS = 6
-NEWEST, LEAST = 5_000, 20
-"""Rewards that are learned from, the newest; how few say nothing."""
 SCOPES, BLOCKS = 8, 20
 """Rewards are grouped by scope where there are so many scopes, and else into so many blocks of time."""
 DRAWS = 400
@@ -71,85 +67,6 @@ class KeeperCheck:
         return f"promoted: {gain}, {rests}"
 
     __repr__ = __str__
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a memory knows of n facts and t rewards, in order of the journal.
-
-    items: n; came, left, ended: [n], the entries with which each came, went, and gave way to another fact whatever is kept, or
-    infinity; scope: [n], a number. entry, reward: [t]; inside, question: of each reward the scopes that were searched, and what
-    for, "" where nothing was."""
-
-    items: Sequence[Item]
-    came: Floats
-    left: Floats
-    ended: Floats
-    scope: Rows
-    entry: Floats
-    reward: Floats
-    inside: Sequence[frozenset[int]]
-    question: Sequence[str]
-
-    def sums(self, values: Floats) -> tuple[Floats, Floats]:
-        """[t, c] twice: for each reward, the sum of `values` ([n, c]) over what was in memory, and over what else had come."""
-        inside_sum, out = np.zeros((2, len(self.entry), values.shape[1]))
-        for scope in np.unique(self.scope):
-            mine = np.flatnonzero(self.scope == scope)
-            rows = np.array([row for row, inside in enumerate(self.inside) if scope in inside], dtype=np.intp)
-            until = []
-            for entries in (self.came[mine], self.left[mine], self.ended[mine]):
-                order = np.argsort(entries, kind="stable")
-                running = np.concatenate([np.zeros((1, values.shape[1])), values[mine[order]].cumsum(axis=0)])
-                until.append(running[np.searchsorted(entries[order], self.entry[rows])])
-            inside_sum[rows] += until[0] - until[1]
-            out[rows] += until[1] - until[2]
-        return inside_sum, out
-
-    def rows(self, use: Bools) -> Evidence:
-        """With those rewards alone."""
-        return replace(
-            self,
-            entry=self.entry[use],
-            reward=self.reward[use],
-            inside=list(compress(self.inside, use)),
-            question=list(compress(self.question, use)),
-        )
-
-
-def evidence(memory: Memory, source: str) -> Evidence:
-    """Read from the log. What somebody else deleted was not this keeper's to decide, and is left out."""
-    with memory.store.database.reading() as connection:
-        gone = {item: float(head) for head, item in log.withdrawals(connection, memory.scope)}
-        asked = log.questions(connection, memory.scope)
-        news = log.news(connection, memory.scope, log.cancelled(connection))
-    # A later reward of the same thing takes the place of the earlier one.
-    latest = {(reward.episode, reward.decision): reward for reward in news if math.isfinite(reward.value)}
-    rewards = sorted(latest.values(), key=lambda reward: reward.seq)[-NEWEST:]
-    items = [
-        item
-        for item in memory.store.items(memory.scope)
-        if item.provenance.source == source and (item.open or item.superseded_by or item.id in gone)
-    ]
-    scopes = {scope: number for number, scope in enumerate(dict.fromkeys(item.scope for item in items))}
-    searched = [asked.get(reward.decision) or asked.get(reward.episode) or ("", reward.scope) for reward in rewards]
-    within = {
-        where: frozenset(number for scope, number in scopes.items() if where.contains(scope)) for _, where in searched
-    }
-    ended = np.array([float(item.superseded_by[1:]) if item.superseded_by else math.inf for item in items])
-    # One that was given up and is open was brought back.
-    left = np.array([gone.get(item.id, math.inf) if item.deleted else math.inf for item in items])
-    return Evidence(
-        items=items,
-        came=np.array([float(item.id[1:]) for item in items]),
-        left=np.minimum(left, ended),
-        ended=ended,
-        scope=np.array([scopes[item.scope] for item in items], dtype=np.intp),
-        entry=np.array([float(reward.seq) for reward in rewards]),
-        reward=np.array([reward.value for reward in rewards]),
-        inside=[within[where] for _, where in searched],
-        question=[text for text, _ in searched],
-    )
 
 
 def learn(seen: Evidence, old: Floats, begin: Sequence[float], most: int) -> tuple[KeeperCheck, Floats]:
@@ -210,7 +127,7 @@ def learn(seen: Evidence, old: Floats, begin: Sequence[float], most: int) -> tup
     rng = np.random.default_rng(0)
     drawn = rng.multivariate_normal(weights, inverse @ (precision + inflated * data) @ inverse, DRAWS)
     slopes = rng.normal(slope, math.sqrt(inflated / (information + SLOPE_PRECISION)), DRAWS).clip(0.0)
-    more, one_of_both = _moved(seen, x, drawn, weights, old, most)
+    more, one_of_both = _change(seen, x, drawn, weights, old, most)
     gains = slopes * more
     # As many questions of the same people, asked anew, would vary by as much.
     anew = gains + np.sqrt(inflated * slopes * one_of_both / total) * rng.normal(size=DRAWS)
@@ -243,7 +160,7 @@ def _chance(seen: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]
     return q[:, 0], q * (1.0 - q) * (inside[:, 1:] / inside[:, :1] - out[:, 1:] / out[:, :1])
 
 
-def _moved(seen: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, most: int) -> tuple[Floats, Floats]:
+def _change(seen: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, most: int) -> tuple[Floats, Floats]:
     """[draws] twice: how much more often `new` keeps what is asked for than `old`, if a draw of weights is right, over what had
     come to each scope by its last reward; and how often just one of both keeps it."""
     pinned = np.array([bool(item.metadata.get(PINNED)) for item in seen.items])

@@ -148,10 +148,10 @@ METHOD = Method(
     name="distilled",
     title="ReMe distillation",
     paper="arXiv 2512.10696",
-    about="experiences keyed by when to use them; what is there is not written again",
+    about="Writes experiences under a description of when to use them, and none that is there already",
     differs=(
-        "By a template where no model is given. The prompts are ours. The paper does not state its "
-        "threshold of similarity."
+        "A template writes where no model is given, and the prompts and the threshold of similarity are ours "
+        "because the paper states neither."
     ),
     make=distilled,
 )

@@ -40,14 +40,17 @@ METHODS = (
         kind="writer",
         name="rules",
         title="Facts by rules",
-        about="statements of the user and of named people; a newer one takes the place of what it contradicts (ours)",
+        about=(
+            "Extracts statements of the user and of named people by rules; a newer one replaces what it "
+            "contradicts (ours)"
+        ),
         make=Facts,
     ),
     Method(
         kind="writer",
         name="model",
         title="Facts by a chat model",
-        about="a chat model says which facts messages hold, and which older ones they replace",
+        about="Asks a chat model which facts messages hold and which older ones they replace",
         make=model,
     ),
 )

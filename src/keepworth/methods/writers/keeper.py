@@ -20,7 +20,8 @@ from keepworth.memory.item import Item
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Writer, need, written
 from keepworth.methods.writers._importance import MARKS, PRIOR, marks
-from keepworth.methods.writers._keeper_learning import PINNED, KeeperCheck, evidence, learn
+from keepworth.methods.writers._keeper_evidence import evidence
+from keepworth.methods.writers._keeper_learning import PINNED, KeeperCheck, learn
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -174,8 +175,11 @@ METHOD = Method(
     kind="writer",
     name="keeper",
     title="Keeper",
-    about="keeps the facts that are likely to be asked for under a budget, and learns from rewards which those are (ours)",
-    claim="From the first day more of the evidence of later questions is kept than by the best rule of one line.",
+    about=(
+        "Keeps the facts that are likely to be asked for within a budget, and learns from rewards which those "
+        "are (ours)"
+    ),
+    claim=("From the first day it keeps more of the evidence of later questions than the best one-line rule."),
     differs="Not published: this project's own.",
     make=Keeper,
 )

@@ -120,7 +120,7 @@ METHOD = Method(
     name="notes",
     title="A-MEM notes",
     paper="arXiv 2502.12110",
-    about="a note for each choice: keywords, tags and a context sentence",
-    differs="By rules where no model is given. The prompts are ours.",
+    about="Writes a note for each choice, with keywords, tags and a sentence of context",
+    differs="Rules write where no model is given, and the prompts are ours.",
     make=notes,
 )

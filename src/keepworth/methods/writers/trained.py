@@ -33,8 +33,8 @@ METHOD = Method(
     name="trained",
     title="Memory manager of a run",
     paper="arXiv 2508.19828",
-    about="a trained manager adds, updates, deletes or passes over each fact; named by the folder of its run",
-    differs="What finds the facts is the default writer, where the paper asks a model.",
+    about=("Lets a trained manager add, update, delete or ignore each fact; it is named by the folder of its run"),
+    differs="The default writer extracts the facts, where the paper asks a model.",
     extra="train",
     make=trained,
 )

@@ -113,7 +113,8 @@ def longmemeval_streams(length: int, *, streams: int = 3, seed: int = 0, distrac
     """Of the extractive questions of all splits of LongMemEval: for learning in folds, where every question is tested once by a
     writer that never saw it. distractors: sessions of others, as many as the length asks for where it is 0. Facts of one split
     never stand in a stream of another."""
-    from keepworth.methods.benchmarks._longmemeval import longmemeval, questions
+    from keepworth.methods.benchmarks._longmemeval import longmemeval
+    from keepworth.methods.benchmarks._longmemeval_questions import questions
 
     wanted = distractors or max(10, length // 2)
     tasks = [

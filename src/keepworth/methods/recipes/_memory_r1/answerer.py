@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents import recall as recalling
-from keepworth.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
-from keepworth.agents.recall import Recall, Recalled
+from keepworth.agents.answerer import Style
+from keepworth.agents.recall import Recall
 from keepworth.episodes import (
     Episode,
-    FinishReason,
     Model,
-    ParseStatus,
-    RewardTerm,
-    Sample,
     SamplingParams,
-    Segment,
-    StopReason,
     Task,
-    VersionSpan,
 )
-from keepworth.episodes.episode import Shown
-from keepworth.episodes.model import Tokens
-from keepworth.evaluation.statistics import SCORE, MeanEstimate, estimate
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes._memory_r1.answering import answer, answers, demonstration, rows
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.recipe import Origin
 from keepworth.recipes.settings import is_supervised
 from keepworth.recipes.training import train_role
-from keepworth.rollouts.driver import Rollout, RolloutContext, together
-from keepworth.tasks.metrics import bleu1, exact_match, token_f1
-from keepworth.tasks.verifiers import verifier
+from keepworth.rollouts.driver import Rollout, RolloutContext
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
@@ -46,137 +33,6 @@ CURVE = "with memory"
 
 
 # One episode: what is recalled, one call of the model, one answer.
-
-
-def of_one_call(
-    role: str,
-    prompt_id: str,
-    prompt: Tokens,
-    sample: Sample,
-    temperature: float,
-    text: str,
-    before: str,
-    after: str,
-    **rest: Any,
-) -> Episode:
-    """The episode of a single segment. before, after: content hashes of the memory; rest: fields of `Episode`."""
-    segment = Segment(
-        role=role,
-        prompt_id=prompt_id,
-        context=prompt,
-        ids=sample.ids,
-        logprobs=sample.logprobs,
-        temperature=temperature,
-        finish=sample.finish,
-        spans=sample.spans,
-        text=text,
-        memory_before=before,
-        memory_after=after,
-    )
-    return Episode(role=role, segments=(segment,), memory_snapshot=before, **rest)
-
-
-async def answer(
-    model: Model,
-    task: Task,
-    recall: Recall,
-    context: RolloutContext,
-    params: SamplingParams,
-    *,
-    reward: str = "token_f1",
-    style: Style = Style.DIRECT,
-) -> Episode:
-    """One episode. reward: the verifier that is trained on; the others are logged.
-
-    Memories that do not fit the window are left out, which the episode says in `errors`."""
-    begun = time.perf_counter()
-    asked: RecalledPrompt = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
-    remembered, version = time.perf_counter(), model.version
-    sample = await context.sample(asked.prompt, params)
-    seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
-    return _answered(model, task, asked, sample, params, reward, style, seconds, context.id, version)
-
-
-def demonstration(
-    model: Model,
-    task: Task,
-    recall: Recall,
-    max_tokens: int,
-    style: Style = Style.DIRECT,
-    *,
-    identity: str,
-) -> Episode:
-    """An episode that gives the first answer of the key: what supervised training imitates.
-
-    Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of what is taught.
-    """
-    asked = asking(model, task, recall, max_tokens, style)
-    ids = model.encode_continuation(f" {task.answers[0]}\n")
-    sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
-    params = SamplingParams(max_tokens, temperature=0.0)
-    return _answered(model, task, asked, sample, params, "token_f1", style, {}, identity, model.version)
-
-
-@dataclass(frozen=True, slots=True)
-class RecalledPrompt:
-    """What was recalled for a task, and the prompt with as much of it as fits."""
-
-    memory: Recalled
-    prompt: Tokens
-    shown: tuple[Shown, ...]
-
-
-def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Style) -> RecalledPrompt:
-    memory = recall(task)
-    return RecalledPrompt(memory, *fit(model, memory.shown, task.input, max_tokens, style))
-
-
-def _answered(
-    model: Model,
-    task: Task,
-    asked: RecalledPrompt,
-    sample: Sample,
-    params: SamplingParams,
-    reward: str,
-    style: Style,
-    seconds: dict[str, float],
-    identity: str,
-    version: int,
-) -> Episode:
-    text = model.decode(sample.ids)
-    answer, status = parse(text, style)
-    memory, shown = asked.memory, asked.shown
-    left_out = len(memory.shown) - len(shown)
-    rewards = tuple(
-        RewardTerm(name, verifier(name)(answer, task.answers), weight=float(name == reward))
-        for name in dict.fromkeys((reward, "token_f1", "exact_match"))
-    )
-    stop = StopReason.PARSE_ERROR if status is ParseStatus.INVALID else StopReason.COMPLETED
-    return of_one_call(
-        ROLE,
-        PROMPT_ID[style],
-        asked.prompt,
-        sample,
-        params.temperature,
-        text,
-        memory.snapshot,
-        memory.snapshot,
-        id=identity,
-        task=task.key,
-        question=task.input,
-        answer=answer,
-        expected=task.answers,
-        rewards=rewards,
-        stop=StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else stop,
-        policy_version=version,
-        shown=shown,
-        decisions=memory.decisions,
-        errors=(f"{left_out} memories did not fit the model's window",) if left_out else (),
-        seconds=seconds,
-    )
-
-
-# The training.
 
 
 def train_answerer(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
@@ -322,42 +178,3 @@ def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
 
 
 # How well questions are answered from memory, arm by arm: the same questions, another memory or another model.
-
-
-METRICS = {"f1": token_f1, "em": exact_match, "bleu1": bleu1}
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """One arm on one list of tasks: episodes in the order of the tasks, and per metric one value per task."""
-
-    episodes: tuple[Episode, ...]
-    values: Mapping[str, tuple[float, ...]]
-
-    def estimate(self, metric: str = "f1") -> MeanEstimate:
-        return estimate(self.values[metric], within=SCORE)
-
-
-def answers(
-    model: Model, tasks: Sequence[Task], recall: Recall, max_tokens: int, style: Style = Style.DIRECT, label: str = ""
-) -> Answers:
-    """Greedy answers to every task, scored. Raises ValueError without tasks."""
-    if not tasks:
-        raise ValueError("answers: there are no tasks to measure on")
-    params = SamplingParams(max_tokens, temperature=0.0, stop_ids=model.stop_ids_for("\n"))
-
-    async def rollout(task: Task, context: RolloutContext) -> Episode:
-        return await answer(model, task, recall, context, params, style=style)
-
-    episodes = tuple(group.episodes[0] for group in together(model, tasks, rollout, label=label))
-    values = {name: tuple(metric(e.answer, e.expected) for e in episodes) for name, metric in METRICS.items()}
-    return Answers(episodes, values)
-
-
-def rows(arm: str, answers: Answers, metrics: Sequence[str] = ("f1", "em"), **more: object) -> list[dict[str, object]]:
-    """Table rows: the mean of each metric with its 95 % interval over questions."""
-    result = []
-    for metric in metrics:
-        e = answers.estimate(metric)
-        result.append({"arm": arm, "metric": metric, "mean": e.mean, "low": e.low, "high": e.high, "n": e.n, **more})
-    return result

@@ -26,7 +26,8 @@ from keepworth.methods.recipes._memory_r1.measures import (
     maintained_answers,
     operation_rows,
 )
-from keepworth.methods.recipes._memory_r1.operations import LEVELS, operation_tasks, warm_start_examples
+from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, warm_start_examples
+from keepworth.methods.recipes._memory_r1.operations import LEVELS
 from keepworth.methods.recipes._memory_r1.steps import (
     manage,
     operation_step,

@@ -30,21 +30,16 @@ were not there when its memory was empty or short, and took whatever was unlike 
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 
-from keepworth.agents.manager import completion, render
-from keepworth.episodes.episode import OperationKind, Session, Task, Turn
+from keepworth.episodes.episode import OperationKind
 from keepworth.episodes.errors import require_known
-from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.benchmarks._people import ATTRIBUTES, Attribute, checked_split, names_of, values_of
-from keepworth.methods.writers._facts import facts_of
+from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
 from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import written
-from keepworth.tasks.splits import SPLITS, draw_order
 
 GENERATOR_VERSION = 2
 MEMORY_SESSION = "memory"
@@ -208,61 +203,6 @@ def _case(
     return OperationCase(tuple(memories), fact, kind, shown_target, trait)
 
 
-def operation_tasks(
-    split: str, count: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
-) -> list[Task]:
-    """`count` tasks: `input` is the new fact, the memories are the turns of one session, `answers` is the right line.
-
-    The first n tasks of a larger count are the same n tasks."""
-    return [
-        as_task(
-            operation_case(split, index, seed, entries, level),
-            f"operations/{level}/{split}/{seed}/{entries}/{index}",
-            split,
-        )
-        for index in range(count)
-    ]
-
-
-def as_task(case: OperationCase, key: str, split: str) -> Task:
-    """Entry i of the memory is the turn with index i; the right entry is marked as evidence (hidden)."""
-    turns = tuple(
-        Turn(speaker=MEMORY_SESSION, text=memory.text, index=number, evidence=number == case.target)
-        for number, memory in enumerate(case.memories)
-    )
-    return Task(
-        key=key,
-        source=f"operations-v{GENERATOR_VERSION}",
-        input=case.fact.text,
-        answers=(case.gold,),
-        verifier="operation",
-        sessions=(Session(id=MEMORY_SESSION, date="", turns=turns),),
-        evidence=() if case.target is None else (MEMORY_SESSION,),
-        tags={
-            "split": split,
-            "operation": case.kind.value,
-            "target": "" if case.target is None else str(case.target),
-            "trait": case.trait,
-            "entries": str(len(case.memories)),
-        },
-    )
-
-
-def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:
-    """(prompt, completion) pairs with right operations for a supervised start, from the training names only."""
-    return [
-        (render(shown_memories(task), task.input), completion(task.answers[0]))
-        for task in operation_tasks("train", count, seed, level=level)
-    ]
-
-
-def shown_memories(task: Task) -> tuple[str, ...]:
-    """The memories of an operation task, in the order in which they are numbered."""
-    if task.verifier != "operation" or len(task.sessions) != 1:
-        raise ValueError(f"task {task.key!r} is not an operation task: make those with operation_tasks()")
-    return tuple(turn.text for turn in task.sessions[0].turns)
-
-
 def _statement(person: str, attribute: Attribute, value: str, form: Form, split: str, draw: random.Random) -> Statement:
     wordings = {Form.STATE: attribute.states, Form.CHANGE: attribute.changes, Form.END: attribute.ends}[form]
     return Statement(person, attribute.key, value, form, draw.choice(wordings).format(n=person, v=value))
@@ -307,49 +247,3 @@ def _near_misses(
 #
 # "LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory" (arXiv 2410.10813). The sentences are those
 # that the rule of `keepworth.methods.writers._facts` finds; no question, answer or mark of evidence is looked at.
-
-
-UTTERANCE_WORDS = 24
-"""Longer sentences are left out: cut ones would be the only ones with an ellipsis."""
-_NUMBERS_IN_TEXT = re.compile(r"(?<![\w.,:/$#-])(\d{1,3})(?![\w.,:/%-]*\d)(?![\w:/%-])")
-_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_WORD = re.compile(rf"(?<![\w-])({'|'.join(_WORDS)})(?![\w-])")
-
-
-def utterances(split: str) -> tuple[tuple[str, ...], ...]:
-    """The sentences of each conversation with at least two of them, in the order of saying; each sentence occurs once,
-    in one conversation of one split."""
-    return _all()[checked_split(split)]
-
-
-@lru_cache(maxsize=1)
-def _all() -> dict[str, tuple[tuple[str, ...], ...]]:
-    seen: set[str] = set()
-    facts: dict[str, tuple[tuple[str, ...], ...]] = {}
-    for split in SPLITS:
-        sessions = {session.id: session for task in longmemeval(split) for session in task.sessions}
-        usable = []
-        for name in sorted(sessions):
-            usable_statements = []
-            for fact in facts_of([sessions[name]]):
-                text, words = fact.statement, len(fact.statement.split())
-                if words <= UTTERANCE_WORDS and text.lower() not in seen:
-                    seen.add(text.lower())
-                    usable_statements.append(text)
-            if len(usable_statements) >= 2:
-                usable.append(tuple(usable_statements))
-        facts[split] = tuple(usable)
-    return facts
-
-
-def renumbered(sentence: str) -> str:
-    """`sentence` with its only number changed, as when the same is said again later; "" where it has none or several.
-
-    A count of up to three digits grows, a number word becomes another one. Which one follows from the sentence alone."""
-    digits, words = list(_NUMBERS_IN_TEXT.finditer(sentence)), list(_WORD.finditer(sentence))
-    if len(digits) + len(words) != 1:
-        return ""
-    (match,) = digits or words
-    step = 1 + int(draw_order("renumbered", sentence)[:8], 16) % 9
-    other = str(int(match[1]) + step) if digits else _WORDS[(_WORDS.index(match[1]) + step) % len(_WORDS)]
-    return sentence[: match.start()] + other + sentence[match.end() :]

@@ -15,8 +15,8 @@ from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, Reward
 from keepworth.episodes.model import FinishReason, Model, SamplingParams
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes._memory_r1.answerer import of_one_call
-from keepworth.methods.recipes._memory_r1.operations import shown_memories
+from keepworth.methods.recipes._memory_r1.answering import of_one_call
+from keepworth.methods.recipes._memory_r1.operation_tasks import shown_memories
 from keepworth.methods.writers._facts import Fact
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.operations import read_operation

@@ -1,0 +1,67 @@
+"""How cases are shown, one line each, in which nothing of its text can be taken for a label of ours; and how many stay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from keepworth.episodes.text import as_line
+from keepworth.memory.item import Item, Status
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combined_advice, need
+
+WORKED, FAILED = "worked", "failed"
+_LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
+# Also with letters behind it: to a reader ": it worked0" says that it worked.
+_ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
+
+
+def case_line(text: str, label: str) -> str:
+    """The text of a case, which stands behind `label`: what it says itself of how it ended is kept at its end alone, and there
+    only where it agrees with the label."""
+    line = _LABEL.sub(r"[\1]", as_line(text))
+    ending = f": it {label}"
+    closing = ending if line.endswith(ending) else ""
+    return _ENDING.sub(",", line.removesuffix(closing)) + closing
+
+
+def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
+    """Cases that succeeded, cases that failed, and what is no case."""
+    cases = [item for item in items if "do" in item.metadata]
+    good = [item for item in cases if item.metadata["good"]]
+    return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplars:
+    """Cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
+
+    heading: str = "What was tried before in similar situations:"
+
+    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+        if not items:
+            return Presented("")
+        good, bad, facts = sorted_out(items)
+        lines = [f"- {as_line(item.text)}" for item in facts]
+        lines += [self.heading] if good or bad else []
+        lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
+        lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
+        return Presented("\n".join(lines), combined_advice(items, query, similarities))
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """At most `most` active items: the oldest are archived, and can be had back by undoing."""
+
+    most: int = 400
+
+    def __post_init__(self) -> None:
+        need("maintenance", count={"capacity": self.most})
+
+    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+        if use is not None:
+            return
+        rows = pool.advising()
+        for row in rows[: max(0, len(rows) - self.most)]:
+            pool.set_status(int(row), Status.ARCHIVED)

@@ -1,0 +1,89 @@
+"""Selectors: which of the valued candidates are shown, as a distribution over slates, so that every choice has a propensity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from keepworth.episodes.arrays import Bools, Numbers, Rows
+from keepworth.memory.policy.actions import SURE, Actions
+from keepworth.memory.policy.pool import Pool, advice
+from keepworth.memory.policy.slots import Candidates, Query, Values, need
+from keepworth.methods.policies._slates import Mixture
+
+
+@dataclass(frozen=True, slots=True)
+class AllRetrieved:
+    """Every candidate up to `k`, in the retriever's order."""
+
+    k: int = 4
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        order = -np.arange(len(candidates.rows), dtype=np.float64)
+        return Mixture("greedy", order, np.zeros(len(order)), self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class BestValue:
+    """Top-k by estimated value (Memento's parametric read); `temperature` > 0 samples by softmax instead (its eq. 5)."""
+
+    k: int = 4
+    temperature: float = 0.0
+    explore: float = 0.0
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k}, rate={"explore": self.explore})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        if self.temperature > 0.0:
+            return Mixture("gumbel", values.means / self.temperature, values.deviations, self.k, explore=self.explore)
+        return Mixture("greedy", values.means, values.deviations, self.k, explore=self.explore)
+
+
+@dataclass(frozen=True, slots=True)
+class Coherent:
+    """The best by value above `floor`, slot by slot, within items that do not contradict: by their means, or, where `drawn`, by
+    draws from normal distributions (Thompson sampling). explore: rate of an even slate."""
+
+    k: int = 4
+    floor: float = 0.0
+    explore: float = 0.01
+    drawn: bool = False
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k}, rate={"explore": self.explore})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        rows = candidates.rows
+        conflicts = None
+        if len(rows):
+            conflicts = contradictions(contents_in(pool, rows, query), pool.warns[rows], pool.actions)
+        return Mixture(
+            "thompson" if self.drawn else "greedy",
+            values.means.copy(),
+            np.maximum(values.deviations, 1e-3),
+            self.k,
+            self.floor,
+            explore=self.explore if len(rows) else 0.0,
+            conflicts=conflicts,
+        )
+
+
+def contents_in(pool: Pool, rows: Rows, query: Query) -> Numbers:
+    """What each item advises in this situation, as a content number: conditions in its text are read as written."""
+    contents: Numbers = pool.content[rows].copy()
+    for index in np.flatnonzero(pool.conditional[rows]):
+        contents[index] = pool.content_of(advice(pool.items[rows[index]], query.text)[0][0])
+    return contents
+
+
+def contradictions(contents: Numbers, warns: Bools, actions: Actions) -> Bools:
+    """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
+    same = actions.sameness(contents, contents) > SURE
+    either = warns[:, None] | warns[None, :]
+    result: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
+    return result

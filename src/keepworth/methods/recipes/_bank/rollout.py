@@ -1,0 +1,170 @@
+"""Writing into a bounded bank, as a rollout: turn by turn the model says what to do, the bank does it, and in the end a frozen
+reader answers the question from what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from keepworth.episodes.episode import (
+    Decision,
+    DecisionKind,
+    Episode,
+    MemoryEvent,
+    Operation,
+    OperationKind,
+    ParseStatus,
+    RewardTerm,
+    Segment,
+    Shown,
+    StopReason,
+)
+from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
+from keepworth.methods.recipes._bank.bounded_bank import BankEntry
+from keepworth.methods.recipes._bank.course import ROLE, WritingCourse, prompts_of, task_of
+from keepworth.methods.recipes._bank.fact_streams import FactStream
+from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
+from keepworth.methods.recipes._bank.reading import BankAnswer, Read
+from keepworth.rollouts.driver import RolloutContext
+
+
+def state_of(entries: Sequence[BankEntry], arrived: int = 0) -> str:
+    """A hash of what is in a bank, and of how many facts have arrived: equal for equal states."""
+    content = [(entry.number, entry.text, entry.matters, entry.pinned, entry.part) for entry in entries]
+    return hashlib.sha256(repr((arrived, content)).encode()).hexdigest()[:16]
+
+
+# Courses: what is written in one episode, turn by turn.
+
+
+Earned = Callable[[WritingCourse, BankAnswer], Sequence[RewardTerm]]
+"""The reward terms of an episode besides the answer's, which is of weight 1 and named `answer`: where one of these has
+that name, it stands in its place."""
+
+
+async def write_stream(
+    model: Model,
+    stream: FactStream,
+    course: WritingCourse,
+    context: RolloutContext,
+    read: Read,
+    earned: Earned = lambda course, answered: (),
+    *,
+    max_tokens: int,
+    prompt_id: str,
+    again: tuple[Episode, int] | None = None,
+    temperature: float = 1.0,
+    scorer: str = "",
+    seconds: float | None = None,
+) -> Episode:
+    """One episode: a segment for each turn, a decision and an operation for each thing that it did, then one reading.
+
+    Its `shown` are what the reader was given, by the ids that the decisions chose.
+
+    Args:
+        model: Writes.
+        stream: What is written.
+        course: Of it, at its beginning.
+        context: Draws the samples.
+        read: Is asked for all members of the group at once, in at most `seconds`.
+        earned: See `Earned`.
+        max_tokens: Of a response.
+        prompt_id: Of the segments.
+        again: Of a `DigitWriting`: an episode and the number of one of its segments, which alone is drawn again; all else is said
+            as in that episode. So re-rolls of one segment differ in that one write alone.
+        temperature: Of the samples.
+        scorer: What judged the answer.
+        seconds: That the reader may take.
+    """
+    stops = model.stop_ids_for(course.stop) if course.stop else frozenset[int]()
+    params = SamplingParams(max_tokens, temperature=temperature, stop_ids=stops)
+    begun, version, task = time.perf_counter(), model.version, task_of(stream)
+    calls: list[tuple[Tokens, Sample, ChunkTurn, str]] = []
+    while prompts := prompts_of(model, course, max_tokens):
+        first = len(course.turns)
+        drawn = range(first, first + len(prompts)) if again is None else (again[1],)
+        replies = await asyncio.gather(*(context.sample(prompts[number - first], params) for number in drawn))
+        samples = dict(zip(drawn, replies, strict=True))
+        for number, prompt in enumerate(prompts, start=first):
+            if number in samples:
+                text = model.decode(samples[number].ids)
+                calls.append((prompt, samples[number], course.act(text), text))
+            elif again is not None:
+                course.act(again[0].segments[number].text)
+    sampled = time.perf_counter()
+    answered = await context.with_group("read", read, (stream, tuple(fact.text for fact in course.shown)), seconds)
+    terms = list(earned(course, answered))
+    if all(term.name != "answer" for term in terms):
+        terms.insert(0, RewardTerm("answer", answered.score, scorer=scorer))
+    # Marks of evidence are looked at and never learned from: shaping of weight 0 enters neither reward nor metric.
+    terms.append(RewardTerm("evidence_kept", stream.evidence_kept(course.stored), weight=0.0, shaping=True))
+    segments = tuple(
+        Segment(
+            role=ROLE,
+            prompt_id=prompt_id,
+            context=prompt,
+            ids=sample.ids,
+            logprobs=sample.logprobs,
+            temperature=temperature,
+            finish=sample.finish,
+            spans=sample.spans,
+            text=text,
+            memory_before=state_of(turn.before, turn.arrived[0]),
+            memory_after=state_of(turn.after, turn.arrived[1]),
+            state=course.state,
+        )
+        for prompt, sample, turn, text in calls
+    )
+    done = [(index, sample, call) for index, (_, sample, turn, _) in enumerate(calls) for call in turn.calls]
+    return Episode(
+        id=context.id,
+        task=task.key,
+        role=ROLE,
+        question=task.input,
+        segments=segments,
+        answer=answered.answer,
+        expected=task.answers,
+        rewards=tuple(terms),
+        stop=StopReason.COMPLETED,
+        memory_snapshot=segments[0].memory_before,
+        policy_version=version,
+        shown=tuple(Shown(item_of(fact.number), fact.matters, fact.text) for fact in course.shown),
+        decisions=tuple(
+            Decision(
+                f"{context.id}/{number}",
+                DecisionKind.WRITE if call.outcome == "kept" else DecisionKind.NOOP,
+                call.fact,
+                (),
+                (item_of(call.number),) if call.outcome == "kept" else (),
+                min(1.0, math.exp(sum(sample.logprobs))),
+                f"{model.name}@{version}",
+                index,
+            )
+            for number, (index, sample, call) in enumerate(done, start=0 if again is None else again[1])
+        ),
+        operations=tuple(_event(call) for _, _, call in done),
+        errors=(f"the reader failed, which counts as an empty answer: {answered.failed}",) if answered.failed else (),
+        seconds={"sample": sampled - begun, "reward": time.perf_counter() - sampled},
+        source=task.source,
+        parent="" if again is None else again[0].id,
+    )
+
+
+def _event(done: CallOutcome) -> MemoryEvent:
+    kind = OperationKind.NOOP
+    if done.outcome == "kept":
+        kind = OperationKind.ADD if done.call is None or done.call.entry is None else OperationKind.UPDATE
+    elif done.outcome == "deleted" and done.call is not None:
+        kind = OperationKind.DELETE
+    target = () if kind in (OperationKind.ADD, OperationKind.NOOP) else (item_of(done.number),)
+    status = ParseStatus.INVALID if done.outcome == "invalid" else ParseStatus.OK
+    return MemoryEvent(Operation(kind, target, done.fact), status, done.outcome)
+
+
+def item_of(number: int) -> str:
+    """The id of a fact by the number of its arrival."""
+    return f"f{number}"

@@ -1,0 +1,130 @@
+"""What writes into a bounded bank: the streams of each split, rules that learn nothing, and writers that write by calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from keepworth.learning.collect.curriculum import drawn_task, position_of
+from keepworth.methods.benchmarks._longmemeval import longmemeval
+from keepworth.methods.benchmarks._longmemeval_questions import questions
+from keepworth.methods.recipes._bank.bounded_bank import BoundedBank
+from keepworth.methods.recipes._bank.course import (
+    DIGITS,
+    WritingCourse,
+    asked,
+)
+from keepworth.methods.recipes._bank.fact_streams import FactStream, fact_streams
+from keepworth.methods.recipes._bank.rollout import Earned
+from keepworth.methods.writers._importance import specificity
+from keepworth.models.inprocess import InProcessModel
+from keepworth.tasks.splits import draw_order
+
+if TYPE_CHECKING:
+    from keepworth.methods.recipes.bounded_bank import Config
+
+
+Lines = Callable[[FactStream], Sequence[str]]
+"""What a writer says of each fact of a stream."""
+
+
+Leaves = Callable[[Sequence[FactStream]], Sequence[WritingCourse]]
+"""A writer's courses over several streams, played to their ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByCalls:
+    """A writer that sees its bank and writes by calls. course: of a stream, into an empty bank; rule: what it imitates
+    first, at a turn of its course; earned: its reward terms; max_tokens: of a response; turns: of an episode. arms: what
+    rules respond, by their names in `ARMS`, in the place of the usual ones."""
+
+    course: Callable[[FactStream, BoundedBank, WriterStreams], WritingCourse]
+    rule: Callable[[Any], str]
+    earned: Earned
+    max_tokens: int
+    prompt_id: str
+    turns: int
+    arms: Mapping[str, Callable[[Any, FactStream], str]] = field(default_factory=dict)
+
+
+class WriterStreams:
+    """The streams of each split: those of `length`, and to train on those of the horizons besides."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._clusters = {f"longmemeval/{question.id}": question.tie for question in questions()}
+        lengths = dict.fromkeys((*(horizon.length for horizon in config.horizons), config.length))
+        self._train = {length: self._of("train", length) for length in lengths}
+        self._held_out = {split: self._of(split, config.length) for split in ("dev", "test")}
+        self._by_key = {stream.key: stream for streams in self._train.values() for stream in streams}
+        every = (*self._train.values(), *self._held_out.values())
+        self._among = {stream.key: streams for streams in every for stream in streams}
+
+    def _of(self, split: str, length: int) -> list[FactStream]:
+        tasks = longmemeval(split, distractors=max(10, length // 2), extractive=True, abstention=False)
+        return fact_streams(tasks, length, streams=self._config.streams, clusters=self._clusters)
+
+    def drawn(self, group: int) -> FactStream:
+        """Of the group with an index, of the length that its step has."""
+        config = self._config
+        length = config.length_at(position_of(group) // config.tasks_per_step)
+        return drawn_task(self._train[length], None, config.seed, group)
+
+    def held_out(self, split: str) -> list[FactStream]:
+        return self._held_out[split][: self._config.questions]
+
+    def of(self, key: str) -> FactStream:
+        return self._by_key[key]
+
+    def beside(self, stream: FactStream, count: int) -> list[str]:
+        """Statements of other streams of its split, to distract from its own; the same each time. Fewer where there are
+        no more."""
+        statements = {fact.statement for fact in stream.facts}
+        others = {
+            fact.statement
+            for other in self._among[stream.key]
+            if other.cluster != stream.cluster
+            for fact in other.facts
+            if fact.statement not in statements
+        }
+        return sorted(others, key=lambda text: draw_order("beside", stream.key, text))[:count]
+
+    def training(self) -> list[FactStream]:
+        """All streams to train on, of every length."""
+        return list(self._by_key.values())
+
+    def statements(self) -> list[str]:
+        """Every statement to train on, once."""
+        return sorted({fact.statement for stream in self._by_key.values() for fact in stream.facts})
+
+
+def rule_lines(stream: FactStream) -> list[str]:
+    return [f"ADD {min(9.0, specificity(fact.statement)):.4f}" for fact in stream.facts]
+
+
+def evidence_lines(stream: FactStream) -> list[str]:
+    return [f"ADD {9 if decides else 0}" for decides in stream.evidence]
+
+
+def rule_digits(statements: Sequence[str]) -> list[int]:
+    """[n]: the digit of each statement by the rule `most specific`, a tenth of the statements each."""
+    order = sorted(range(len(statements)), key=lambda number: specificity(statements[number]))
+    digits = [0] * len(statements)
+    for rank, number in enumerate(order):
+        digits[number] = rank * len(DIGITS) // len(statements)
+    return digits
+
+
+def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]:
+    """[n]: of each statement the mean of the digit that the model would draw, among digits."""
+    branches = [model.encode_continuation(digit) for digit in DIGITS]
+    most = max(map(len, branches))
+    scored = model.score([asked(model, statement, most) for statement in statements], [branches] * len(statements))
+    means = []
+    for answers in scored:
+        scores = [sum(digits) for digits in answers]
+        weights = [math.exp(score - max(scores)) for score in scores]
+        means.append(sum(digit * weight for digit, weight in enumerate(weights)) / sum(weights))
+    return means

@@ -1,0 +1,68 @@
+"""Choosing a memory operation, as tasks; see `operations` for what a case is."""
+
+from __future__ import annotations
+
+from keepworth.agents.manager import completion, render
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.methods.recipes._memory_r1.operations import (
+    DEFAULT_ENTRIES,
+    GENERATOR_VERSION,
+    MEMORY_SESSION,
+    OperationCase,
+    operation_case,
+)
+
+
+def operation_tasks(
+    split: str, count: int, seed: int = 0, entries: int = DEFAULT_ENTRIES, level: str = "near-miss"
+) -> list[Task]:
+    """`count` tasks: `input` is the new fact, the memories are the turns of one session, `answers` is the right line.
+
+    The first n tasks of a larger count are the same n tasks."""
+    return [
+        as_task(
+            operation_case(split, index, seed, entries, level),
+            f"operations/{level}/{split}/{seed}/{entries}/{index}",
+            split,
+        )
+        for index in range(count)
+    ]
+
+
+def as_task(case: OperationCase, key: str, split: str) -> Task:
+    """Entry i of the memory is the turn with index i; the right entry is marked as evidence (hidden)."""
+    turns = tuple(
+        Turn(speaker=MEMORY_SESSION, text=memory.text, index=number, evidence=number == case.target)
+        for number, memory in enumerate(case.memories)
+    )
+    return Task(
+        key=key,
+        source=f"operations-v{GENERATOR_VERSION}",
+        input=case.fact.text,
+        answers=(case.gold,),
+        verifier="operation",
+        sessions=(Session(id=MEMORY_SESSION, date="", turns=turns),),
+        evidence=() if case.target is None else (MEMORY_SESSION,),
+        tags={
+            "split": split,
+            "operation": case.kind.value,
+            "target": "" if case.target is None else str(case.target),
+            "trait": case.trait,
+            "entries": str(len(case.memories)),
+        },
+    )
+
+
+def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:
+    """(prompt, completion) pairs with right operations for a supervised start, from the training names only."""
+    return [
+        (render(shown_memories(task), task.input), completion(task.answers[0]))
+        for task in operation_tasks("train", count, seed, level=level)
+    ]
+
+
+def shown_memories(task: Task) -> tuple[str, ...]:
+    """The memories of an operation task, in the order in which they are numbered."""
+    if task.verifier != "operation" or len(task.sessions) != 1:
+        raise ValueError(f"task {task.key!r} is not an operation task: make those with operation_tasks()")
+    return tuple(turn.text for turn in task.sessions[0].turns)

@@ -82,7 +82,8 @@ SHARES = (0.5, 0.25, 0.25)
 EXPLORE = 0.5
 """How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
 OFTEN, TRIES = 40.0, 0.4
-"""Where a question came back more often than this, others are tried more, up to this share of how often it came back."""
+"""Where a question came back more often than this and fails more often than not, others are tried more, up to this share of how
+often it came back."""
 WIDE = 1.5
 """How wide the doubt is that explores there, of what was not tried."""
 BOUND, SLACK = 3.0, 0.01
@@ -683,8 +684,10 @@ class RewardRecord:
             lead = int(np.argmax(searched + means))
             # Nothing can be better than the first by more than is left to the highest reward.
             room = max(0.0, 1.0 - expected - float(means[lead]))
-            # What was asked so often will be asked as often again: the others are worth some tries even if rewards say nothing.
-            often = 0.0 if self.all_same else min(max(near.returns / OFTEN - 1.0, 0.0), 1.0)
+            # What was asked so often will be asked as often again: where more fails than succeeds, the others are worth some
+            # tries even if rewards say nothing.
+            failing = room > 0.5 and not self.all_same
+            often = min(max(near.returns / OFTEN - 1.0, 0.0), 1.0) if failing else 0.0
             untried = often * np.maximum(0.0, 1.0 - times / (TRIES * max(near.returns, OFTEN)))
             wide = EXPLORE + (1.0 - EXPLORE) * room * room
             width = wide + (WIDE - wide) * untried

@@ -101,9 +101,10 @@ class ScopeView:
                 return []
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
             proposed_rows = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
-            found = select(
-                connection, f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE n {AMONG}", (among(proposed_rows),)
-            )
+            query = f"SELECT n, scope, {WHOLE_TEXT}, {ALWAYS_IN_FORCE} FROM items WHERE n {AMONG}"
+            read = select(connection, query, (among(proposed_rows),))
+        self._plain.update([f"m{n}" for n, _, _, plain in read if plain])
+        found = [(n, home, text) for n, home, text, _ in read]
         found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}
         if mask is not None:

@@ -191,9 +191,8 @@ def scores(
         listed = of_text[text]
         length, score = len(listed), 0.0
         counts: dict[str, int] = {}
-        for term in listed:
-            if term in weights:
-                counts[term] = counts.get(term, 0) + 1
+        for term in filter(weights.__contains__, listed):
+            counts[term] = counts.get(term, 0) + 1
         for term, count in counts.items():
             score += term_score(count, length, weights[term], mean)
         out.append((n, score))

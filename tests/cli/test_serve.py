@@ -41,6 +41,11 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["both", "--memory", "a.mem", "--stdio"], "--stdio serves its host alone"),
         (["--memory", "a.mem", "--role", "answerer"], "--role names a role of a run"),
         (["--memory", "a.mem", "--writer", "ruels"], "Did you mean 'rules'"),
+        *((["--memory", path], "Name a file, such as agent.mem") for path in ("", ".", "/")),
+        *(
+            (["--memory", "a.mem", "--upstream", url, "--upstream-key", "none"], "address cannot be read")
+            for url in ("http://[::1", "http://x:80000/v1", "http://x:port/v1")
+        ),
         (["--stdio"], "Name it: keepworth serve --memory"),
         (["--memory", "a.mem", "--stdio", "--mcp"], "serves its host alone"),
         (["--memory", "a.mem", "--user", "ana"], "a token says whose memory it is"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -200,8 +201,10 @@ def upstream_key_in(variable: str, upstream: str) -> str:
 
     if variable == "none":
         return ""
-    key = os.environ.get(variable, "").strip()
-    if not key and (variable != UPSTREAM_KEY or urlsplit(upstream).hostname not in ("127.0.0.1", "localhost", "::1")):
+    key, local = os.environ.get(variable, "").strip(), False
+    with suppress(ValueError):  # of what is no address, which is said later
+        local = urlsplit(upstream).hostname in ("127.0.0.1", "localhost", "::1")
+    if not key and (variable != UPSTREAM_KEY or not local):
         raise KeepworthError(
             f"The upstream's key is read from the variable {variable}, which is not set.",
             f"Set it (export {variable}=...), name another with --upstream-key, or say --upstream-key none to send none.",

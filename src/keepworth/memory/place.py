@@ -98,6 +98,8 @@ def place_of(path: str | os.PathLike[str] | MemoryPlace) -> MemoryPlace:
             f"{other[1]}:// begins no address of a memory.",
             "Write postgresql://user@host/database, in small letters, or name a file.",
         )
+    if not Path(given).name:  # such as "", of a variable that is not set
+        raise NotAMemoryFile(f"{given!r} is no path of a file.", "Name a file, such as agent.mem.")
     return MemoryPlace(str(Path(given)))
 
 

@@ -68,7 +68,14 @@ class Upstream:
         transport: httpx.AsyncBaseTransport | None = None,
         name: str = "",
     ) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            if parts.port == 0:
+                raise ValueError
+        except ValueError:  # what it quotes may be a part of a password
+            raise KeepworthError(
+                "The upstream's address cannot be read.", "Give one such as https://api.openai.com/v1."
+            ) from None
         if parts.username is not None or parts.password is not None:
             raise KeepworthError(
                 "The upstream's address holds a name or a password, and addresses are shown.",

@@ -252,6 +252,21 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path
     assert [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE] == first
 
 
+def test_who_does_more_than_others_pushes_out_nothing_of_theirs(tmp_path: Path) -> None:
+    def small() -> Policy:
+        return replace(policy("mixture"), maintainers=(Capacity(4),))
+
+    memory = Memory(tmp_path / "j.mem", policy=small, encoder=HashedWords(64), seed=1)
+    for person, words in (("ana", ("torn", "late")), ("mallory", ("lost", "wrong", "broken", "odd", "blue"))):
+        for word in words:
+            with memory.episode(f"a {word} thing", by=person) as episode:
+                episode.search(actions=ACTIONS)
+                episode.act("refund")
+                episode.reward(1.0, by=person)
+    active = [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE]
+    assert active == ["a torn thing", "a late thing", "a odd thing", "a blue thing"]
+
+
 def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:
     path = tmp_path / "j.mem"
     memory = Memory(path, policy="exprag", encoder=HashedWords(64), user_id="ana")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,9 @@ class Exemplars:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """At most `most` active items: the oldest are archived, and can be had back by undoing."""
+    """At most `most` active items: the oldest of whoever has the most of them are archived, and can be had back by undoing.
+
+    So who does more than others pushes out nothing of theirs."""
 
     most: int = 400
 
@@ -63,5 +66,12 @@ class Capacity:
         if use is not None:
             return
         rows = pool.advising()
-        for row in rows[: max(0, len(rows) - self.most)]:
-            pool.set_status(int(row), Status.ARCHIVED)
+        excess = len(rows) - self.most
+        if excess <= 0:
+            return
+        of_source: dict[str, deque[int]] = {}
+        for row in rows:
+            of_source.setdefault(pool.items[row].provenance.source, deque()).append(int(row))
+        for _ in range(excess):
+            most = max(of_source.values(), key=len)
+            pool.set_status(most.popleft(), Status.ARCHIVED)

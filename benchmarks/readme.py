@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.pictures import write_picture
-from benchmarks.tables import markdown
+from benchmarks.tables import filled, markdown
 from keepworth.evaluation.curves import panels
 from keepworth.evaluation.tables import ResultTable, tables_of
 from keepworth.learning.run_folder import RunFolder
@@ -26,14 +24,6 @@ IMAGES = "docs/images/demo.png", "docs/images/demo_narrow.png"
 """The picture in two columns, and in one for screens of less than 600 pixels."""
 ROOT = Path(__file__).parents[1]
 Record = dict[str, Any]
-
-
-def filled(text: str, marker: str, content: str) -> str:
-    """`text` with `content` between its `<!-- marker:begin -->` and `<!-- marker:end -->`."""
-    pattern = re.compile(rf"(<!-- {marker}:begin -->\n).*?(<!-- {marker}:end -->)", re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"no markers {marker}:begin and {marker}:end to write between")
-    return pattern.sub(lambda match: f"{match[1]}{content}\n{match[2]}", text)
 
 
 def result_table(table: ResultTable) -> str:
@@ -84,32 +74,12 @@ def arms(record: Record) -> str:
     return "\n\n".join(parts)
 
 
-def minutes(record: Record) -> str:
-    """Of the whole command, with loading, choosing threads and the report."""
-    rows = []
-    for name, row in record["demos"].items():
-        rows.append([f"`{row['command']}`, {name.split(',')[0]}", f"{row['whole_command']:.1f} min"])
-    machines = [row["machine"] for row in record["demos"].values()]
-    load = max(machine["load_average_at_start"] for machine in machines)
-    about = (
-        f"{machines[-1]['processor']}, load average at most {load:.1f} at the start; revision {machines[-1]['revision']}, "
-        f"{machines[-1]['measured_at'][:10]}."
-    )
-    return markdown(["minutes", "the whole command"], rows) + f"\n\n{about}"
-
-
 def picture() -> str:
     wide, narrow = IMAGES
     return (
         f'<picture>\n<source media="(max-width: 600px)" srcset="{narrow}">\n'
         f'<img src="{wide}" alt="Token F1 on test questions and the reward, over the steps of the demo">\n</picture>'
     )
-
-
-TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
-    "demo-minutes": ("benchmarks/demo.json", minutes),
-    "answerer-arms": ("benchmarks/answerer/arms.json", arms),
-}
 
 
 def main() -> None:
@@ -122,15 +92,10 @@ def main() -> None:
         wanted = [p for p in panels(run.metrics(), run.evals()) if p.key in PICTURE]
         for columns, image in zip((2, 1), IMAGES, strict=True):
             write_picture(wanted, ROOT / image, "", columns)
-        text = filled(readme.read_text(), "demo-picture", picture())
-        text = filled(text, "demo-table", "\n\n".join(result_table(table) for table in tables_of(run)))
-        readme.write_text(text)
-    page = ROOT / "docs" / "appendix" / "results.md"
-    text = page.read_text()
-    for marker, (path, write) in TABLES.items():
-        if (ROOT / path).exists():
-            text = filled(text, marker, write(json.loads((ROOT / path).read_text())))
-    page.write_text(text)
+        filled(readme, "demo-picture", picture())
+        filled(readme, "demo-table", "\n\n".join(result_table(table) for table in tables_of(run)))
+    record = json.loads((ROOT / "benchmarks" / "answerer" / "arms.json").read_text())
+    filled(ROOT / "docs" / "appendix" / "results.md", "answerer-arms", arms(record))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.methods.worlds.updates import OFFERED, SIDES, _known, updates
+from keepworth.methods.worlds.updates import OFFERED, SIDES, _read_updates, updates
 from tests.environments.game import Game
 
 
@@ -41,7 +41,7 @@ def test_old_evidence_is_read_before_new_and_is_mostly_wrong() -> None:
         while len(scene.actions) == 1:
             when[scene.named[0]] = number
             scene = world.act(scene.actions[0])
-    known = _known(SIDES["held-out"])
+    known = _read_updates(SIDES["held-out"])
     gaps = [
         min(when[note.label] for note in each.latest) - max(when[note.label] for note in each.earlier)
         for each in known

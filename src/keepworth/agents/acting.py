@@ -46,8 +46,8 @@ class FunctionActor:
     async def act(self, observation: Observation, model: Caller) -> Action:
         memory = self._memory
         if memory is not None and self._observes and observation.named:
-            seen = observation.text
-            memory.observe(Advice(seen, seen, do=observation.named, kind=ItemKind.EPISODE))
+            text = observation.text
+            memory.observe(Advice(text, text, do=observation.named, kind=ItemKind.EPISODE))
         if len(observation.actions) == 1:
             return Action(observation.actions[0])
         hits = self._search(observation, () if self._worded is not None else observation.actions)

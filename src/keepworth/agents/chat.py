@@ -86,10 +86,10 @@ class Chat:
     def _open(self, observation: Observation, chat: ChatTemplate) -> Tokens:
         self._tools, takes_tools = observation.tools, chat.takes_tools
         system = "\n\n".join(filter(None, (self.system, "" if takes_tools else tools_in_words(observation.tools))))
-        asked = [clean(message) for message in observation.messages] or [
+        messages = [clean(message) for message in observation.messages] or [
             _user(observation.question or observation.text)
         ]
-        self._messages = remembering(headed(asked, system, chat), self.shown)
+        self._messages = remembering(headed(messages, system, chat), self.shown)
         self._schemas = tuple(map(schema_of, self._tools)) if takes_tools else ()
         return chat.opening(self._messages, self._schemas)
 
@@ -207,8 +207,8 @@ def acted(text: str, tools: Sequence[ToolDescription]) -> str:
     reply = without_thoughts(text)  # a call that was only thought of is none
     if (called := call_in(reply)) is not None:
         name, arguments = called
-        known = next((tool for tool in tools if tool.name == name), None)
-        argument = None if known is None or known.parameters else known.argument
+        called_tool = next((tool for tool in tools if tool.name == name), None)
+        argument = None if called_tool is None or called_tool.parameters else called_tool.argument
         alone = arguments.get(argument) if argument and set(arguments) == {argument} else None
         if alone is None or str(alone).startswith("{"):  # which would be read as arguments by name
             return f"{name}: {json.dumps(arguments, ensure_ascii=False)}"

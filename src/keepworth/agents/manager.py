@@ -173,17 +173,19 @@ class Manager:
             ]
         for fact in facts:
             state = _state(finished.nearest(fact.text, self.k), fact.text, fact.text)
-            asked, _ = parse(self.choose([state])[0], state.ids)
-            done = grounded(asked, fact.text, dict(zip(state.ids, state.memories, strict=True)))
-            yield replace(fact, kind=done.kind, targets=done.targets, text=done.text)
+            operation, _ = parse(self.choose([state])[0], state.ids)
+            grounded_operation = grounded(operation, fact.text, dict(zip(state.ids, state.memories, strict=True)))
+            yield replace(
+                fact, kind=grounded_operation.kind, targets=grounded_operation.targets, text=grounded_operation.text
+            )
 
 
 def act(
     bank: Bank, state: ManagerState, text: str, *, provenance: Provenance = UNKNOWN, event_time: str = ""
 ) -> MemoryEvent:
     """Carry out on `bank` what the model's `text` asks for in `state`. Never raises for any text."""
-    asked, status = parse(text, state.ids)
-    operation = grounded(asked, state.fact, dict(zip(state.ids, state.memories, strict=True)))
+    proposed, status = parse(text, state.ids)
+    operation = grounded(proposed, state.fact, dict(zip(state.ids, state.memories, strict=True)))
     outcome = bank.apply(operation, provenance=provenance, event_time=event_time)
     return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
 

@@ -129,12 +129,12 @@ _MONTHS = (
 
 def _remember(recall: Recall) -> Recall:
     """A task's memory is built once: every member of a group, and every step, starts from the same one."""
-    known: dict[str, Recalled] = {}
+    cache: dict[str, Recalled] = {}
 
     def lookup(task: Task) -> Recalled:
-        if task.key not in known:
-            known[task.key] = recall(task)
-        return known[task.key]
+        if task.key not in cache:
+            cache[task.key] = recall(task)
+        return cache[task.key]
 
     return lookup
 

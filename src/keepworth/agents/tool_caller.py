@@ -101,19 +101,19 @@ class MemoryToolCaller(ToolCaller):
     async def act(self, observation: Observation, model: Caller) -> Action:
         shown: list[Shown] = []
         operations: list[MemoryEvent] = []
-        seen = observation
+        current = observation
         if not self.begun:
-            seen = replace(observation, tools=(RECALL, REMEMBER, *observation.tools))
+            current = replace(observation, tools=(RECALL, REMEMBER, *observation.tools))
         for used in range(self.calls + 1):
-            action = await super().act(seen, model)
+            action = await super().act(current, model)
             name, colon, argument = action.text.partition(":")
-            known = colon and name.strip().lower() in (RECALL.name, REMEMBER.name)
-            if action.cut or not known or used == self.calls:
+            is_tool = colon and name.strip().lower() in (RECALL.name, REMEMBER.name)
+            if action.cut or not is_tool or used == self.calls:
                 break
             if name.strip().lower() == RECALL.name:
-                seen = Observation(self._recall(argument.strip(), shown))
+                current = Observation(self._recall(argument.strip(), shown))
             else:
-                seen = Observation(self._remember(argument.strip(), operations))
+                current = Observation(self._remember(argument.strip(), operations))
                 model.remembers(self.state())
         return replace(action, shown=tuple(shown), operations=tuple(operations))
 

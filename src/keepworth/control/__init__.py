@@ -34,9 +34,9 @@ def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> Seq
     from keepworth.registry import method
 
     make = method("memory_module", name).make
-    known = [setting for setting in signature(make).parameters if setting not in ("input_size", "width")]
+    accepted = [setting for setting in signature(make).parameters if setting not in ("input_size", "width")]
     for setting in settings:
-        require_known(f"setting of {name}", setting, known)
+        require_known(f"setting of {name}", setting, accepted)
     require("control", f"The memory {name!r}", "torch")
     module: SequenceMemory = make(input_size, width, **settings)
     return module

@@ -67,21 +67,21 @@ class FirstVisits(nn.Module):
         """1 where an observation, [worlds, size], is the first of its kind in its episode, else 0."""
         first = torch.zeros(len(starts))
         for world, (row, start) in enumerate(zip(observations.numpy(), starts.tolist(), strict=True)):
-            seen = self.seen[world]
+            visited = self.seen[world]
             if start:
-                seen.clear()
+                visited.clear()
             code = int.from_bytes(blake2b(row.tobytes(), digest_size=7).digest(), "big")
-            first[world] = code not in seen
-            seen.add(code)
+            first[world] = code not in visited
+            visited.add(code)
         return first
 
     def get_extra_state(self) -> list[list[int]]:
         """What a checkpoint keeps."""
-        return [sorted(seen) for seen in self.seen]
+        return [sorted(visited) for visited in self.seen]
 
     def set_extra_state(self, state: list[list[int]]) -> None:
         """Take what a checkpoint kept."""
-        self.seen = [set(seen) for seen in state]
+        self.seen = [set(visited) for visited in state]
 
 
 class Bonus(nn.Module):
@@ -142,13 +142,13 @@ class Bonus(nn.Module):
     def learn(self, observations: Tensor, starts: Tensor, actions: Tensor, draw: torch.Generator) -> None:
         """One pass over a rollout: as in `pay`, and its actions, [worlds, steps, parts]."""
         before, after = observations[:, :-1].flatten(0, 1), observations[:, 1:].flatten(0, 1)
-        going_on, done = ~starts[:, 1:].flatten(), actions.flatten(0, 1)
+        going_on, actions_taken = ~starts[:, 1:].flatten(), actions.flatten(0, 1)
         log_std = torch.zeros(0 if self.actions.categorical else self.actions.size)
         for rows in torch.randperm(len(before), generator=draw).tensor_split(PARTS):
             loss = torch.zeros(())
             if self.elliptical:
                 ends = torch.cat([self.encoder(before[rows]), self.encoder(after[rows])], 1)
-                log_prob, _ = self.actions.judge(self.action(ends), log_std, done[rows])
+                log_prob, _ = self.actions.judge(self.action(ends), log_std, actions_taken[rows])
                 loss = loss - (log_prob * going_on[rows]).mean()
             if self.novelty:
                 loss = loss + self.error(before[rows]).mean()

@@ -58,8 +58,8 @@ class Cue(gymnasium.Env[NDArray[np.int64], Any]):
         """The next of xi observations, or the end after the last."""
         over = self.time == self.xi
         self.time += 1
-        seen = np.array([self.np_random.integers(SYMBOLS), QUESTION if self.time >= self.xi else BETWEEN])
-        return seen, float(over and action == self.symbol), over, False, {}
+        shown = np.array([self.np_random.integers(SYMBOLS), QUESTION if self.time >= self.xi else BETWEEN])
+        return shown, float(over and action == self.symbol), over, False, {}
 
 
 for rung in RUNGS:

@@ -99,7 +99,7 @@ class SegmentedMemory(SequenceMemory):
             return self.run(x, state, starts, mask)
         outputs = []
         count = -(-x.shape[1] // self.segment)
-        flags = ([None] * count if given is None else given.split(self.segment, 1) for given in (starts, mask))
+        flags = ([None] * count if begins is None else begins.split(self.segment, 1) for begins in (starts, mask))
         for rows, *of_rows in zip(x.split(self.segment, 1), *flags, strict=True):
             y, state = self.run(rows, state, *of_rows)
             outputs.append(y)

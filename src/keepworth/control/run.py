@@ -65,10 +65,10 @@ def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> 
 def save(trainer: Trainer, folder: Path) -> None:
     """Write the checkpoint and the curve, each whole or not at all."""
     write_whole(folder / CHECKPOINT, trainer.save())
-    done = len(trainer.curve) >= trainer.settings.updates
+    finished = len(trainer.curve) >= trainer.settings.updates
     about = {
         "settings": asdict(trainer.settings),
-        "done": done,
+        "done": finished,
         "K": trainer.network.memory.context,
         "reach": trainer.network.memory.reach,
         "xi": horizons(trainer.settings.world),
@@ -182,7 +182,7 @@ class TrainedAgent:
 
         batch = torch.export.Dim("batch", min=1, max=65536)
         state = list(self.network.initial_state(3))
-        given = (torch.zeros(3, self.network.input_size), state, torch.zeros(3, dtype=torch.bool))
+        inputs = (torch.zeros(3, self.network.input_size), state, torch.zeros(3, dtype=torch.bool))
         shapes = ({0: batch}, [{0: batch} for _ in state], {0: batch})
-        program = torch.export.export(Step(self.network), given, dynamic_shapes=shapes)
+        program = torch.export.export(Step(self.network), inputs, dynamic_shapes=shapes)
         torch.export.save(program, Path(path))

@@ -146,10 +146,10 @@ class TextGame:
                 "Wrap it: gymnasium.wrappers.TransformAction(env, from_text, gymnasium.spaces.Text(100)).",
             )
         self._drawn = getattr(game, "render_mode", None) == "ansi"
-        seen = getattr(game, "observation_space", None)
-        if not self._drawn and seen is not None and not _is_text(seen):
+        observations = getattr(game, "observation_space", None)
+        if not self._drawn and observations is not None and not _is_text(observations):
             raise UnplayableEnvironment(
-                f"What is seen in {_call(game)} is {seen!r:.60}, which is no text.",
+                f"What is seen in {_call(game)} is {observations!r:.60}, which is no text.",
                 'Make it with render_mode="ansi" where it has that, or wrap it: '
                 "gymnasium.wrappers.TransformObservation(env, in_words, gymnasium.spaces.Text(1000)).",
             )
@@ -160,8 +160,8 @@ class TextGame:
         row = task.row
         self._names = self._action_names(row)
         world = int(row.get("seed", crc32(task.key.encode())))
-        seen, info = self._game.reset(seed=world, options=row.get("options"))
-        text = self._text(seen, info)
+        shown, info = self._game.reset(seed=world, options=row.get("options"))
+        text = self._text(shown, info)
         messages = list(messages_of(task))
         if messages:
             messages[-1] = {**messages[-1], "content": f"{messages[-1]['content']}\n\n{text}"}
@@ -173,12 +173,12 @@ class TextGame:
             return Step(
                 Observation(f"There is no action {action.strip()!r:.60}.{self._choice()}", actions=self._possible)
             )
-        seen, reward, terminated, truncated, info = self._game.step(chosen)
+        shown, reward, terminated, truncated, info = self._game.step(chosen)
         rewards = (RewardTerm("reward", reward),)
         if terminated or truncated:
             stop = StopReason.COMPLETED if terminated else StopReason.MAX_TURNS
             return Step(rewards=rewards, stop=stop, answer=action.strip())
-        return Step(Observation(self._text(seen, info), actions=self._possible), rewards=rewards)
+        return Step(Observation(self._text(shown, info), actions=self._possible), rewards=rewards)
 
     def close(self) -> None:
         self._game.close()

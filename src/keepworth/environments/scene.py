@@ -167,8 +167,8 @@ class Course:
         return self.scene.seen
 
     async def step(self, action: str) -> Step:
-        met = self.scene
-        progress = None if len(met.actions) == 1 else float(action in met.right)
+        scene = self.scene
+        progress = None if len(scene.actions) == 1 else float(action in scene.right)
         if progress == 0.0 or self._place == len(self._scenes) - 1:
             return ends(float(progress != 0.0), progress)
         self._place += 1

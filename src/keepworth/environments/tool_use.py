@@ -105,8 +105,8 @@ class ToolUse:
                 answer=argument,
             )
         if name not in self._tools:
-            known = ", ".join(f"{name}:" for name in (*self._tools, ANSWER))
-            return self._goes_on(f"Begin with one of {known}", ended_by=StopReason.PARSE_ERROR)
+            names = ", ".join(f"{name}:" for name in (*self._tools, ANSWER))
+            return self._goes_on(f"Begin with one of {names}", ended_by=StopReason.PARSE_ERROR)
         text, error = await self._used(self._tools[name], argument)
         self._heard += (text,)
         if self._tools[name].ends:

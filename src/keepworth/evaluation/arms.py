@@ -245,7 +245,7 @@ def settings_on(name: str) -> dict[str, Any]:
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
     """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
     whole, _, part = name.partition("-without-")
-    given = settings.get(whole, {})
+    own_settings = settings.get(whole, {})
     if part:
-        given = {**given, "without": part}
-    return seeded(whole, seed, **given)
+        own_settings = {**own_settings, "without": part}
+    return seeded(whole, seed, **own_settings)

@@ -40,8 +40,8 @@ def stage(
     wanted = set(evidence)
     if not wanted:
         return UNMARKED
-    for name, met in ((NEVER_WRITTEN, written), (LOST, kept_items), (NOT_RETRIEVED, candidates)):
-        if met is not None and not wanted <= set(met):
+    for name, reached in ((NEVER_WRITTEN, written), (LOST, kept_items), (NOT_RETRIEVED, candidates)):
+        if reached is not None and not wanted <= set(reached):
             return name
     if not wanted <= set(shown):
         return NOT_SHOWN if candidates is None else NOT_SELECTED

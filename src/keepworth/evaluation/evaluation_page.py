@@ -57,9 +57,13 @@ def verdict(summary: Mapping[str, Any]) -> str:
     if not arms:
         return "Nothing was compared with no memory, so this says how systems stand to each other and not whether memory helps."
     # An arm that answered some questions alone cannot be put beside those that answered all.
-    asked = summary["arms"][BASELINE]["questions"]
-    part = [f"{arm} answered {gain['n']:,} of {asked:,} questions" for arm, gain in arms.items() if gain["n"] < asked]
-    arms = {arm: gain for arm, gain in arms.items() if gain["n"] == asked}
+    questions = summary["arms"][BASELINE]["questions"]
+    part = [
+        f"{arm} answered {gain['n']:,} of {questions:,} questions"
+        for arm, gain in arms.items()
+        if gain["n"] < questions
+    ]
+    arms = {arm: gain for arm, gain in arms.items() if gain["n"] == questions}
     if not arms:
         return f"No memory answered all questions, so none is called the best: {', '.join(part)}."
     top = max(gain["mean"] for gain in arms.values())
@@ -176,15 +180,15 @@ def _mean(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _answers(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
     """Every answer with what was shown, wrong ones first."""
-    known = {task.key: task for task in tasks}
-    browsed = [row for row in rows if row.key in known and (row.scores or row.error)][:BROWSED]
+    task_by_key = {task.key: task for task in tasks}
+    browsed = [row for row in rows if row.key in task_by_key and (row.scores or row.error)][:BROWSED]
     if not browsed:
         return ""
     texts: dict[str, int] = {}
     answers: dict[int, dict[str, str]] = {}
     records = []
     for row in browsed:
-        task = known[row.key]
+        task = task_by_key[row.key]
         of_history = answers.setdefault(id(task.sessions[0]) if task.sessions else 0, {})
         if not of_history:
             of_history.update((place(entry), as_remembered(entry)) for entry in haystack(task))

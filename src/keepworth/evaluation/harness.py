@@ -194,14 +194,14 @@ class _Run:
         for task in open_:
             row = Row(task.key, cluster_of(task), str(task.tags.get("type", "")), self.name, plan.setting, plan.seed)
             # A live system lives through all of it again, or it would not have learned what it had learned.
-            known = task.key in done
+            finished = task.key in done
             shown = self._ask(task, row, trouble)
             if row.error:
                 self._score(row, task, "")
-                if not known:
+                if not finished:
                     self.keep(row)
             elif plan.setting in LIVE:
-                self._finish([(row, task, shown)], keep=not known)
+                self._finish([(row, task, shown)], keep=not finished)
                 earned = self.rewards.passed_on(row.scores.get("score", 0.0))
                 try:
                     if earned is not None:
@@ -223,23 +223,23 @@ class _Run:
         began = time.perf_counter()
         try:
             if plan.setting == "oracle":
-                given = oracle(evidence)
+                answered = oracle(evidence)
             else:
-                given = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, tuple(offered(task))))
-            row.seconds, row.calls = time.perf_counter() - began, given.calls
+                answered = self.system.ask(AskedQuestion(task.input, MOST, task.asked_at, tuple(offered(task))))
+            row.seconds, row.calls = time.perf_counter() - began, answered.calls
             holds_gold = self.system.holds(gold) if gold and plan.setting != "oracle" else None
         except SystemFailed as error:
             row.error = error.message
             return []
-        shown = self._fitting(given, row)
+        shown = self._fitting(answered, row)
         row.shown = [] if self.system.whole else [item.item for item in shown]
-        ranked = [item.item for item in given.shown]
+        ranked = [item.item for item in answered.shown]
         # Who answers by itself and shows nothing does not say what it found.
-        silent = given.answer is not None and not given.shown
+        silent = answered.answer is not None and not answered.shown
         if gold and not silent:
             row.recall = {} if self.system.whole else evidence_found(gold, ranked)
-            met = {turn_of(item.item) for item in shown}
-            row.recall["shown"] = len(met & {turn_of(id) for id in gold}) / len({turn_of(id) for id in gold})
+            turns = {turn_of(item.item) for item in shown}
+            row.recall["shown"] = len(turns & {turn_of(id) for id in gold}) / len({turn_of(id) for id in gold})
         row.stage = stage(
             map(turn_of, gold),
             shown=[turn_of(item.item) for item in shown],
@@ -247,8 +247,8 @@ class _Run:
             kept_items=None if holds_gold is None else map(turn_of, holds_gold),
             written=None if self.first is None else map(turn_of, self.first),
         )
-        row.answer = given.answer if given.answer is not None else ""
-        if given.answer is not None:
+        row.answer = answered.answer if answered.answer is not None else ""
+        if answered.answer is not None:
             row.scores["answered itself"] = 1.0
         return shown
 
@@ -312,14 +312,14 @@ class _Run:
             for row, _ in asked:
                 row.unjudged = self.judge_gone
             return
-        met = judged(judge, [(task.input, " or ".join(task.answers), row.answer) for row, task in asked])
-        for (row, _), score in zip(asked, met.scores, strict=True):
+        verdicts = judged(judge, [(task.input, " or ".join(task.answers), row.answer) for row, task in asked])
+        for (row, _), score in zip(asked, verdicts.scores, strict=True):
             if score is None:
-                row.unjudged = met.first
+                row.unjudged = verdicts.first
             else:
                 row.scores["judge"] = score
-        if met.failed == len(asked) >= PATIENCE:
-            self.judge_gone = met.first
+        if verdicts.failed == len(asked) >= PATIENCE:
+            self.judge_gone = verdicts.first
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):
@@ -348,9 +348,9 @@ def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, floa
     recall = {}
     for depth in DEPTHS:
         for name, of in (("turn", turn_of), ("session", session_of)):
-            met = recall_at(ranked, gold, depth, of)
-            if met is not None:
-                recall[f"{name}@{depth}"] = met
+            share = recall_at(ranked, gold, depth, of)
+            if share is not None:
+                recall[f"{name}@{depth}"] = share
     return recall
 
 

@@ -84,15 +84,17 @@ def chosen_option(answer: str, options: Sequence[str]) -> int | None:
     if words in places:
         return places[words]
     texts = [_words(option) for option in options]
-    for given, known in ((answer.strip(), list(options)), (words, texts)):
-        if known.count(given) == 1:
-            return known.index(given)
+    for form, choices in ((answer.strip(), list(options)), (words, texts)):
+        if choices.count(form) == 1:
+            return choices.index(form)
     first = re.match(r"\W*(\d+)\s*[.):,;-](?![\d-])", answer) or re.search(r"\boption\W+(\d+)", answer, re.IGNORECASE)
     if first and first[1] in places:
         return places[first[1]]
     # Of options one of which is part of another, the longer one is meant; a number stands for the option of this number.
-    met = [index for index, text in enumerate(texts) if text and not text.isdigit() and f" {text} " in f" {words} "]
-    longest = [index for index in met if not any(index != o and f" {texts[index]} " in f" {texts[o]} " for o in met)]
+    matches = [index for index, text in enumerate(texts) if text and not text.isdigit() and f" {text} " in f" {words} "]
+    longest = [
+        index for index in matches if not any(index != o and f" {texts[index]} " in f" {texts[o]} " for o in matches)
+    ]
     if len(longest) == 1:
         return longest[0]
     alone = re.findall(r"(?<![\w.,])\d+(?![.,]?\w)", answer)

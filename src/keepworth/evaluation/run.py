@@ -81,18 +81,18 @@ def evaluate(
     jobs = [(name, Conditions(setting, seed, tokens, words)) for seed in range(seeds) for name, setting in arms]
     answered = {job: record.done(*job) for job in jobs}
     left_out: dict[str, NeverAnswered] = {}
-    done, total = sum(map(len, answered.values())), len(jobs) * len(tasks)
+    finished, total = sum(map(len, answered.values())), len(jobs) * len(tasks)
     for name, conditions in jobs:
         if name in left_out:
             continue
         arm = f"{name} {conditions.setting}"
-        progress(arm, done, total)
+        progress(arm, finished, total)
 
         def keep(row: Row, arm: str = arm) -> None:
-            nonlocal done
+            nonlocal finished
             record.keep(row)
-            done += 1
-            progress(arm, done, total)
+            finished += 1
+            progress(arm, finished, total)
 
         try:
             measure(
@@ -108,8 +108,8 @@ def evaluate(
             )
         except NeverAnswered as reason:  # the others are measured all the same
             left_out[name] = reason
-    asked = {(name, conditions.setting, conditions.seed) for name, conditions in jobs}
-    rows = [row for row in record.read() if (row.system, row.setting, row.seed) in asked]
+    conditions_asked = {(name, conditions.setting, conditions.seed) for name, conditions in jobs}
+    rows = [row for row in record.read() if (row.system, row.setting, row.seed) in conditions_asked]
     summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_page(folder, summary, rows, tasks)

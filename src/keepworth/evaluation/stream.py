@@ -96,7 +96,7 @@ def run_matrix(
     wanted = set(jobs)
     finished = {(row.family, row.order, row.seed) for row in finished_rows}
     left = [job for job in jobs if job not in finished]
-    done = len(jobs) - len(left)
+    before = len(jobs) - len(left)
     with path.open("a", encoding="utf-8") as file:
 
         def keep(rows: list[StreamRow]) -> None:
@@ -108,7 +108,7 @@ def run_matrix(
             for number, job in enumerate(left, start=1):
                 keep(run_job(job))
                 if progress:
-                    progress(done + number, len(jobs))
+                    progress(before + number, len(jobs))
         else:
             # Ctrl-C reaches every process of a terminal: this one tells the others.
             ignored = (signal.SIGINT, signal.SIG_IGN)
@@ -119,7 +119,7 @@ def run_matrix(
                     for number, future in enumerate(as_completed(waiting), start=1):
                         keep(future.result())
                         if progress:
-                            progress(done + number, len(jobs))
+                            progress(before + number, len(jobs))
                 except BaseException:
                     for process in set(active_children()) - others:
                         process.terminate()

@@ -145,8 +145,8 @@ def _best(
     candidates = []
     for where, measure in MEASURES:
         for name in results.families:
-            met = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
-            compared = {arm: claim for arm, claim in met.items() if claim is not None}
+            differences = {arm: by_name.get(f"{method} - {arm} on {name}, {where}") for arm in others}
+            compared = {arm: claim for arm, claim in differences.items() if claim is not None}
             if not compared:
                 continue
             means = {arm: float(np.mean([measure(row) for row in results.of(name, arm)])) for arm in compared}

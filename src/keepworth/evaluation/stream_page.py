@@ -102,14 +102,14 @@ def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
     method = method_of(summary)
     shown = _curved(summary["table"], results.arms, method)
     # The method is to this page what the trained model is to the report of a run: the same colour, and drawn on top.
-    known = {method: "trained", f"{method}+shuffled": "untrained", "none": "no_memory"}
-    keys = tuple(known.get(arm, arm) for arm in shown)
+    styles = {method: "trained", f"{method}+shuffled": "untrained", "none": "no_memory"}
+    keys = tuple(styles.get(arm, arm) for arm in shown)
     panels = []
     for name in results.families:
-        met = curves(results, name)
+        series = curves(results, name)
         lines = []
         for arm, key in zip(shown, keys, strict=True):
-            values = met.get(arm, ())
+            values = series.get(arm, ())
             every = max(1, -(-len(values) // POINTS))
             tasks = len(results.of(name, arm)[0].bits) if values else 0
             at = tuple(range(tasks - len(values) + 1, tasks + 1, every))
@@ -204,8 +204,8 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     ]
     needed = next((f" They need {claim['seeds_needed']} seeds." for claim in claimed["against_rivals"]), "")
     checks = [
-        ArmRow(claim["name"], f"{asked}: {claim['name']}", _difference(claim), "yes" if claim["holds"] else "no")
-        for kind, asked in CHECKS.items()
+        ArmRow(claim["name"], f"{question}: {claim['name']}", _difference(claim), "yes" if claim["holds"] else "no")
+        for kind, question in CHECKS.items()
         for claim in claimed[kind]
     ]
     tables += [

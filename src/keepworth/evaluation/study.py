@@ -32,10 +32,10 @@ class Study:
         return dict(inspect.signature(self.run).parameters)
 
     def __call__(self, **settings: Any) -> Callable[[], Rows]:
-        known = self.settings()
+        accepted = self.settings()
         for name in settings:
-            if name not in known:
-                raise UnknownName("setting", name, known, "the study")
+            if name not in accepted:
+                raise UnknownName("setting", name, accepted, "the study")
         return partial(self.run, **settings)
 
 

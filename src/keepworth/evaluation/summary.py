@@ -113,12 +113,12 @@ def verdict(gain: Mapping[str, Any], comparisons: int = 1) -> str:
 
 def per_question(rows: Sequence[Row], value: Callable[[Row], float | None]) -> dict[str, float]:
     """The mean of a value over the seeds of each question; questions without one are left out."""
-    met: dict[str, list[float]] = {}
+    numbers: dict[str, list[float]] = {}
     for row in rows:
         number = value(row)
         if number is not None:
-            met.setdefault(row.key, []).append(number)
-    return {key: sum(values) / len(values) for key, values in met.items()}
+            numbers.setdefault(row.key, []).append(number)
+    return {key: sum(values) / len(values) for key, values in numbers.items()}
 
 
 def _arm(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -151,10 +151,10 @@ def session_of(place: str) -> str:
 def sharing(tasks: Sequence[Task]) -> list[list[int]]:
     """Places of tasks by haystack, in the order in which haystacks are first met: who reads a conversation once may be asked all
     its questions."""
-    met: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for number, task in enumerate(tasks):
-        met.setdefault(tuple((session.id, len(session.turns)) for session in task.sessions), []).append(number)
-    return list(met.values())
+        groups.setdefault(tuple((session.id, len(session.turns)) for session in task.sessions), []).append(number)
+    return list(groups.values())
 
 
 def cluster_of(task: Task) -> str:
@@ -165,19 +165,19 @@ def cluster_of(task: Task) -> str:
 def digest(tasks: Sequence[Task]) -> str:
     """A hash of all that tasks ask, hold and accept: equal data has equal ones. How answers are judged is in `scoring`."""
     whole = hashlib.sha256()
-    known: dict[int, bytes] = {}
+    cache: dict[int, bytes] = {}
     for task in tasks:
         for part in (task.key, task.input, *task.answers, *task.options, task.asked_at):
             whole.update(part.encode("utf-8", "surrogatepass") + b"\x1f")
         for session in task.sessions:
-            if id(session.turns) not in known:
+            if id(session.turns) not in cache:
                 turns = (
                     "\x1e".join((t.speaker, t.text, str(t.evidence), *([t.date] if t.date else [])))
                     for t in session.turns
                 )
                 content = "\x1f".join((session.id, session.date, *turns))
-                known[id(session.turns)] = hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
-            whole.update(known[id(session.turns)])
+                cache[id(session.turns)] = hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
+            whole.update(cache[id(session.turns)])
     return whole.hexdigest()
 
 
@@ -191,12 +191,12 @@ def refuse_leaks(sides: Mapping[str, Sequence[Task]]) -> None:
     """Raises LeakingSplit where a session with evidence is on two sides, or a question, in whatever spelling, with its answer:
     what holds the answer on one side (the evidence, or all that was said where none is marked) is told to the other. Two who
     were told different things are no leak if they ask alike; where one was told nothing, the question alone holds the answer."""
-    asked: dict[str, list[tuple[str, Task]]] = {}
+    places: dict[str, list[tuple[str, Task]]] = {}
     shown: dict[str, tuple[str, str]] = {}
     for side, tasks in sides.items():
         for task in tasks:
             question = "\x1f".join((normalise(task.input), *sorted(map(normalise, task.answers))))
-            alike = asked.setdefault(question, [])
+            alike = places.setdefault(question, [])
             leaks = [(at, other.key, "question") for at, other in alike if at != side and _one_source(other, task)]
             alike.append((side, task))
             for session in task.evidence:

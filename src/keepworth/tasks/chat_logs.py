@@ -72,14 +72,14 @@ def rewarded_tasks(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> 
             "Keep the answers that were not liked in the log, too.",
         )
     sessions = {answer["session"] for answer in answers.values()}
-    asked = Counter(prompt for prompt, _ in {(prompt, one["session"]) for (prompt, _), one in answers.items()})
+    counts = Counter(prompt for prompt, _ in {(prompt, one["session"]) for (prompt, _), one in answers.items()})
     often = max(OFTEN, SHARE * len(sessions))
     by_person = len({answer["user"] for answer in answers.values()}) > 1
     average = fmean(rewards)
     better = [
         {**answer, "group": (by_person and answer["user"]) or answer["session"]}
         for (prompt, _), answer in answers.items()
-        if answer["reward"] > average and asked[prompt] <= often
+        if answer["reward"] > average and counts[prompt] <= often
     ]
     tasks = own_tasks(better, name=name)
     note = f"{len(better)} answers of {len(rewards)}, those with more reward than the average of {average:.2g}."

@@ -41,16 +41,16 @@ def located(
     several: the set has more files, so a file alone is refused.
 
     Raises MissingData, which says what was looked for, where, and how to get it; WrongFormat."""
-    given = os.fspath(data) if data is not None else os.environ.get(VARIABLE, "")
+    folder_name = os.fspath(data) if data is not None else os.environ.get(VARIABLE, "")
     shipped = f"{name} is not shipped{f' ({licence})' if licence else ''}"
     inside = f", itself or in a folder `{folder}`" if folder else ""
-    if not given:
+    if not folder_name:
         raise MissingData(
             f"{shipped} and no place was named.",
             f"Get it from {source}, then pass --data FOLDER (data= in Python) or set {VARIABLE}=FOLDER, where FOLDER holds "
             f"{' or '.join(names)}{inside}.",
         )
-    root = Path(given).expanduser()
+    root = Path(folder_name).expanduser()
     if root.is_file() and several:
         raise WrongFormat(
             f"{root} is one file; {name} has several.", f"Name the folder that holds {' or '.join(names)}."

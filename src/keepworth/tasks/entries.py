@@ -79,14 +79,14 @@ def candidates(
 
     evidence = [max(windows, key=relevance) for windows in by_turn.values() if windows[0].evidence]
     chosen = evidence if len(evidence) <= count else _covering(evidence, gold, count)
-    seen = {entry.text for entry in evidence}
+    texts = {entry.text for entry in evidence}
     others = [entry for windows in by_turn.values() if not windows[0].evidence for entry in windows]
     others.sort(key=lambda entry: draw_order(seed, task.key, "distractor", entry.session, entry.turn, entry.window))
     for entry in others:
         if len(chosen) >= count:
             break
-        if entry.text not in seen:
-            seen.add(entry.text)
+        if entry.text not in texts:
+            texts.add(entry.text)
             chosen = [*chosen, entry]
     return sorted(
         chosen, key=lambda entry: draw_order(seed, task.key, "order", entry.session, entry.turn, entry.window)
@@ -142,10 +142,12 @@ def _speakers(task: Task, speakers: Sequence[str] | None) -> frozenset[str] | No
 
 
 def _covering(evidence: list[MemoryEntry], gold: set[str], count: int) -> list[MemoryEntry]:
-    left, held, covering = list(evidence), set[str](), list[MemoryEntry]()
+    left, covered_words, covering = list(evidence), set[str](), list[MemoryEntry]()
     while left and len(covering) < count:
-        best = max(left, key=lambda entry: (len((gold - held) & set(tokens(entry.text))), entry.date, entry.turn))
+        best = max(
+            left, key=lambda entry: (len((gold - covered_words) & set(tokens(entry.text))), entry.date, entry.turn)
+        )
         left.remove(best)
         covering.append(best)
-        held |= set(tokens(best.text))
+        covered_words |= set(tokens(best.text))
     return covering

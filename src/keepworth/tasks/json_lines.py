@@ -58,7 +58,7 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
         raise WrongFormat("no file of questions was named.", "Give the path of a .jsonl file.")
     lines = rows_of(data)
     sides, numbers = dict[str, str](), dict[str, str]()
-    clusters, asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, str]]()
+    clusters, first_asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, str]]()
     named = any("split" in line for _, line in lines)
     tasks: list[Task] = []
     for where, line in lines:
@@ -83,7 +83,7 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
         cluster = str(_of(line, "cluster", (str, int), where, "")) or clusters.get(alike, id)
         clusters.setdefault(alike, cluster)
         for task in tasks_of_line:
-            before = asked.setdefault((*alike, "", _fold(task.input)), (cluster, number))
+            before = first_asked.setdefault((*alike, "", _fold(task.input)), (cluster, number))
             if before[0] != cluster:
                 raise WrongFormat(
                     f"{where}: {before[1]} asks {task.input!r:.60} of the same writes, in the cluster {before[0]!r:.60}.",

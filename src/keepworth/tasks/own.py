@@ -247,7 +247,7 @@ def _last_asked(prompt: Any, where: str) -> str:
             )
     if prompt[-1]["role"] == "assistant":
         raise WrongFormat(f"{where} ends with what the assistant said.", "End it with what the assistant is to answer.")
-    asked = [str(message["content"]) for message in prompt if message["role"] == "user"]
-    if not asked:
+    questions = [str(message["content"]) for message in prompt if message["role"] == "user"]
+    if not questions:
         raise WrongFormat(f"{where} has no message of a user.", "Add one.")
-    return asked[-1]
+    return questions[-1]

@@ -122,7 +122,7 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
         ranked.append((competing, draw_order(seed, "shared", session.id), session))
     drawn = [session for _, _, session in sorted(ranked, key=lambda one: one[:2])[:distractors]]
     trained_on = {session.id for session in earlier.get("train", ())}
-    seen = sum(session.id in trained_on for session in drawn)
+    from_training = sum(session.id in trained_on for session in drawn)
     haystack = sorted((*evidence_sessions.values(), *drawn), key=lambda session: (session.date, session.id))
     said_in = [(session.id, spoken(session)) for session in haystack]
     tasks = []
@@ -136,7 +136,7 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
         more = {
             "distractors": str(len(haystack) - len(evidence)),
             "competing": str(sum(rivals[question.id](text) for id, text in said_in if id not in evidence)),
-            "seen in training": str(seen),
+            "seen in training": str(from_training),
             "later": str(sum(session.date > question.asked_at for session in haystack)),
             "redated": _flag(
                 any(

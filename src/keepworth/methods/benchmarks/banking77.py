@@ -39,10 +39,10 @@ def banking77(
     label = {
         intent: intent.replace("_", " ") if named else f"label {number}" for number, intent in enumerate(numbers, 1)
     }
-    asked = {normalise(text) for text, _ in queries["test"]}
+    test_texts = {normalise(text) for text, _ in queries["test"]}
     drawn: list[tuple[str, str]] = []
     for intent in intents:
-        texts = {text for text, name in queries["train"] if name == intent and normalise(text) not in asked}
+        texts = {text for text, name in queries["train"] if name == intent and normalise(text) not in test_texts}
         drawn += [(text, intent) for text in sorted(texts, key=lambda text: draw_order(seed, text))[:examples]]
     drawn.sort(key=lambda pair: draw_order("order", seed, *pair))
     plain = [passage(name_of("banking77", text), [f'"{text}" has {label[intent]}.']) for text, intent in drawn]

@@ -90,11 +90,11 @@ def _evidence(source: str, sessions: Sequence[Session]) -> set[tuple[str, int]]:
     turns: set[tuple[str, int]] = set()
     for quoted in filter(None, map(tokens, re.split(r"\.\.\.|…", source))):
         text = f" {' '.join(quoted)} "
-        met = [turn for turn, words in spoken if len(quoted) > 1 and text in f" {' '.join(words)} "]
-        if not met:
+        matches = [turn for turn, words in spoken if len(quoted) > 1 and text in f" {' '.join(words)} "]
+        if not matches:
             share, best = max((len(set(quoted) & set(words)) / len(set(quoted)), turn) for turn, words in spoken)
-            met = [best] if share >= _SHARE and len(quoted) > 3 else []
-        turns.update(met if len(met) == 1 or not turns else [])
+            matches = [best] if share >= _SHARE and len(quoted) > 3 else []
+        turns.update(matches if len(matches) == 1 or not turns else [])
     return turns
 
 

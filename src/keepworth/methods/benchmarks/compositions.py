@@ -48,11 +48,13 @@ def _composed(split: str, number: int, hops: int, count: int, questions: int, se
     facts: dict[tuple[str, str], str] = {}
     for person, (other, kind) in linked.items():
         facts[person, "link"] = _LINKS[kind][0].format(a=person, b=other)
-    held: dict[tuple[str, str], str] = {}
+    value_of: dict[tuple[str, str], str] = {}
     for attribute in ATTRIBUTES:
         for person in people:
-            held[person, attribute.key] = draw.choice(values_of(attribute, split))
-            facts[person, attribute.key] = draw.choice(attribute.states).format(n=person, v=held[person, attribute.key])
+            value_of[person, attribute.key] = draw.choice(values_of(attribute, split))
+            facts[person, attribute.key] = draw.choice(attribute.states).format(
+                n=person, v=value_of[person, attribute.key]
+            )
     order = sorted(facts, key=lambda fact: draw_order(seed, number, *fact))
     names = {fact: name_of("compositions", split, seed, number, hops, *fact) for fact in order}
     book = {fact: passage(names[fact], [facts[fact]]) for fact in order}
@@ -75,7 +77,7 @@ def _composed(split: str, number: int, hops: int, count: int, questions: int, se
                     key=f"compositions/{split}/{seed}/{number}/{hops}/{person}/{key}",
                     source=f"compositions-{hops}",
                     input=f"What is the {key} of {called}?",
-                    answers=(held[at, key],),
+                    answers=(value_of[at, key],),
                     verifier="exact_match",
                     sessions=haystack,
                     tags={"type": key, "split": split, "cluster": f"{split}/{number}"},

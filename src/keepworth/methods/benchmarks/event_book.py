@@ -95,7 +95,7 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
         passage(id, [draw.choice(_TOLD).format(t=e.t, s=e.s, e=e.e, c=e.c)])
         for id, e in zip(names, events, strict=True)
     ]
-    asked: list[tuple[str, str, str, str, tuple[Event, ...]]] = []
+    questions: list[tuple[str, str, str, str, tuple[Event, ...]]] = []
     by_group: dict[str, list[tuple[str, str, str, tuple[Event, ...]]]] = {group: [] for group in GROUPS}
     for cue, target in (
         ("e", "s"),
@@ -109,26 +109,26 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
         ("sc", "e"),
     ):
         for values in _cues(cue, events, absent, draw):
-            met = tuple(
+            matching = tuple(
                 event for event in events if all(getattr(event, f) == v for f, v in zip(cue, values, strict=True))
             )
-            things = sorted({getattr(event, target) for event in met})
+            things = sorted({getattr(event, target) for event in matching})
             question = f"Which {_CALLED[target]} go with {_described(cue, values)}?"
             question += " List all, separated by semicolons, or say none."
-            by_group[_group(len(met))].append((question, "; ".join(things) or "none", "set_f1", met))
+            by_group[_group(len(matching))].append((question, "; ".join(things) or "none", "set_f1", matching))
     for group, events_of in by_group.items():
-        for question, answer, verifier, met in sorted(events_of, key=lambda one: draw_order(seed, number, one[0]))[
+        for question, answer, verifier, matching in sorted(events_of, key=lambda one: draw_order(seed, number, one[0]))[
             :each
         ]:
-            asked.append((f"{group} events", question, answer, verifier, met))
+            questions.append((f"{group} events", question, answer, verifier, matching))
     often = [person for person in people if 2 <= sum(event.e == person for event in events) <= 6]
     for person in often[:each]:
         of_person = sorted((event for event in events if event.e == person), key=lambda event: event.day)
         last = f"Where was {person} last, by date?"
-        asked.append(("latest", last, of_person[-1].s, "token_f1", (of_person[-1],)))
+        questions.append(("latest", last, of_person[-1].s, "token_f1", (of_person[-1],)))
         kinds_met = list(dict.fromkeys(event.c for event in of_person))
         if len(kinds_met) == len(of_person):
-            asked.append(
+            questions.append(
                 (
                     "in order",
                     f"Which kinds of event was {person} at? List all in order of their dates, separated by semicolons.",
@@ -138,7 +138,9 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
                 )
             )
     chapter = {event: at for at, event in enumerate(events)}
-    return [_ask(f"{split}/{seed}/{number}", split, book, one, {chapter[event] for event in one[4]}) for one in asked]
+    return [
+        _ask(f"{split}/{seed}/{number}", split, book, one, {chapter[event] for event in one[4]}) for one in questions
+    ]
 
 
 def _written(day: int) -> str:
@@ -150,11 +152,11 @@ def _cues(
     cue: str, events: Sequence[Event], absent: Mapping[str, Sequence[str]], draw: random.Random
 ) -> list[tuple[str, ...]]:
     """Values of the fields that occur together, and as many that nothing matches."""
-    met = sorted({tuple(getattr(event, field) for field in cue) for event in events})
+    cues = sorted({tuple(getattr(event, field) for field in cue) for event in events})
     if len(cue) == 1:
-        return met + [(value,) for value in absent[cue]]
+        return cues + [(value,) for value in absent[cue]]
     apart = {tuple(getattr(draw.choice(events), field) for field in cue) for _ in range(20)}
-    return met + sorted(apart - set(met))[:5]
+    return cues + sorted(apart - set(cues))[:5]
 
 
 def _described(cue: str, values: Sequence[str]) -> str:
@@ -170,10 +172,10 @@ def _ask(
     book_id: str,
     split: str,
     book: Sequence[Session],
-    asked: tuple[str, str, str, str, tuple[Event, ...]],
+    row: tuple[str, str, str, str, tuple[Event, ...]],
     marked: set[int],
 ) -> Task:
-    kind, question, answer, verifier, _ = asked
+    kind, question, answer, verifier, _ = row
     haystack = tuple(
         replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if index in marked else s
         for index, s in enumerate(book)

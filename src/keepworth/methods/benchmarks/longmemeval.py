@@ -36,7 +36,7 @@ def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bo
     names = tuple(name + end for name in _S for end in ("", ".gz"))
     path = located("LongMemEval S or M", names, data, folder="longmemeval", source=source)
     records_by_id = {str(record["question_id"]): record for record in records(path, "LongMemEval", _FIELDS)}
-    known = {question.id: question.split for question in questions()}
+    split_of = {question.id: question.split for question in questions()}
     marks = {
         id: {*map(str, record["answer_session_ids"]), f"question {normalise(str(record['question']))}"}
         for id, record in records_by_id.items()
@@ -45,7 +45,7 @@ def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bo
     return [
         _task(id, record, split)
         for id, record in records_by_id.items()
-        if known.get(id, side_of[id]) == split and (abstention or not id.endswith("_abs"))
+        if split_of.get(id, side_of[id]) == split and (abstention or not id.endswith("_abs"))
     ]
 
 

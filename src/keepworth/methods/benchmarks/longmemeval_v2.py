@@ -37,13 +37,13 @@ def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "sma
         path = located("LongMemEval-V2", (file,), data, folder="longmemeval-v2", source=source, several=True)
         return records(path, "LongMemEval-V2", fields)
 
-    asked = read("questions.jsonl", "id", "domain", "question", "answer")
+    questions = read("questions.jsonl", "id", "domain", "question", "answer")
     trajectories = {str(trajectory["id"]): trajectory for trajectory in read("trajectories.jsonl", "id", "states")}
     haystacks = read(f"haystacks/lme_v2_{tier}.json")[0]
-    side_of = sides({str(question["id"]): {normalise(str(question["question"]))} for question in asked})
+    side_of = sides({str(question["id"]): {normalise(str(question["question"]))} for question in questions})
     made: dict[str, Session] = {}
     tasks = []
-    for question in asked:
+    for question in questions:
         id = str(question["id"])
         if side_of[id] != split or question.get("image"):
             continue

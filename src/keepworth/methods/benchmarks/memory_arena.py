@@ -56,12 +56,12 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
             continue
         whole = row.get("background")
         backgrounds = row.get("backgrounds") or ([whole] if whole else [])
-        known: list[Session] = []
+        earlier: list[Session] = []
         for number, (question, _) in enumerate(pairs(row, path)):
             answer, verifier = _right(row["answers"][number])
             background = [str(backgrounds[number])] if number < len(backgrounds) and backgrounds[number] else []
             if background:
-                known.append(passage(name_of("memoryarena", id, number, "background"), background))
+                earlier.append(passage(name_of("memoryarena", id, number, "background"), background))
             tasks.append(
                 Task(
                     key=f"memoryarena/{id}/{number}",
@@ -69,7 +69,7 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
                     input=question,
                     answers=(answer,),
                     verifier=verifier,
-                    sessions=tuple(known),
+                    sessions=tuple(earlier),
                     tags={
                         "type": str(row.get("category", row.get("paper_name", ""))),
                         "split": split,
@@ -78,8 +78,8 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
                     },
                 )
             )
-            done = [f"Task: {question}", f"What was right: {answer}"]
-            known.append(passage(name_of("memoryarena", id, number), done, "log"))
+            lines = [f"Task: {question}", f"What was right: {answer}"]
+            earlier.append(passage(name_of("memoryarena", id, number), lines, "log"))
     return tasks
 
 

@@ -53,13 +53,13 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
     people = draw.sample(names_of(split), min(depths + 1, len(names_of(split))))
     things = draw.sample(_THINGS, depths + 1) if depths < len(_THINGS) else [*_THINGS, "barn"]
     codes = draw.sample(range(10_000, 100_000), 2 * depths)
-    asked = [(people[index % len(people)], things[index], codes[index]) for index in range(depths)]
+    facts = [(people[index % len(people)], things[index], codes[index]) for index in range(depths)]
     near = [(people[(index + 1) % len(people)], things[index], codes[depths + index]) for index in range(depths)]
     planted: dict[tuple[str, int], list[str]] = {}
     sessions = chats(split, number, count, seed)
     places = [(s.id, turn.index) for s in sessions for turn in s.turns if turn.speaker == "user"]
     where: list[tuple[str, int]] = []
-    for step, fact in enumerate(asked):
+    for step, fact in enumerate(facts):
         at = places[round(step * (len(places) - 1) / max(1, depths - 1))] if depths > 1 else places[len(places) // 2]
         planted.setdefault(at, []).append(_state(draw, fact))
         where.append(at)
@@ -71,7 +71,7 @@ def _needles(split: str, number: int, count: int, depths: int, seed: int) -> lis
         replace(s, turns=tuple(_with(turn, planted.get((s.id, turn.index), ())) for turn in s.turns)) for s in sessions
     ]
     tasks = []
-    for step, ((person, thing, code), at) in enumerate(zip(asked, where, strict=True)):
+    for step, ((person, thing, code), at) in enumerate(zip(facts, where, strict=True)):
         haystack = tuple(
             replace(s, turns=tuple(replace(t, evidence=t.index == at[1]) for t in s.turns)) if s.id == at[0] else s
             for s in talk

@@ -45,12 +45,12 @@ def _orders(split: str, number: int, count: int, distances: Sequence[int], seed:
     draw = random.Random(f"order/{split}/{seed}/{number}")
     talk = [replace(session, date="") for session in chats(split, -number - 1, count, seed)]
     turns = [(session.id, turn) for session in talk for turn in session.turns]
-    met: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for _, turn in turns:
         for sentence in sentences(turn.text):
-            met[normalise(sentence)] = met.get(normalise(sentence), 0) + 1
+            counts[normalise(sentence)] = counts.get(normalise(sentence), 0) + 1
     usable = [
-        [s for s in sentences(turn.text) if met[normalise(s)] == 1 and _WORDS[0] <= len(s.split()) <= _WORDS[1]]
+        [s for s in sentences(turn.text) if counts[normalise(s)] == 1 and _WORDS[0] <= len(s.split()) <= _WORDS[1]]
         for _, turn in turns
     ]
     tasks = []

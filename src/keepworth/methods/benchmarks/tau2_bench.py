@@ -41,8 +41,8 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
     side_of = sides({id: {normalise(text)} for id, text in wanted.items()})
     cut = path.parent / "split_tasks.json"
     if cut.is_file():
-        given = json.loads(cut.read_text(encoding="utf-8"))
-        fixed = {str(id): part for part in ("train", "test") for id in given.get(part, ())}
+        cuts = json.loads(cut.read_text(encoding="utf-8"))
+        fixed = {str(id): part for part in ("train", "test") for id in cuts.get(part, ())}
         statements = {
             id: "dev" if fixed[id] == "train" and side_of[id] == "dev" else fixed[id]
             for id in records_by_id

@@ -40,33 +40,37 @@ def time_ranges(
     names = ("question_time_ranges.json.gz", "question_time_ranges.json", "question_time_range_annotated_0717.json")
     source = "github.com/Elvin-Yiming-Du/Memory-T1 (data/question_time_range_annotated_0717.json)"
     path = located("Time-Dialog's ranges", names, data, folder="time_dialog_ranges", source=source)
-    met: dict[str, tuple[str, str]] = {}
+    answer_of: dict[str, tuple[str, str]] = {}
     for record in records(path, "Time-Dialog's ranges", ("question", "question_time_range")):
         ends = record["question_time_range"]
         known_ends = [str(ends.get(end)) for end in ("start", "end")]
         if all(_known_time(end) for end in known_ends) and known_ends[0] <= known_ends[1]:
-            met.setdefault(" ".join(str(record["question"]).split()), (known_ends[0][:16], known_ends[1][:16]))
-    side_of = sides({text: {normalise(text)} for text in met})
-    known = [text for text in met if side_of[text] == "train" and remembered(text)]
-    asked = [text for text in met if side_of[text] == split and (split != "train" or not remembered(text))]
-    if not asked:
+            answer_of.setdefault(" ".join(str(record["question"]).split()), (known_ends[0][:16], known_ends[1][:16]))
+    side_of = sides({text: {normalise(text)} for text in answer_of})
+    solved_texts = [text for text in answer_of if side_of[text] == "train" and remembered(text)]
+    test_texts = [text for text in answer_of if side_of[text] == split and (split != "train" or not remembered(text))]
+    if not test_texts:
         raise KeepworthError(f"{path} holds no question with a known start and end.", "Name the whole file.")
-    haystack = solved("time-ranges", [f"{text}? It asks about {'/'.join(met[text])}" for text in known], memories, seed)
+    haystack = solved(
+        "time-ranges", [f"{text}? It asks about {'/'.join(answer_of[text])}" for text in solved_texts], memories, seed
+    )
     return [
         Task(
             key=f"time-ranges/{name_of(text)}",
             source="time-ranges",
             input=f"{text}? Which interval of time does this ask about? Answer as START/END, such as "
             "2020-04-01T00:00/2020-04-09T23:59.",
-            answers=("/".join(met[text]),),
+            answers=("/".join(answer_of[text]),),
             verifier=verifier,
             sessions=haystack,
             tags={
-                "type": "days" if met[text][0].endswith("00:00") and met[text][1].endswith("23:59") else "minutes",
+                "type": "days"
+                if answer_of[text][0].endswith("00:00") and answer_of[text][1].endswith("23:59")
+                else "minutes",
                 "split": split,
             },
         )
-        for text in asked
+        for text in test_texts
     ]
 
 

@@ -46,10 +46,10 @@ def timebench(
     require_known("split", split, SPLITS)
     for name in tasks:
         require_known("TimeBench task", name, (*QUESTIONS, *WITHOUT_CONTEXT))
-    met: dict[str, Task] = {}
+    by_input: dict[str, Task] = {}
     for task in _sided(split, data, tasks, (*QUESTIONS, *WITHOUT_CONTEXT), _question):
-        met.setdefault(normalise(task.input), task)
-    unique = list(met.values())
+        by_input.setdefault(normalise(task.input), task)
+    unique = list(by_input.values())
     return over_one_haystack(unique, "timebench", split) if pooled else unique
 
 

@@ -26,7 +26,7 @@ def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed
     memories: how many, of the remembered half of the train side. Questions, answers and sides are those of `arithmetic`; the
     worked solutions are read from `data`. No memory is marked as evidence. tags: type, split. Errors: MissingData,
     WrongFormat."""
-    asked, known = _halves("gsm8k", split)
+    tasks, solved_tasks = _halves("gsm8k", split)
     path = located(
         "GSM8K with worked solutions",
         ("train.jsonl.gz", "train.jsonl"),
@@ -37,19 +37,19 @@ def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed
     worked = {
         record["question"]: _worked(str(record["answer"])) for record in records(path, "GSM8K", ("question", "answer"))
     }
-    missing = next((task.input for task in known if task.input not in worked), None)
+    missing = next((task.input for task in solved_tasks if task.input not in worked), None)
     if missing is not None:
         raise WrongFormat(f"{path} has no solution of the problem {missing:.60}...", "Get the whole file train.jsonl.")
-    haystack = solved("gsm8k", [f"{task.input}\n{worked[task.input]}" for task in known], memories, seed)
-    return [_over(task, haystack) for task in asked]
+    haystack = solved("gsm8k", [f"{task.input}\n{worked[task.input]}" for task in solved_tasks], memories, seed)
+    return [_over(task, haystack) for task in tasks]
 
 
 def svamp(split: str, *, memories: int = 300, seed: int = 0) -> list[Task]:
     """SVAMP (Patel et al., NAACL 2021; MIT), likewise; a memory is a problem with the equation that solves it."""
-    asked, known = _halves("svamp", split)
-    texts = [f"{task.input}\n{task.tags['equation']} = {task.answers[0]}" for task in known]
+    tasks, solved_tasks = _halves("svamp", split)
+    texts = [f"{task.input}\n{task.tags['equation']} = {task.answers[0]}" for task in solved_tasks]
     haystack = solved("svamp", texts, memories, seed)
-    return [_over(task, haystack) for task in asked]
+    return [_over(task, haystack) for task in tasks]
 
 
 def math500(split: str, *, data: PathName | None = None, memories: int = 150, seed: int = 0) -> list[Task]:
@@ -65,9 +65,11 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
         for record in records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
     }
     side_of = sides({id: {normalise(str(row["problem"]))} for id, row in rows.items()})
-    known = [id for id in rows if side_of[id] == "train" and remembered(id)]
-    asked = [id for id in rows if side_of[id] == split and (split != "train" or not remembered(id))]
-    haystack = solved("math500", [f"{rows[id]['problem']}\n{rows[id]['solution']}" for id in known], memories, seed)
+    solved_ids = [id for id in rows if side_of[id] == "train" and remembered(id)]
+    ids = [id for id in rows if side_of[id] == split and (split != "train" or not remembered(id))]
+    haystack = solved(
+        "math500", [f"{rows[id]['problem']}\n{rows[id]['solution']}" for id in solved_ids], memories, seed
+    )
     return [
         Task(
             key=f"math500/{id}",
@@ -78,14 +80,14 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
             sessions=haystack,
             tags={"type": str(rows[id].get("subject", "")), "split": split, "level": str(rows[id].get("level", ""))},
         )
-        for id in asked
+        for id in ids
     ]
 
 
 def _halves(source: str, split: str) -> tuple[list[Task], list[Task]]:
-    known = [task for task in arithmetic(source, "train") if remembered(task.input)]
-    asked = arithmetic(source, split)
-    return [task for task in asked if split != "train" or not remembered(task.input)], known
+    solved_tasks = [task for task in arithmetic(source, "train") if remembered(task.input)]
+    tasks = arithmetic(source, split)
+    return [task for task in tasks if split != "train" or not remembered(task.input)], solved_tasks
 
 
 def _worked(text: str) -> str:

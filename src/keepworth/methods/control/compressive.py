@@ -84,10 +84,7 @@ METHOD = Method(
     title="Compressive Transformer",
     about="Attends to the last steps and to means of the steps before them",
     paper="arXiv 1911.05507",
-    differs=(
-        "Means replace a trained convolution with its reconstruction loss, positions are coded by age, and "
-        "norms come first."
-    ),
+    differs="Means replace a trained convolution with its reconstruction loss, positions are coded by age, and norms come first.",
     make=make,
     extra="control",
 )

@@ -67,10 +67,7 @@ METHOD = Method(
     title="Fast and Forgetful Memory",
     about="Keeps traces that fade and contexts that rotate, at learned rates that no input changes",
     paper="arXiv 2310.04128",
-    claim=(
-        "It is about 7 % above GRU over all POPGym tasks and trains about a hundred times as fast on a GPU "
-        "(second hand)."
-    ),
+    claim="It is about 7 % above GRU over all POPGym tasks and trains about a hundred times as fast on a GPU (second hand).",
     differs="A scan in single precision with exact resets replaces cumulative sums in double precision.",
     make=make,
     extra="control",

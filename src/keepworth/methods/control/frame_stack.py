@@ -41,8 +41,8 @@ def make(input_size: int, width: int = 128, *, frames: int = 8) -> SequenceMemor
             rows = torch.cat([cache, x], 1)
             steps = torch.arange(x.shape[1], device=x.device).unsqueeze(1)
             frame = steps + torch.arange(frames, device=x.device)
-            seen = window.seen[:, steps, frame].unsqueeze(-1)
-            shown = torch.cat([torch.where(seen, rows[:, frame], 0.0), seen.to(x.dtype)], -1)
+            in_window = window.seen[:, steps, frame].unsqueeze(-1)
+            shown = torch.cat([torch.where(in_window, rows[:, frame], 0.0), in_window.to(x.dtype)], -1)
             return self.layers(shown.flatten(2)), (window.keep(rows), window.valid)
 
     return FrameStack()

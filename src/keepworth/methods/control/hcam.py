@@ -75,9 +75,9 @@ def make(
             weights = logits.softmax(1) * there
             most = places.shape[1]
             picked = rows.gather(1, places[:, :, None, None].expand(-1, -1, chunk, width)).flatten(0, 1)
-            asked = query.unsqueeze(1).expand(-1, most, -1).flatten(0, 1)
+            queries = query.unsqueeze(1).expand(-1, most, -1).flatten(0, 1)
             valid = there.flatten().unsqueeze(1).expand(-1, chunk)
-            read = self.inside(asked, picked, valid, self.code(query)).unflatten(0, (-1, most))
+            read = self.inside(queries, picked, valid, self.code(query)).unflatten(0, (-1, most))
             return (weights.unsqueeze(2) * read).sum(1)
 
         def code(self, like: Tensor) -> Tensor:

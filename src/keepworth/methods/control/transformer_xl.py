@@ -72,15 +72,15 @@ def make(
             self.within = nn.ReLU() if gated else nn.Identity()
             self.join = nn.ModuleList(Gate() if gated else Sum() for _ in range(2))
 
-        def forward(self, x: Tensor, before: Tensor, seen: Window) -> tuple[Tensor, Tensor]:
+        def forward(self, x: Tensor, before: Tensor, span: Window) -> tuple[Tensor, Tensor]:
             normed = self.norms[0](x)
             rows = torch.cat([before, self.key_value(normed)], 1)
-            read = self.attend(self.query(normed), rows[..., :width], rows[..., width:], seen)
+            read = self.attend(self.query(normed), rows[..., :width], rows[..., width:], span)
             x = self.join[0](x, self.within(self.output(read)))
             x = self.join[1](x, self.within(self.mlp(self.norms[1](x))))
-            return x, seen.keep(rows)
+            return x, span.keep(rows)
 
-        def attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Window) -> Tensor:
+        def attend(self, query: Tensor, keys: Tensor, values: Tensor, span: Window) -> Tensor:
             def split(rows: Tensor) -> Tensor:
                 return rows.unflatten(-1, (heads, -1)).transpose(-3, -2)
 
@@ -88,9 +88,9 @@ def make(
             places = split(self.relative(age_code(ages, width).to(query.dtype)))
             content = split(query + self.content_bias) @ split(keys).transpose(-2, -1)
             by_place = split(query + self.place_bias) @ places.transpose(-2, -1)
-            distance = seen.distance.clamp(0, window).expand(*content.shape[:2], -1, -1)
+            distance = span.distance.clamp(0, window).expand(*content.shape[:2], -1, -1)
             scores = (content + by_place.gather(-1, distance)) * (width // heads) ** -0.5
-            weights = scores.masked_fill(~seen.seen.unsqueeze(1), -torch.inf).softmax(-1)
+            weights = scores.masked_fill(~span.seen.unsqueeze(1), -torch.inf).softmax(-1)
             return (weights @ split(values)).transpose(-3, -2).flatten(-2)
 
     class TransformerXl(SegmentedMemory):
@@ -105,13 +105,13 @@ def make(
 
         def run(self, x: Tensor, state: State, starts: Tensor | None, mask: Tensor | None) -> tuple[Tensor, State]:
             valid, *memory = state
-            seen = Window(valid, x.shape[1], starts, mask)
+            span = Window(valid, x.shape[1], starts, mask)
             x = self.embed(x)
             after = []
             for layer, rows in zip(self.layers, memory, strict=True):
-                x, rows = layer(x, rows, seen)
+                x, rows = layer(x, rows, span)
                 after.append(rows)
-            return x, (seen.valid, *after)
+            return x, (span.valid, *after)
 
     return TransformerXl()
 

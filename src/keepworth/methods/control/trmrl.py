@@ -89,10 +89,7 @@ METHODS = [
         title="TrMRL",
         about="Is a transformer over the last few transitions",
         paper="arXiv 2206.06614",
-        claim=(
-            "It is as good as RL2, PEARL and MAML in MuJoCo and MetaWorld or better, and better outside the "
-            "trained tasks."
-        ),
+        claim="It is as good as RL2, PEARL and MAML in MuJoCo and MetaWorld or better, and better outside the trained tasks.",
         differs="Norms before attention replace T-Fixup.",
         make=make,
         extra="control",
@@ -103,10 +100,7 @@ METHODS = [
         title="TrMRL's trials",
         about="Is PPO over several episodes of a task, through which the memory goes on",
         paper="arXiv 2206.06614",
-        claim=(
-            "It is as good as RL2, PEARL and MAML in MuJoCo and MetaWorld or better, and better outside the "
-            "trained tasks."
-        ),
+        claim="It is as good as RL2, PEARL and MAML in MuJoCo and MetaWorld or better, and better outside the trained tasks.",
         differs=(
             "Advantages pass from one episode of a trial to the next, as in RL2, and a task is a seed of the world."
         ),

@@ -25,11 +25,11 @@ class WithLinked:
         rows = eligible(query, pool)
         hits = top(pool.similarities(query.vector, rows), rows, self.k)
         hit_rows = [int(row) for row in hits.rows]
-        known = set(hit_rows)
+        unique = set(hit_rows)
         for row in list(hit_rows):
             for linked in pool.items[row].metadata.get("links", ()):
-                if linked not in known and pool.items[linked].current and len(hit_rows) < 2 * self.k:
-                    known.add(linked)
+                if linked not in unique and pool.items[linked].current and len(hit_rows) < 2 * self.k:
+                    unique.add(linked)
                     hit_rows.append(linked)
         if not hit_rows:
             return NOTHING
@@ -111,9 +111,6 @@ METHOD = Method(
     paper="arXiv 2502.12110",
     about="Stores notes with links to similar notes, and revises the neighbours of each new note",
     claim=("DialSim F1 is 3.45, where LoCoMo's method has 2.55 and MemGPT 1.18."),
-    differs=(
-        "Rules replace both model calls, and as many notes are shown as the prompt has room for, where the "
-        "paper reads 10."
-    ),
+    differs="Rules replace both model calls, and as many notes are shown as the prompt has room for, where the paper reads 10.",
     make=amem,
 )

@@ -44,12 +44,12 @@ class DeadEnds:
 
     def values(self, situation: Vectors, actions: Numbers) -> Floats:
         """Q_D of each action."""
-        known, n = self.known, self.known.count
+        failures, n = self.known, self.known.count
         if not n:
             return np.zeros(len(actions))
-        near = np.exp((known.similarity(situation) - 1.0) / self.bandwidth)
-        weights = near[:, None] * (known.what[:n, None] == actions)
-        result: Floats = known.reward[:n] @ weights / (weights.sum(axis=0) + self.weight)
+        near = np.exp((failures.similarity(situation) - 1.0) / self.bandwidth)
+        weights = near[:, None] * (failures.what[:n, None] == actions)
+        result: Floats = failures.reward[:n] @ weights / (weights.sum(axis=0) + self.weight)
         return result
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:

@@ -40,8 +40,8 @@ class CompletedScores:
         rows = candidates.rows
         if not self.count or not len(rows):
             return Values(np.zeros(len(rows)), np.zeros(len(rows)))
-        asked, shown = self.entries[: self.count, :2].astype(np.intp).T
-        near = self._kernel(self.questions[: self._asked] @ query.vector)[asked]
+        questions, shown = self.entries[: self.count, :2].astype(np.intp).T
+        near = self._kernel(self.questions[: self._asked] @ query.vector)[questions]
         # Memories that were shown often are compared once.
         different, index = np.unique(shown, return_inverse=True)
         alike = self._kernel(pool.vectors[different] @ pool.vectors[rows].T)
@@ -98,10 +98,7 @@ METHOD = Method(
     title="EARM",
     paper="arXiv 2608.22767",
     about=("Fills in a matrix of which memory was relevant to which question, from questions and memories like them"),
-    claim=(
-        "Answers are right 6.62 % more often than with semantic retrieval, with 17.5 % of the candidates "
-        "scored by a model."
-    ),
+    claim="Answers are right 6.62 % more often than with semantic retrieval, with 17.5 % of the candidates scored by a model.",
     differs=(
         "Only the abstract was available, so the formula is ours: entries are rewards, completed by kernels, "
         "and the selection is MemRL's."

@@ -103,10 +103,7 @@ METHOD = Method(
     paper="arXiv 2305.17144",
     about=("Condenses what succeeded often enough in one situation into one reference plan and shows that alone"),
     claim="ObtainDiamond reaches 67.5 %, 47.5 points above the best before it.",
-    differs=(
-        "The reference is what most successes did, where the paper's model writes it, and there is no "
-        "decomposer of goals."
-    ),
+    differs="The reference is what most successes did, where the paper's model writes it, and there is no decomposer of goals.",
     label="analogue",
     make=gitm,
     parts=PARTS,

@@ -36,14 +36,14 @@ class KernelMean:
         self.known = Experiences()
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
-        known, n, rows = self.known, self.known.count, candidates.rows
+        outcomes, n, rows = self.known, self.known.count, candidates.rows
         places = pool.vectors[rows] if self.of_items else query.vector[None, :]
-        cosines = (known.where[:n] @ places.T).astype(np.float64) if n else np.zeros((0, len(places)))
-        now = query.time if query.learning else known.latest + 1
-        near = np.exp((cosines - 1.0) / self.bandwidth) * (self.keep ** (now - known.time[:n]))[:, None]
+        cosines = (outcomes.where[:n] @ places.T).astype(np.float64) if n else np.zeros((0, len(places)))
+        now = query.time if query.learning else outcomes.latest + 1
+        near = np.exp((cosines - 1.0) / self.bandwidth) * (self.keep ** (now - outcomes.time[:n]))[:, None]
         if not self.of_items:
-            near = near * pool.actions.sameness(known.what[:n], pool.content[rows])
-        mean = (known.reward[:n] @ near + self.weight * self.prior) / (near.sum(axis=0) + self.weight)
+            near = near * pool.actions.sameness(outcomes.what[:n], pool.content[rows])
+        mean = (outcomes.reward[:n] @ near + self.weight * self.prior) / (near.sum(axis=0) + self.weight)
         if self.of_items:
             return Values(mean - self.prior, np.zeros(len(rows)))
         return Values(on_advice(mean - self.prior, candidates, pool), np.zeros(len(rows)))

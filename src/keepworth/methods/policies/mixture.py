@@ -91,21 +91,21 @@ class MixtureValuer:
         if not len(rows):
             return Values(np.zeros(0), np.zeros(0))
         contents = contents_in(pool, rows, query)
-        asked, back = np.unique(contents, return_inverse=True)
-        hints = _hints(query, candidates, contents, asked, pool)
-        expected = self.weights @ self._estimates(query, asked, hints, pool)
+        actions, back = np.unique(contents, return_inverse=True)
+        hints = _hints(query, candidates, contents, actions, pool)
+        expected = self.weights @ self._estimates(query, actions, hints, pool)
         return Values(on_advice(expected[back] - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
         if not use.taken or use.share <= 0.0:
             return  # nobody said what was done, so no action gets the credit
-        query, taken = use.query, np.array([pool.content_of(use.taken)])
-        hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), taken, pool)
-        chance = self._estimates(query, taken, hints, pool)[:, 0]
+        query, action = use.query, np.array([pool.content_of(use.taken)])
+        hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), action, pool)
+        chance = self._estimates(query, action, hints, pool)[:, 0]
         log_likelihood = use.reward * np.log(chance) + (1.0 - use.reward) * np.log(1.0 - chance)
         weights = self.weights * np.exp(use.share * (log_likelihood - log_likelihood.max()))
         self.weights = (1.0 - self.share) * weights / weights.sum() + self.share * self.start
-        self._add(query, taken, hints[0], use.reward, use.share, pool)
+        self._add(query, action, hints[0], use.reward, use.share, pool)
 
     def _situation(self, query: Query) -> Vectors:
         words = word_set(query.text, WORDS)
@@ -128,14 +128,14 @@ class MixtureValuer:
         common: Floats = (where[:, width:] @ situation[width:]).astype(np.float64)
         return like, common
 
-    def _estimates(self, query: Query, asked: Numbers, hints: Floats, pool: Pool) -> Floats:
+    def _estimates(self, query: Query, actions: Numbers, hints: Floats, pool: Pool) -> Floats:
         """The reward of each action of `asked`, by each estimator; shape (estimators, actions)."""
-        known, n = self.known, self.known.count
+        outcomes, n = self.known, self.known.count
         if not n:
-            return np.full((len(self.estimators), len(asked)), self.prior)
+            return np.full((len(self.estimators), len(actions)), self.prior)
         like, common = self._alike(query)
-        same = pool.actions.sameness(known.what[:n], asked)
-        age = np.abs((query.time if query.learning else known.latest + 1) - known.time[:n])
+        same = pool.actions.sameness(outcomes.what[:n], actions)
+        age = np.abs((query.time if query.learning else outcomes.latest + 1) - outcomes.time[:n])
         advised = self.advised.where[:n]
         shared = SHARED * (advised @ hints.T)
         otherwise = same
@@ -156,46 +156,46 @@ class MixtureValuer:
                 near = np.exp((like - 1.0) / estimator.bandwidth) * estimator.keep**age * self.advised.reward[:n]
                 weight = near[:, None] * otherwise
                 mean = bounded(
-                    (known.reward[:n] @ weight + estimator.weight * mean) / (weight.sum(axis=0) + estimator.weight)
+                    (outcomes.reward[:n] @ weight + estimator.weight * mean) / (weight.sum(axis=0) + estimator.weight)
                 )
             estimates.append(mean)
         return np.stack(estimates)
 
-    def _add(self, query: Query, taken: Numbers, hint: Floats, reward: float, share: float, pool: Pool) -> None:
-        known, self.width = self.known, len(query.vector)
-        known.add(self._situation(query), int(taken[0]), reward, query.time)
+    def _add(self, query: Query, action: Numbers, hint: Floats, reward: float, share: float, pool: Pool) -> None:
+        outcomes, self.width = self.known, len(query.vector)
+        outcomes.add(self._situation(query), int(action[0]), reward, query.time)
         self.advised.add(hint.astype(np.float32), 0, share, query.time)
         for ridge in self.ridges:
             if ridge.count >= 2 * WINDOW:
                 ridge.forget()
-                for index in range(known.count - WINDOW, known.count - 1):
+                for index in range(outcomes.count - WINDOW, outcomes.count - 1):
                     self._extend([ridge], index, pool)
-        self._extend(self.ridges, known.count - 1, pool)
+        self._extend(self.ridges, outcomes.count - 1, pool)
 
     def _extend(self, ridges: list[Ridge], index: int, pool: Pool) -> None:
         """The outcome at `place` becomes part of ridges, which hold those just before it."""
-        known, end = self.known, index + 1
-        like, common = self._between(known.where[index], end, self.width)
-        same = pool.actions.sameness(known.what[:end], known.what[index:end])[:, 0]
+        outcomes, end = self.known, index + 1
+        like, common = self._between(outcomes.where[index], end, self.width)
+        same = pool.actions.sameness(outcomes.what[:end], outcomes.what[index:end])[:, 0]
         hints = self.advised.where[:end].astype(np.float64)
         shared = SHARED * (hints @ hints[-1])
-        age = np.abs(known.time[index] - known.time[:end])
+        age = np.abs(outcomes.time[index] - outcomes.time[:end])
         noise = NOISE / float(self.advised.reward[index])
         for ridge in ridges:
             window = slice(index - ridge.count, end)
             covariance = ridge.kernel(like[window], common[window], age[window])[:, 0] * same[window]
             covariance += shared[window] * ridge.keep ** age[window]
-            ridge.add(covariance[:-1], float(covariance[-1]), noise, float(known.reward[index]))
+            ridge.add(covariance[:-1], float(covariance[-1]), noise, float(outcomes.reward[index]))
 
 
-def _hints(query: Query, candidates: Candidates, contents: Numbers, asked: Numbers, pool: Pool) -> Floats:
+def _hints(query: Query, candidates: Candidates, contents: Numbers, actions: Numbers, pool: Pool) -> Floats:
     """How memory advises each action of `asked`: the similarity of the nearest item that does; whether one of this very episode
     does, the first one of those, the last one; shape (actions, 4)."""
     rows = candidates.rows
-    hints = np.zeros((len(asked), 4))
+    hints = np.zeros((len(actions), 4))
     if not len(rows):
         return hints
-    advises = (contents[:, None] == asked) & ~pool.warns[rows][:, None]
+    advises = (contents[:, None] == actions) & ~pool.warns[rows][:, None]
     hints[:, 0] = (np.maximum(candidates.similarities, 0.0)[:, None] * advises).max(axis=0)
     here = rows[(pool.episode[rows] == query.episode) & ~pool.warns[rows]]
     if len(here):

@@ -24,16 +24,16 @@ class NearestMean:
         self.known = Experiences()
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
-        known, rows = self.known, candidates.rows
-        near = known.similarity(query.vector) if known.count else np.zeros(0)
+        outcomes, rows = self.known, candidates.rows
+        near = outcomes.similarity(query.vector) if outcomes.count else np.zeros(0)
         contents = np.unique(pool.content[rows])
-        same = pool.actions.sameness(known.what[: known.count], contents)
+        same = pool.actions.sameness(outcomes.what[: outcomes.count], contents)
         means = dict.fromkeys(contents.tolist(), self.prior)
         for column, content in enumerate(contents.tolist()):
-            taken = np.flatnonzero(same[:, column] > 0.0)
-            taken = taken[np.argsort(-near[taken], kind="stable")[: self.n]]
-            weights = np.maximum(near[taken], 0.0) ** 4 * same[taken, column]
-            means[content] = float(weights @ known.reward[taken] + 0.05 * self.prior) / float(weights.sum() + 0.05)
+            nearest = np.flatnonzero(same[:, column] > 0.0)
+            nearest = nearest[np.argsort(-near[nearest], kind="stable")[: self.n]]
+            weights = np.maximum(near[nearest], 0.0) ** 4 * same[nearest, column]
+            means[content] = float(weights @ outcomes.reward[nearest] + 0.05 * self.prior) / float(weights.sum() + 0.05)
         estimates = np.array([means[content] for content in pool.content[rows].tolist()])
         return Values(on_advice(estimates - self.prior, candidates, pool), np.zeros(len(rows)))
 

@@ -100,9 +100,6 @@ METHOD = Method(
     paper="arXiv 2512.10696",
     about="Stores distilled experiences with counts of use and deletes those that do not pay",
     claim=("The mean over BFCL-V3 and AppWorld with Qwen3-8B rises from 27.65 % to 34.94 %."),
-    differs=(
-        "Templates distil successes unless a model is given, k is 4 instead of 5, and retries with reflection "
-        "are left out."
-    ),
+    differs="Templates distil successes unless a model is given, k is 4 instead of 5, and retries with reflection are left out.",
     make=reme,
 )

@@ -68,10 +68,10 @@ class ExperienceTable:
     def __call__(self, finished: Finished) -> list[Advice]:
         uses, pool = finished.choices, finished.pool
         assert pool is not None
-        given = [use.reward for use in uses] if self.steps else [finished.outcome]
+        step_rewards = [use.reward for use in uses] if self.steps else [finished.outcome]
         if self.signed:
-            given = [2.0 * reward - 1.0 for reward in given]
-        rewards = [0.0] * (len(uses) - len(given)) + given
+            step_rewards = [2.0 * reward - 1.0 for reward in step_rewards]
+        rewards = [0.0] * (len(uses) - len(step_rewards)) + step_rewards
         drafts: dict[tuple[str, str], dict[str, Any]] = {}
         index = {
             (pool.items[row].metadata["goal"], pool.items[row].metadata["observation"]): int(row)
@@ -88,8 +88,8 @@ class ExperienceTable:
                     total += self.gamma ** (reach - number) * max(pool.items[row].metadata["q"].values())
             key = (use.query.goal, use.query.observation)
             row = index.get(key)
-            known = drafts.get(key) or (None if row is None else dict(pool.items[row].metadata))
-            record = known or {"goal": key[0], "observation": key[1], "q": {}, "n": {}, "visits": 0}
+            entry = drafts.get(key) or (None if row is None else dict(pool.items[row].metadata))
+            record = entry or {"goal": key[0], "observation": key[1], "q": {}, "n": {}, "visits": 0}
             q, n = dict(record["q"]), dict(record["n"])
             n[use.taken] = n.get(use.taken, 0) + 1
             q[use.taken] = q.get(use.taken, 0.0) + (total - q.get(use.taken, 0.0)) / n[use.taken]

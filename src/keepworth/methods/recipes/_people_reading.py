@@ -93,13 +93,13 @@ def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> T
     text = draw.choice(attribute.states).format(n=person, v=before)
     places = sorted(draw.sample(range(sections), 2)) if changed else [draw.randrange(sections)]
     texts = [text, draw.choice(attribute.changes).format(n=person, v=after)] if changed else [text]
-    held: list[list[tuple[str, bool]]] = [[] for _ in range(sections)]
+    lines: list[list[tuple[str, bool]]] = [[] for _ in range(sections)]
     for number, sentence in enumerate(places):
-        held[sentence].append((texts[number], True))
-    taken = {(person, attribute.key)}
-    for section in held:
+        lines[sentence].append((texts[number], True))
+    pairs = {(person, attribute.key)}
+    for section in lines:
         while len(section) < sentences:
-            section.append((_other(person, attribute, taken, split, draw), False))
+            section.append((_other(person, attribute, pairs, split, draw), False))
         draw.shuffle(section)
     key = f"{SOURCE}/{split}/{seed}/{sections}x{sentences}/{index}"
     return Task(
@@ -117,21 +117,21 @@ def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> T
                     for index, (text, evidence) in enumerate(section)
                 ),
             )
-            for number, section in enumerate(held)
+            for number, section in enumerate(lines)
         ),
         evidence=tuple(f"{key}/{index}" for index in places),
         tags={"type": attribute.key, "split": split, "changed": str(changed).lower()},
     )
 
 
-def _other(person: str, attribute: Attribute, taken: set[tuple[str, str]], split: str, draw: random.Random) -> str:
+def _other(person: str, attribute: Attribute, pairs: set[tuple[str, str]], split: str, draw: random.Random) -> str:
     """A sentence that shares the person or the attribute with what is asked for, or neither; nothing is said twice."""
     while True:
         like = draw.random()
         who = person if like < 0.4 else draw.choice(names_of(split))
         what = attribute if 0.4 <= like < 0.8 else draw.choice(ATTRIBUTES)
-        if (who, what.key) not in taken:
-            taken.add((who, what.key))
+        if (who, what.key) not in pairs:
+            pairs.add((who, what.key))
             return draw.choice(what.states).format(n=who, v=draw.choice(values_of(what, split)))
 
 

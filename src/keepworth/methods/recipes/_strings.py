@@ -92,8 +92,8 @@ def novel(split: str, depth: int, length: int) -> tuple[tuple[str, ...], ...]:
     if split == "train" or depth == 1:
         return in_split
     argument = WORDS[:length]
-    known = {value(names, argument) for upto in range(1, depth + 1) for names in compositions("train", upto)}
-    return tuple(names for names in in_split if value(names, argument) not in known)
+    reachable = {value(names, argument) for upto in range(1, depth + 1) for names in compositions("train", upto)}
+    return tuple(names for names in in_split if value(names, argument) not in reachable)
 
 
 @lru_cache(maxsize=32)

@@ -209,10 +209,10 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
     """Filter every message; then retrieve what shares most words with the question, of equals the latest."""
     calls = [f"-M{number}" for number in now.messages]
     if now.stage is WritingStage.ANSWER:
-        asked = tokens_of([now.question]) - COMMON
+        words = tokens_of([now.question]) - COMMON
         entries = now.bank.entries(STORE)
         order = sorted(
-            range(len(entries)), key=lambda number: (-len(asked & tokens_of([entries[number].text])), -number)
+            range(len(entries)), key=lambda number: (-len(words & tokens_of([entries[number].text])), -number)
         )
         calls += [f"R{number}" for number in sorted(order[:retrievals])]
     return " ".join(calls) or "none"

@@ -104,9 +104,11 @@ def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task]
         others = sorted(
             (story for story in tasks if story.key != task.key), key=lambda story: draw_order(seed, task.key, story.key)
         )
-        held = sorted((task, *others[: stories - 1]), key=lambda story: draw_order(seed, "order", task.key, story.key))
+        ordered = sorted(
+            (task, *others[: stories - 1]), key=lambda story: draw_order(seed, "order", task.key, story.key)
+        )
         made = Bank.empty(None)
-        for story in held:
+        for story in ordered:
             made.add(story.sessions[0].turns[0].text)
         return made
 

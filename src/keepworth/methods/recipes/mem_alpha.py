@@ -92,8 +92,8 @@ class Config(bounded_bank.ChunkConfig):
     def earned(self, course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:
         """r1 to r4 of every chunk, as terms of its segment. The answer's own term stays, with weight 0: it is in r1."""
         measure = course.bank.bank.measure  # type: ignore[attr-defined]
-        seen = sum(measure(fact) for turn in course.turns for fact in turn.chunk)
-        shorter = compression(sum(measure(fact.text) for fact in course.shown), seen)
+        total = sum(measure(fact) for turn in course.turns for fact in turn.chunk)
+        shorter = compression(sum(measure(fact.text) for fact in course.shown), total)
         terms = [RewardTerm("answer", answered.score, weight=0.0)]
         for number, turn in enumerate(course.turns):
             for name, value, weight in (

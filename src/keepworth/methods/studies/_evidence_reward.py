@@ -75,11 +75,11 @@ def evidence_reward(
 ) -> float:
     """R of one choice. texts, gaps, fidelities: of each chosen utterance. Proximity and fidelity are means over what is chosen,
     utterances without events left out of the latter; 0 where nothing is left."""
-    known = [fidelity for fidelity in fidelities if fidelity is not None]
+    valid = [fidelity for fidelity in fidelities if fidelity is not None]
     terms = {
         "answer": answer_coverage(texts, answers),
         "grounding": grounding(chosen, gold),
         "proximity": sum(map(session_proximity, gaps)) / len(gaps) if gaps else 0.0,
-        "fidelity": sum(known) / len(known) if known else 0.0,
+        "fidelity": sum(valid) / len(valid) if valid else 0.0,
     }
     return sum(weight * terms[name] for name, weight in WEIGHTS.items())

@@ -54,7 +54,7 @@ def features(question: str, asked_at: str, candidates: Sequence[CandidateEvidenc
     if not candidates:
         return np.zeros((0, len(FEATURES)))
     window = window_of(question, asked_at)
-    asked = datetime.fromisoformat(asked_at) if asked_at else max(candidate.said_at for candidate in candidates)
+    question_time = datetime.fromisoformat(asked_at) if asked_at else max(candidate.said_at for candidate in candidates)
     lexical = np.array([candidate.lexical for candidate in candidates])
     best = max(float(lexical.max()), 1e-9)
     ranks = np.argsort(np.argsort(-lexical, kind="stable"), kind="stable")
@@ -78,7 +78,7 @@ def features(question: str, asked_at: str, candidates: Sequence[CandidateEvidenc
                 _scaled(-gap),
                 _scaled(gap),
                 0.0 if window is None else _scaled(window.days),
-                1.0 - _scaled((asked - evidence.said_at) / DAY),
+                1.0 - _scaled((question_time - evidence.said_at) / DAY),
                 float(event is not None),
                 float(event is not None and window is not None and _meet(event, window)),
                 several,
@@ -208,12 +208,12 @@ def train_evidence(
     for _ in range(epochs):
         order = generator.permutation(len(usable))
         for begin in range(0, len(order), batch):
-            asked = [usable[index] for index in order[begin : begin + batch]]
-            slates = [[policy.draw(question.x, most, generator) for _ in range(group)] for question in asked]
+            batch_questions = [usable[index] for index in order[begin : begin + batch]]
+            slates = [[policy.draw(question.x, most, generator) for _ in range(group)] for question in batch_questions]
             rewards = np.array(
                 [
                     [question.reward(slate) for slate in drawn_slates]
-                    for question, drawn_slates in zip(asked, slates, strict=True)
+                    for question, drawn_slates in zip(batch_questions, slates, strict=True)
                 ]
             )
             advantages = rewards - rewards.mean(axis=1, keepdims=True)
@@ -221,14 +221,14 @@ def train_evidence(
                 advantages = np.roll(advantages, 1, axis=0)
                 advantages = generator.permuted(advantages, axis=1)
             total = {name: np.zeros_like(parameter) for name, parameter in policy.parameters.items()}
-            for asked_question, drawn_slates, weights in zip(asked, slates, advantages, strict=True):
+            for asked_question, drawn_slates, weights in zip(batch_questions, slates, advantages, strict=True):
                 scores = policy.scores(asked_question.x)
                 ups = sum(
                     weight * slate_gradient(scores, slate, most)
                     for slate, weight in zip(drawn_slates, weights, strict=True)
                 )
                 for name, value in policy.gradient(asked_question.x, np.asarray(ups)).items():
-                    total[name] += value / (group * len(asked))
+                    total[name] += value / (group * len(batch_questions))
             step += 1
             for name, value in total.items():
                 mean[name] = 0.9 * mean[name] + 0.1 * value

@@ -70,18 +70,18 @@ def evict(rule: str, rooms: Sequence[int], capacity: int) -> list[int]:
         rooms: The room of each step.
         capacity: How many sights it holds.
     """
-    held: list[int] = []
+    memory: list[int] = []
     visits = np.zeros(ROOMS)
     for time, room in enumerate(rooms):
         visits[room] += 1
-        if len(held) == capacity:
+        if len(memory) == capacity:
             if rule in ("fifo", "lifo"):
-                held.pop(0 if rule == "fifo" else -1)
+                memory.pop(0 if rule == "fifo" else -1)
             else:
                 sign = 1.0 if rule == "mvfo" else -1.0
-                held.remove(max(held, key=lambda seen: (sign * visits[rooms[seen]], -seen)))
-        held.append(time)
-    return held
+                memory.remove(max(memory, key=lambda sight: (sign * visits[rooms[sight]], -sight)))
+        memory.append(time)
+    return memory
 
 
 def draw_walk(draw: np.random.Generator) -> list[int]:
@@ -104,8 +104,8 @@ def asked_times(kind: str, rooms: Sequence[int]) -> list[int]:
 
 def reward(rule: str, kind: str, rooms: Sequence[int], capacity: int) -> float:
     """The share of what is asked for that the memory still holds."""
-    held = set(evict(rule, rooms, capacity))
-    return float(np.mean([time in held for time in asked_times(kind, rooms)]))
+    memory = set(evict(rule, rooms, capacity))
+    return float(np.mean([time in memory for time in asked_times(kind, rooms)]))
 
 
 def learn_rules(
@@ -155,17 +155,17 @@ def run(
         draw = np.random.default_rng([11, seed])
 
         def play(count: int, wordings: slice, draw: np.random.Generator = draw) -> tuple[list[str], Floats, Floats]:
-            asked = [kinds[at] for at in draw.integers(len(kinds), size=count)]
-            goals = np.stack([draw.choice(words[kind][wordings]) for kind in asked])
-            walks = [draw_walk(draw) for _ in asked]
+            goal_kinds = [kinds[at] for at in draw.integers(len(kinds), size=count)]
+            goals = np.stack([draw.choice(words[kind][wordings]) for kind in goal_kinds])
+            walks = [draw_walk(draw) for _ in goal_kinds]
             earned = [
                 [reward(rule, kind, rooms, capacity) for rule in RULES]
-                for kind, rooms in zip(asked, walks, strict=True)
+                for kind, rooms in zip(goal_kinds, walks, strict=True)
             ]
-            return asked, goals, np.array(earned)
+            return goal_kinds, goals, np.array(earned)
 
         _, goals, earned = play(episodes, TRAINING)
-        asked, tested, of_rules = play(test, TEST)
+        goal_kinds, tested, of_rules = play(test, TEST)
         permuted = earned[draw.permutation(len(earned))]
         chosen = {
             "allocator": learn_rules(goals, earned, draw, rate, (1.0, 0.05)),
@@ -174,14 +174,14 @@ def run(
         }
         scores = {rule: of_rules[:, at] for at, rule in enumerate(RULES)}
         for name, weights in chosen.items():
-            seen = tested if weights.shape[1] > 1 else np.ones((test, 1))
-            scores[name] = of_rules[np.arange(test), (seen @ weights.T).argmax(1)]
+            inputs = tested if weights.shape[1] > 1 else np.ones((test, 1))
+            scores[name] = of_rules[np.arange(test), (inputs @ weights.T).argmax(1)]
         scores["chance"] = of_rules.mean(1)
-        best = {kind: of_rules[np.array(asked) == kind].mean(0).argmax() for kind in set(asked)}
-        scores["best rule of each stream"] = of_rules[np.arange(test), [best[kind] for kind in asked]]
+        best = {kind: of_rules[np.array(goal_kinds) == kind].mean(0).argmax() for kind in set(goal_kinds)}
+        scores["best rule of each stream"] = of_rules[np.arange(test), [best[kind] for kind in goal_kinds]]
         for name, values in scores.items():
             for kind in ("all", *kinds):
-                there = np.ones(test, dtype=bool) if kind == "all" else np.array(asked) == kind
+                there = np.ones(test, dtype=bool) if kind == "all" else np.array(goal_kinds) == kind
                 arm = f"{name} on {kind}"
                 arms.setdefault(arm, []).extend(map(float, values[there]))
                 clusters.setdefault(arm, []).extend([str(seed)] * int(there.sum()))

@@ -102,16 +102,16 @@ def evolve(
     shown: how many texts the sampler shows, the parent apart. KeepworthError for a score that is not finite."""
     draw = np.random.default_rng(seed)
     attempts = [ScoredText(0, start, _finite(score(start), start))]
-    known, curve = {start}, list[float]()
+    tried, curve = {start}, list[float]()
     for _ in range(rounds):
         parent = best_of(attempts)
         others = [attempt for attempt in attempts if attempt is not parent]
         picked = gumbel_top_k(np.log(priorities(others)), min(shown, len(others)), draw) if others and shown else ()
         made = propose(EvolveContext(parent, mean_gains(attempts), tuple(others[index] for index in picked)))
-        if made is not None and made[1] not in known:
+        if made is not None and made[1] not in tried:
             edit, text = made
             value = _finite(score(text), text)
-            known.add(text)
+            tried.add(text)
             attempts.append(ScoredText(len(attempts), text, value, parent.number, edit, value - parent.score))
         curve.append(best_of(attempts).score)
     return Evolved(tuple(attempts), tuple(curve))

@@ -87,11 +87,11 @@ def ages_of(tasks: Sequence[Task]) -> list[tuple[str, Any]]:
 
 def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
     """Distractors as old as the evidence of other questions: age alone says nothing of what is evidence."""
-    asked, sessions = datetime.fromisoformat(task.asked_at), []
+    question_time, sessions = datetime.fromisoformat(task.asked_at), []
     for session in task.sessions:
         if session.id not in task.evidence:
             age = min(ages, key=lambda entry: draw_order(seed, task.key, session.id, entry[0]))[1]
-            session = replace(session, date=(asked - age).isoformat(timespec="minutes"))
+            session = replace(session, date=(question_time - age).isoformat(timespec="minutes"))
         sessions.append(session)
     return replace(task, sessions=tuple(sorted(sessions, key=lambda entry: (entry.date, entry.id))))
 
@@ -142,9 +142,9 @@ def pool_of(question: DateQuestion, widening: Widening) -> list[int]:
 
 def recall(question: DateQuestion, ranking: Sequence[int]) -> float:
     ids = [place(question.entries[index]) for index in ranking]
-    met = recall_at(ids, [f"{turn}.0" for turn in question.gold], MOST, turn_of)
-    assert met is not None
-    return met
+    share = recall_at(ids, [f"{turn}.0" for turn in question.gold], MOST, turn_of)
+    assert share is not None
+    return share
 
 
 def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQuestion:
@@ -207,7 +207,7 @@ def run(
 
         made = encoder_named(encoder)
     train = of_longmemeval("train", seed, undated=True, distractors=distractors)[: limit or None]
-    asked = of_longmemeval("test", seed, distractors=distractors)[: limit or None]
+    tests = of_longmemeval("test", seed, distractors=distractors)[: limit or None]
     widening = Widening()
 
     def pooled(question: DateQuestion) -> tuple[list[int], Any]:
@@ -220,17 +220,17 @@ def run(
         "rewards permuted": train_evidence(taught, seed=seed, epochs=epochs, permuted=True),
     }
     arms: dict[str, list[float]] = {
-        "by words": [recall(question, by_words(question)) for question in asked],
-        "by words, in the window": [recall(question, pool_of(question, widening)) for question in asked],
+        "by words": [recall(question, by_words(question)) for question in tests],
+        "by words, in the window": [recall(question, pool_of(question, widening)) for question in tests],
     }
-    seen = [pooled(question) for question in asked]
+    pools = [pooled(question) for question in tests]
     for name, policy in policies.items():
         arms[name] = [
             recall(question, [pool[chosen] for chosen in policy.ranked(x)])
-            for question, (pool, x) in zip(asked, seen, strict=True)
+            for question, (pool, x) in zip(tests, pools, strict=True)
         ]
-    arms["gold window"] = [recall(question, within(question.range, question, Widening(0.0, 0.0))) for question in asked]
-    return rows_of(arms, [question.cluster for question in asked])
+    arms["gold window"] = [recall(question, within(question.range, question, Widening(0.0, 0.0))) for question in tests]
+    return rows_of(arms, [question.cluster for question in tests])
 
 
 METHOD = Method(

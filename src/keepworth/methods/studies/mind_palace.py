@@ -39,8 +39,7 @@ class Palace:
         words, meaning: BM25 of each entry with the question, the best 1, and its cosine; [entries].
         both: Of each entry the sum of 1 / (60 + rank) by words and by meaning; [entries].
         rooms, turns: The conversation and the turn of each entry.
-        evidence: The turns that answer the question.
-        cluster: Questions of one cluster share evidence.
+        evidence, cluster: The turns that answer the question, and the name of questions that share some.
     """
 
     words: Floats
@@ -78,11 +77,11 @@ class Palace:
         words, meaning = self.words[entry], self.meaning[entry]
         room = [at for at, name in enumerate(self.rooms) if name == self.rooms[entry]]
         read_words, read_meaning = (max(scores[list(read)], default=0.0) for scores in (self.words, self.meaning))
-        seen = [1.0, words, 1 / (1 + (self.words > words).sum()), meaning, 1 / (1 + (self.meaning > meaning).sum())]
-        seen += [30 * self.both[entry], 1 / (1 + (self.both > self.both[entry]).sum())]
-        seen += [self.words[room].max(), self.meaning[room].max(), float(any(at in read for at in room))]
-        seen += [read_words - words, read_meaning - meaning, len(read) / MOST, min(expected, 2.0), float(not read)]
-        return np.array(seen)
+        row = [1.0, words, 1 / (1 + (self.words > words).sum()), meaning, 1 / (1 + (self.meaning > meaning).sum())]
+        row += [30 * self.both[entry], 1 / (1 + (self.both > self.both[entry]).sum())]
+        row += [self.words[room].max(), self.meaning[room].max(), float(any(at in read for at in room))]
+        row += [read_words - words, read_meaning - meaning, len(read) / MOST, min(expected, 2.0), float(not read)]
+        return np.array(row)
 
 
 def open_palaces(split: str, distractors: int, encode: Callable[[Sequence[str]], Floats], limit: int) -> list[Palace]:
@@ -109,22 +108,22 @@ def explore(
     palaces: Sequence[Palace], draw: np.random.Generator, estimate: Estimate | None
 ) -> dict[str, tuple[Floats, Floats]]:
     """What was seen and how much V rose, of every option at every step: options are read at random, or as an estimate says."""
-    seen: dict[str, tuple[list[Floats], list[float]]] = {option: ([], []) for option in OPTIONS}
+    samples: dict[str, tuple[list[Floats], list[float]]] = {option: ([], []) for option in OPTIONS}
     for palace in palaces:
         read, expected = list[int](), 0.0
         for _ in range(MOST):
             proposed = palace.propose(read)
             rows = {option: palace.describe(entry, read, expected) for option, entry in proposed.items()}
             for option, entry in proposed.items():
-                seen[option][0].append(rows[option])
-                seen[option][1].append(palace.value([*read, entry]) - palace.value(read))
+                samples[option][0].append(rows[option])
+                samples[option][1].append(palace.value([*read, entry]) - palace.value(read))
             if not proposed:
                 break
             values = {} if estimate is None else {option: estimate(option, row) for option, row in rows.items()}
             option = max(values, key=values.__getitem__) if values else draw.choice(list(proposed))
             expected += values.get(option, 0.0)
             read.append(proposed[option])
-    return {option: (np.array(rows), np.array(rises)) for option, (rows, rises) in seen.items()}
+    return {option: (np.array(rows), np.array(rises)) for option, (rows, rises) in samples.items()}
 
 
 def learn(palaces: Sequence[Palace], draw: np.random.Generator, *, permuted: bool = False) -> Estimate:
@@ -183,18 +182,16 @@ def run(
     """The evidence read at equal mean numbers of entries: by VOI, and by every fixed number in each order.
 
     Args:
-        distractors: Conversations around those that hold the evidence.
-        encoder: What embeds entries.
+        distractors, encoder: Conversations around those that hold the evidence, and what embeds entries.
         budgets: Mean numbers of entries on the training questions, which set the cost.
-        limit: Questions of a split; 0 for all.
-        seed: Of exploration.
+        limit, seed: Questions of a split, 0 for all; seed of exploration.
     """
-    made, known = part("encoder")(encoder), dict[str, Floats]()
+    made, cache = part("encoder")(encoder), dict[str, Floats]()
 
     def encode(texts: Sequence[str]) -> Floats:
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        known.update(zip(new, np.asarray(made.encode(new), dtype=np.float64) if new else (), strict=True))
-        return np.stack([known[text] for text in texts])
+        new = [text for text in dict.fromkeys(texts) if text not in cache]
+        cache.update(zip(new, np.asarray(made.encode(new), dtype=np.float64) if new else (), strict=True))
+        return np.stack([cache[text] for text in texts])
 
     train, test = (open_palaces(split, distractors, encode, limit) for split in ("train", "test"))
     clusters = [palace.cluster for palace in test]

@@ -117,11 +117,11 @@ class Recommendation:
         """[aspects, ASPECT_FEATURES]: nothing of what is wanted."""
         decides = self.memory.decides.get(self.request.scenario, {})
         share = self.has.mean(axis=0)
-        known = [pattern.count for pattern in self.patterns]
+        counts = [pattern.count for pattern in self.patterns]
         columns = (
             [10.0 * decides.get(name, 0.0) for name in self.aspects],
             np.abs(self.stances),
-            np.minimum(1.0, np.log1p(known) / np.log1p(50.0)),
+            np.minimum(1.0, np.log1p(counts) / np.log1p(50.0)),
             4.0 * share * (1.0 - share),
             share,
         )
@@ -194,8 +194,8 @@ def train_asking(
 ) -> EvidencePolicy:
     """The policy that asks, by reward. It begins as the global memory: what decides most is asked for. With `first` = 0 it
     begins by asking for anything."""
-    asked = [EvidenceQuestion(recommendation.x, recommendation.reward) for recommendation in training]
-    return train_evidence(asked, seed=seed, most=MOST, permuted=permuted, names=ASPECT_FEATURES, first=first)
+    questions = [EvidenceQuestion(recommendation.x, recommendation.reward) for recommendation in training]
+    return train_evidence(questions, seed=seed, most=MOST, permuted=permuted, names=ASPECT_FEATURES, first=first)
 
 
 def asking(policy: EvidencePolicy, x: Floats, most: int = MOST) -> tuple[int, ...]:
@@ -214,27 +214,27 @@ def run(users: int = 600, seed: int = 0) -> Rows:
     rated = make_ratings(users)
     training = requests(rated, "train")
     memory, taught = GlobalMemory(training, rated), crossed(training, rated)
-    asked = [Recommendation(request, rated.items, memory) for request in requests(rated, "test")]
+    tests = [Recommendation(request, rated.items, memory) for request in requests(rated, "test")]
     policies = {
         "learned": train_asking(taught, seed=seed),
         "rewards permuted": train_asking(taught, seed=seed, permuted=True),
         "learned from nothing": train_asking(taught, seed=seed, first=0.0),
     }
     arms: dict[str, list[float]] = {
-        "chance": [chance(len(recommendation.request.candidates)) for recommendation in asked],
+        "chance": [chance(len(recommendation.request.candidates)) for recommendation in tests],
         "most popular": [
-            rank_reward(recommendation.rank(np.zeros(len(recommendation.aspects)))) for recommendation in asked
+            rank_reward(recommendation.rank(np.zeros(len(recommendation.aspects)))) for recommendation in tests
         ],
     }
     for name, policy in policies.items():
         arms[name] = [
             rank_reward(recommendation.rank(recommendation.ideal(asking(policy, recommendation.x))))
-            for recommendation in asked
+            for recommendation in tests
         ]
     arms["oracle of asking"] = [
-        rank_reward(recommendation.rank(recommendation.ideal(recommendation.best_slate()))) for recommendation in asked
+        rank_reward(recommendation.rank(recommendation.ideal(recommendation.best_slate()))) for recommendation in tests
     ]
-    return rows_of(arms, [recommendation.request.user for recommendation in asked])
+    return rows_of(arms, [recommendation.request.user for recommendation in tests])
 
 
 METHOD = Method(

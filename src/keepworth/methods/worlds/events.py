@@ -57,13 +57,13 @@ def events(parameters: EventStream, *, split: str, seed: int, order: str = "rand
     asking = np.random.default_rng([66, checked(split, order), len(order), seed])
 
     def question(key: str, scenes: list[Scene], but: int) -> StreamTask:
-        asked = int(asking.choice([number for number in reported if number != but]))
-        known = reported[asked]
-        right = known[-1] if known else NOWHERE
+        entity = int(asking.choice([number for number in reported if number != but]))
+        places_of = reported[entity]
+        right = places_of[-1] if places_of else NOWHERE
         actions = (*places, NOWHERE)
         leaning = leanings(len(actions), asking)
-        ask = Scene(goal, f"where is {entities[asked]}", actions, right=frozenset({right}), leaning=leaning)
-        matches = "6+" if len(known) > 5 else str(len(known))
+        ask = Scene(goal, f"where is {entities[entity]}", actions, right=frozenset({right}), leaning=leaning)
+        matches = "6+" if len(places_of) > 5 else str(len(places_of))
         return stream_task(key, partial(Course, *scenes, ask), matches, 1.0 - 1.0 / len(actions), goal)
 
     prefix = f"{parameters.family}/{split}/{seed}"

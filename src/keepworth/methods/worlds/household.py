@@ -68,11 +68,11 @@ class Household:
         # The game tells by its score whether a thing belongs where it was put.
         if won or not self._things or len(self._tried) == TRIES:
             return ends(float(won), float(rose))
-        met = self._next()
-        if not met.actions:
+        scene = self._next()
+        if not scene.actions:
             return ends(0.0, float(rose))
-        self.scene = met
-        return goes_on(met, float(rose))
+        self.scene = scene
+        return goes_on(scene, float(rose))
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -123,17 +123,18 @@ def household(
         return GAMES.task(key, partial(Household, engine), which, number, "household", GOAL)
 
     drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
-    held = generator.choice(later, size=held_out, replace=held_out > len(later))
+    held_seeds = generator.choice(later, size=held_out, replace=held_out > len(later))
     if order != "random":
         drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
     if rooms is not None:
         whole = [
-            game(f"house/{fold}/{seed}/{index}", int(number), fold) for index, number in enumerate((*drawn, *held))
+            game(f"house/{fold}/{seed}/{index}", int(number), fold)
+            for index, number in enumerate((*drawn, *held_seeds))
         ]
         tasks, others = tuple(whole[:length]), tuple(whole[length:])
     else:
         tasks = tuple(game(f"household/{fold}/{number}", int(number), fold) for number in drawn)
-        others = tuple(game(f"household/test/{number}", int(number), "test") for number in held)
+        others = tuple(game(f"household/test/{number}", int(number), "test") for number in held_seeds)
     return Stream(name, split, seed, order, tasks, others, widest=WIDEST)
 
 

@@ -60,11 +60,11 @@ def labelled(
     later = {**first, **{label: first[moved[(index + 1) % len(moved)]] for index, label in enumerate(moved)}}
     pool = [text for text in texts if text[1] in first]
     pool = [pool[index] for index in generator.permutation(len(pool))]
-    held = [text for text in test_texts if text[1] in first]
-    held = [held[index] for index in generator.permutation(len(held))[:HELD_OUT]]
+    held_texts = [text for text in test_texts if text[1] in first]
+    held_texts = [held_texts[index] for index in generator.permutation(len(held_texts))[:HELD_OUT]]
     if not test_texts:
         many = min(HELD_OUT, len(pool) // 5)
-        held, pool = pool[:many], pool[many:]
+        held_texts, pool = pool[:many], pool[many:]
     drawn = pool[: length or 300]
     change = len(drawn) // 2 if variant == "drift" else len(drawn)
 
@@ -87,7 +87,7 @@ def labelled(
         tasks = [part[index] for part in parts for index in again.permutation(len(part))]
     now = later if variant == "drift" else first
     held_key = f"{family}/{split}/{seed}/held-out"
-    held_out = [task(f"{held_key}/{index}", text, now[rule], rule) for index, (text, rule) in enumerate(held)]
+    held_out = [task(f"{held_key}/{index}", text, now[rule], rule) for index, (text, rule) in enumerate(held_texts)]
     notes = {"change": str(change)} if variant == "drift" else {}
     return Stream(family, split, seed, order, tuple(tasks), tuple(held_out), notes=notes)
 
@@ -97,9 +97,9 @@ def _side(texts: Labelled, splits: str, split: str, name: str) -> Labelled:
         if split == "dev":
             raise KeepworthError(f"the set {name} is kept for final runs.", "Use the split held-out.")
         return texts
-    held = {label if splits == "labels" else text for text, label in texts}
-    held = {mark for mark in held if side(mark) == "test"}
-    return [text for text in texts if (text[splits == "labels"] in held) == (split == "held-out")]
+    marks = {label if splits == "labels" else text for text, label in texts}
+    marks = {mark for mark in marks if side(mark) == "test"}
+    return [text for text in texts if (text[splits == "labels"] in marks) == (split == "held-out")]
 
 
 def _draw_labels(texts: Labelled, alike: bool, generator: np.random.Generator) -> list[str]:
@@ -122,13 +122,13 @@ def _draw_labels(texts: Labelled, alike: bool, generator: np.random.Generator) -
 @lru_cache(maxsize=8)
 def _centres(texts: tuple[tuple[str, str], ...]) -> Mapping[str, Any]:
     """The direction of each label's texts, by the words that few texts have."""
-    held = [(set(tokens(text)), label) for text, label in texts]
-    spread = Counter(word for words, _ in held for word in words)
+    word_sets = [(set(tokens(text)), label) for text, label in texts]
+    spread = Counter(word for words, _ in word_sets for word in words)
     column = {word: number for number, word in enumerate(sorted(spread))}
     centre = {label: np.zeros(len(column)) for _, label in texts}
-    for words, label in held:
+    for words, label in word_sets:
         for word in words:
-            centre[label][column[word]] += np.log(len(held) / spread[word])
+            centre[label][column[word]] += np.log(len(word_sets) / spread[word])
     return {label: vector / max(float(np.linalg.norm(vector)), 1e-12) for label, vector in centre.items()}
 
 

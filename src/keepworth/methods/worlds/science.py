@@ -74,11 +74,11 @@ class Conductivity:
 
     def _fetch(self) -> None:
         self._game.load(CONDUCTIVITY, self._variation, "easy")
-        asked = self._game.get_task_description()
-        match = _THING.search(asked)
-        assert match is not None, asked
+        description = self._game.get_task_description()
+        match = _THING.search(description)
+        assert match is not None, description
         self._thing, room = match[1], match[2]
-        self._boxes = dict(_BOXES.findall(asked))
+        self._boxes = dict(_BOXES.findall(description))
         ways = (f"teleport to {room}", f"focus on {self._thing}", f"pick up {self._thing}", "teleport to workshop")
         for command in ways:
             _command(self._game, command)
@@ -125,13 +125,13 @@ class LifeSpan:
 
     @property
     def scene(self) -> Scene:
-        asked = min(self._done, len(self._asked) - 1)
+        index = min(self._done, len(self._asked) - 1)
         names = sorted(self._animals)[:WIDEST]
         actions = tuple(f"focus on {name}" for name in names)
         # Where what is asked changes within an episode, it is a part of what is seen.
         goal = _goal(self._task)
-        text = " ".join(names if goal else (ASKED[self._asked[asked]], *names))
-        right = frozenset({f"focus on {self._right[asked]}"})
+        text = " ".join(names if goal else (ASKED[self._asked[index]], *names))
+        right = frozenset({f"focus on {self._right[index]}"})
         return Scene(goal, text, actions, right=right, leaning=(0.0,) * len(actions))
 
 
@@ -184,8 +184,8 @@ def science(
     def task(name: str, variation: int) -> StreamTask:
         return GAMES.task(f"scienceworld/{name}/{variation}", partial(_play, game), name, variation, name, _goal(name))
 
-    tasks, held = (tuple(task(*variation) for variation in part) for part in (mixed[:length], mixed[length:]))
-    return Stream("science", split, seed, order, tasks, held, widest=WIDEST)
+    tasks, held_tasks = (tuple(task(*variation) for variation in part) for part in (mixed[:length], mixed[length:]))
+    return Stream("science", split, seed, order, tasks, held_tasks, widest=WIDEST)
 
 
 @cache

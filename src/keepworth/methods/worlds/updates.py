@@ -63,23 +63,23 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
 
     An order other than "random" asks in another order; what is read when stays."""
     generator = np.random.default_rng([95, checked(split, order), seed])
-    known = _read_updates(SIDES[split])
-    known = tuple(known[index] for index in generator.permutation(len(known)))
-    held = set(range(len(known) - round(HELD_SHARE * len(known)), len(known)))
-    asked = [number for number in range(len(known)) if number not in held]
-    total = length or 8 * len(asked)
+    facts = _read_updates(SIDES[split])
+    facts = tuple(facts[index] for index in generator.permutation(len(facts)))
+    held_numbers = set(range(len(facts) - round(HELD_SHARE * len(facts)), len(facts)))
+    stream_numbers = [number for number in range(len(facts)) if number not in held_numbers]
+    total = length or 8 * len(stream_numbers)
     # Held-out questions are read among the others, all in the first `READ` of the stream.
-    turns = [int(index) for index in generator.permutation(len(known))]
-    turns.sort(key=lambda number: number not in asked[:FIRST])
+    turns = [int(index) for index in generator.permutation(len(facts))]
+    turns.sort(key=lambda number: number not in stream_numbers[:FIRST])
     reading: dict[int, list[tuple[Note, ...]]] = {}
     ready: dict[int, int] = {}
     for step, number in enumerate(turns):
         start = 0 if step < FIRST else int(step * READ * total / len(turns))
         ready[number] = 0 if step < FIRST else start + max(1, int(LATER * total))
-        reading.setdefault(start, []).append(known[number].earlier)
-        reading.setdefault(ready[number], []).append(known[number].latest)
+        reading.setdefault(start, []).append(facts[number].earlier)
+        reading.setdefault(ready[number], []).append(facts[number].latest)
     asking = np.random.default_rng([96, checked(split, order), len(order), seed])
-    notes = [note for fact in known for note in (*fact.earlier, *fact.latest)]
+    notes = [note for fact in facts for note in (*fact.earlier, *fact.latest)]
 
     def task(key: str, scenes: list[Scene], update: Update) -> StreamTask:
         notes_of_fact = (*update.earlier, *update.latest)
@@ -98,10 +98,12 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
     tasks = []
     for number in range(total):
         scenes = [only_way(GOAL, note.text, ON, (note.label,)) for part in reading.get(number, ()) for note in part]
-        pool = [index for index in asked if ready[index] <= number]
-        chosen = known[pool[int(asking.integers(len(pool)))]]
+        pool = [index for index in stream_numbers if ready[index] <= number]
+        chosen = facts[pool[int(asking.integers(len(pool)))]]
         tasks.append(task(f"updates/{split}/{seed}/{number}", scenes, chosen))
-    held_out = [task(f"updates/{split}/{seed}/held-out/{known[index].id}", [], known[index]) for index in sorted(held)]
+    held_out = [
+        task(f"updates/{split}/{seed}/held-out/{facts[index].id}", [], facts[index]) for index in sorted(held_numbers)
+    ]
     return Stream(
         "updates",
         split,

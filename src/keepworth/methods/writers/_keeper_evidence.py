@@ -70,7 +70,7 @@ def evidence(memory: Memory, source: str) -> Evidence:
     """Read from the log. What somebody else deleted was not this keeper's to decide, and is left out."""
     with memory.store.database.reading() as connection:
         gone = {item: float(head) for head, item in log.withdrawals(connection, memory.scope)}
-        asked = log.questions(connection, memory.scope)
+        questions = log.questions(connection, memory.scope)
         news = log.news(connection, memory.scope, log.cancelled(connection))
     # A later reward of the same thing takes the place of the earlier one.
     latest = {(reward.episode, reward.decision): reward for reward in news if math.isfinite(reward.value)}
@@ -81,7 +81,9 @@ def evidence(memory: Memory, source: str) -> Evidence:
         if item.provenance.source == source and (item.open or item.superseded_by or item.id in gone)
     ]
     scopes = {scope: number for number, scope in enumerate(dict.fromkeys(item.scope for item in items))}
-    searched = [asked.get(reward.decision) or asked.get(reward.episode) or ("", reward.scope) for reward in rewards]
+    searched = [
+        questions.get(reward.decision) or questions.get(reward.episode) or ("", reward.scope) for reward in rewards
+    ]
     within = {
         where: frozenset(number for scope, number in scopes.items() if where.contains(scope)) for _, where in searched
     }

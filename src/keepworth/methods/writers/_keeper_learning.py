@@ -69,21 +69,23 @@ class KeeperCheck:
     __repr__ = __str__
 
 
-def learn(seen: Evidence, old: Floats, begin: Sequence[float], most: int) -> tuple[KeeperCheck, Floats]:
+def learn(evidence: Evidence, old: Floats, begin: Sequence[float], most: int) -> tuple[KeeperCheck, Floats]:
     """New weights, and what they would have earned beside `old`. begin: the weights before any reward; most: facts of a scope."""
-    held_odds, out = (amount[:, 0] for amount in seen.sums(np.ones((len(seen.items), 1))))
+    held_odds, out = (amount[:, 0] for amount in evidence.sums(np.ones((len(evidence.items), 1))))
     use = (held_odds > 0.5) & (out > 0.5)
-    seen, held_odds, out, count = seen.rows(use), held_odds[use], out[use], int(use.sum())
-    refused = KeeperCheck(False, 0.0, -math.inf, math.inf, count, len(seen.items))
+    evidence, held_odds, out, count = evidence.rows(use), held_odds[use], out[use], int(use.sum())
+    refused = KeeperCheck(False, 0.0, -math.inf, math.inf, count, len(evidence.items))
     if count < LEAST:
         return replace(refused, reason=f"{LEAST} rewards are needed that came after something was given up"), old
-    low, high = _range(seen.reward)
-    reward = ((seen.reward - low) / (high - low)).clip(0.0, 1.0)
+    low, high = _range(evidence.reward)
+    reward = ((evidence.reward - low) / (high - low)).clip(0.0, 1.0)
     if not reward.std():
         return replace(refused, reason="all rewards were the same"), old
     keys = [
         (text, inside, came) if text else row
-        for row, (text, inside, came) in enumerate(zip(seen.question, seen.inside, held_odds + out, strict=True))
+        for row, (text, inside, came) in enumerate(
+            zip(evidence.question, evidence.inside, held_odds + out, strict=True)
+        )
     ]
     often = Counter[Any](keys)
     weight = np.array([1.0 / often[key] for key in keys])
@@ -99,13 +101,13 @@ def learn(seen: Evidence, old: Floats, begin: Sequence[float], most: int) -> tup
         scaled = (values.T * root).T
         return np.asarray(scaled - project @ scaled)
 
-    x = marks([item.text for item in seen.items])
+    x = marks([item.text for item in evidence.items])
     y = beyond(reward)
     noise = max(float(y @ y) / total, 1e-4)
     prior, precision = np.array(begin), PRECISION * np.eye(len(MARKS))
     weights, slope, best = prior, 1.0, math.inf
     for step in range(STEPS):
-        q, z = map(beyond, _chance(seen, x, weights))
+        q, z = map(beyond, _chance(evidence, x, weights))
         information = float(q @ q) / noise
         fitted = max(0.0, (float(q @ y) / noise + SLOPE_PRECISION) / (information + SLOPE_PRECISION))
         loss = float(((y - fitted * q) ** 2).sum()) / noise + SLOPE_PRECISION * (fitted - 1.0) ** 2
@@ -118,7 +120,7 @@ def learn(seen: Evidence, old: Floats, begin: Sequence[float], most: int) -> tup
         residual = y - slope * q + z @ (weights - prior)
         weights = prior + np.linalg.solve(precision + z.T @ z / noise, z.T @ residual / noise)
     weights, slope, information, q, z = learned
-    groups = _groups(seen)
+    groups = _groups(evidence)
     errors = root * (y - slope * q)
     # How much more the sums of errors of a group vary than those of independent errors would.
     inflated = max(1.0, float((np.bincount(groups, errors) ** 2).sum() / max(float(errors @ errors), 1e-12)))
@@ -127,20 +129,20 @@ def learn(seen: Evidence, old: Floats, begin: Sequence[float], most: int) -> tup
     rng = np.random.default_rng(0)
     drawn = rng.multivariate_normal(weights, inverse @ (precision + inflated * data) @ inverse, DRAWS)
     slopes = rng.normal(slope, math.sqrt(inflated / (information + SLOPE_PRECISION)), DRAWS).clip(0.0)
-    more, one_of_both = _change(seen, x, drawn, weights, old, most)
+    more, one_of_both = _change(evidence, x, drawn, weights, old, most)
     gains = slopes * more
     # As many questions of the same people, asked anew, would vary by as much.
     anew = gains + np.sqrt(inflated * slopes * one_of_both / total) * rng.normal(size=DRAWS)
     value, below, over = (float((high - low) * gain) for gain in (gains.mean(), *np.quantile(anew, (0.025, 0.975))))
-    return KeeperCheck(True, value, below, over, count, len(seen.items), int(groups.max()) + 1), weights
+    return KeeperCheck(True, value, below, over, count, len(evidence.items), int(groups.max()) + 1), weights
 
 
-def _groups(seen: Evidence) -> Rows:
+def _groups(evidence: Evidence) -> Rows:
     """[t]: rewards of one number may go up and down together."""
-    number = {inside: index for index, inside in enumerate(dict.fromkeys(seen.inside))}
+    number = {inside: index for index, inside in enumerate(dict.fromkeys(evidence.inside))}
     if len(number) < SCOPES:
-        return np.arange(len(seen.inside)) * BLOCKS // len(seen.inside)
-    return np.array([number[inside] for inside in seen.inside], dtype=np.intp)
+        return np.arange(len(evidence.inside)) * BLOCKS // len(evidence.inside)
+    return np.array([number[inside] for inside in evidence.inside], dtype=np.intp)
 
 
 def _range(rewards: Floats) -> tuple[float, float]:
@@ -149,33 +151,33 @@ def _range(rewards: Floats) -> tuple[float, float]:
     return min(0.0, float(low)), max(1.0, float(high))
 
 
-def _chance(seen: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]:
+def _chance(evidence: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """[t] and [t, d]: for each reward, the chance that what was in memory held what is asked for, and its derivative."""
     score = x @ weights
     odds = np.exp(score - score.max())[:, None]
     inside, out = (
-        amount.clip(1e-300) for amount in seen.sums(odds * np.concatenate([np.ones((len(x), 1)), x], axis=1))
+        amount.clip(1e-300) for amount in evidence.sums(odds * np.concatenate([np.ones((len(x), 1)), x], axis=1))
     )
     q = inside[:, :1] / (inside[:, :1] + out[:, :1])
     return q[:, 0], q * (1.0 - q) * (inside[:, 1:] / inside[:, :1] - out[:, 1:] / out[:, :1])
 
 
-def _change(seen: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, most: int) -> tuple[Floats, Floats]:
+def _change(evidence: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, most: int) -> tuple[Floats, Floats]:
     """[draws] twice: how much more often `new` keeps what is asked for than `old`, if a draw of weights is right, over what had
     come to each scope by its last reward; and how often just one of both keeps it."""
-    pinned = np.array([bool(item.metadata.get(PINNED)) for item in seen.items])
+    pinned = np.array([bool(item.metadata.get(PINNED)) for item in evidence.items])
     more, one_of_both = np.zeros((2, len(drawn)))
-    last = dict(zip(seen.inside, seen.entry, strict=True))
-    for inside, rewards in Counter(seen.inside).items():
-        share = rewards / len(seen.entry)
-        come = (seen.came < last[inside]) & (seen.ended > last[inside])
-        there = np.flatnonzero(come & np.isin(seen.scope, list(inside)))
+    last = dict(zip(evidence.inside, evidence.entry, strict=True))
+    for inside, rewards in Counter(evidence.inside).items():
+        share = rewards / len(evidence.entry)
+        come = (evidence.came < last[inside]) & (evidence.ended > last[inside])
+        there = np.flatnonzero(come & np.isin(evidence.scope, list(inside)))
         score = x[there] @ drawn.T
         odds = np.exp(score - score.max(axis=0))
         odds /= odds.sum(axis=0)
-        change = np.zeros(len(seen.items))
+        change = np.zeros(len(evidence.items))
         for scope in inside:
-            mine = there[seen.scope[there] == scope]
+            mine = there[evidence.scope[there] == scope]
             for sign, weights in ((1.0, new), (-1.0, old)):
                 order = np.lexsort((x[mine] @ weights, pinned[mine]))
                 change[mine[order[::-1][:most]]] += sign

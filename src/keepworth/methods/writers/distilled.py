@@ -48,8 +48,8 @@ class Distilled:
 
 
 def _steps(finished: Finished) -> str:
-    seen = [(as_line(use.query.text, "|"), as_line(use.taken, "|")) for use in finished.uses]
-    steps = "\n".join(f"{n}. saw: {text} | did: {taken}" for n, (text, taken) in enumerate(seen, start=1))
+    pairs = [(as_line(use.query.text, "|"), as_line(use.taken, "|")) for use in finished.uses]
+    steps = "\n".join(f"{n}. saw: {text} | did: {action}" for n, (text, action) in enumerate(pairs, start=1))
     return f"{steps}\nThe episode {'succeeded' if finished.success else 'failed'}."
 
 

@@ -40,10 +40,7 @@ METHODS = (
         kind="writer",
         name="rules",
         title="Facts by rules",
-        about=(
-            "Extracts statements of the user and of named people by rules; a newer one replaces what it "
-            "contradicts (ours)"
-        ),
+        about="Extracts statements of the user and of named people by rules; a newer one replaces what it contradicts (ours)",
         make=Facts,
     ),
     Method(

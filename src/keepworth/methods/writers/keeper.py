@@ -94,10 +94,10 @@ class Keeper:
         weights = self._weights(finished.memory)
         items = {item.id: item for item in bank.items() if item.provenance.source == self.source}
         keys = dict(zip(items, self._scores(list(items.values()), weights), strict=True))
-        done = len(bank.journal)
+        read_to = len(bank.journal)
         for operation in written(self.facts, finished):
             yield operation
-            for id in (id for entry in bank.journal[done:] for id in entry.outcome.changed):
+            for id in (id for entry in bank.journal[read_to:] for id in entry.outcome.changed):
                 item = bank.find(id)
                 if item is not None and item.current and item.provenance.source == self.source:
                     items[id], keys[id] = item, self._scores([item], weights)[0]
@@ -106,7 +106,7 @@ class Keeper:
             while (gone := self._least(items, keys, weights.version)) is not None:
                 yield gone
                 del items[gone.targets[0]]
-            done = len(bank.journal)
+            read_to = len(bank.journal)
 
     def _least(self, items: dict[str, Item], scores: dict[str, float], version: int) -> Withdrawal | None:
         """What goes next; None where there is room, or all is pinned."""
@@ -145,8 +145,8 @@ class Keeper:
     def learned(self, memory: Memory) -> KeeperCheck:
         """Learn weights from all rewards so far, use them from now on, and say what they would have earned more."""
         now = self._weights(memory)
-        seen = evidence(memory, self.source)
-        check, values = learn(seen, np.array(now.values), self.begin, self.most)
+        rewarded = evidence(memory, self.source)
+        check, values = learn(rewarded, np.array(now.values), self.begin, self.most)
         if check.promoted:
             _keep(memory, [float(f"{value:.6g}") for value in values], now.version)
         check = replace(check, against="the weights in use" if now.version else "those that it began with")
@@ -175,10 +175,7 @@ METHOD = Method(
     kind="writer",
     name="keeper",
     title="Keeper",
-    about=(
-        "Keeps the facts that are likely to be asked for within a budget, and learns from rewards which those "
-        "are (ours)"
-    ),
+    about="Keeps the facts that are likely to be asked for within a budget, and learns from rewards which those are (ours)",
     claim=("From the first day it keeps more of the evidence of later questions than the best one-line rule."),
     differs="Not published: this project's own.",
     make=Keeper,

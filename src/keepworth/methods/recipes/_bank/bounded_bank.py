@@ -110,10 +110,10 @@ class BoundedBank:
         if kind is OperationKind.UPDATE:
             before = list(self.entries)
             old = self.entries.pop(target)
-            done = self.put(BankEntry(number, fact, old.matters))
-            if done != "kept":
+            outcome = self.put(BankEntry(number, fact, old.matters))
+            if outcome != "kept":
                 self.entries = before
-            return done
+            return outcome
         return "passed"
 
     def _size(self, entries: Iterable[BankEntry]) -> int:

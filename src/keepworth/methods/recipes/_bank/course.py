@@ -117,8 +117,8 @@ class DigitWriting:
 
     def act(self, text: str) -> ChunkTurn:
         number, fact, before = len(self.turns), self.waiting[0], self.shown
-        done = CallOutcome(None, self.bank.write(line_of(text), fact), fact, number)
-        self.turns.append(ChunkTurn((fact,), (done,), before, self.shown, (number, number + 1)))
+        outcome = CallOutcome(None, self.bank.write(line_of(text), fact), fact, number)
+        self.turns.append(ChunkTurn((fact,), (outcome,), before, self.shown, (number, number + 1)))
         return self.turns[-1]
 
 

@@ -88,10 +88,10 @@ class PartedBank:
 
     def carry_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
         """Do what a call asks for. facts: of the chunk; first: the number of arrival of the first of them."""
-        done = self._carried_out(call, facts, first)
-        if done.outcome == "invalid":
+        outcome = self._carried_out(call, facts, first)
+        if outcome.outcome == "invalid":
             self.bank.invalid += 1
-        return done
+        return outcome
 
     def _carried_out(self, call: BankCall | None, facts: Sequence[str], first: int) -> CallOutcome:
         invalid = CallOutcome(call, "invalid")

@@ -65,7 +65,7 @@ class BankReading:
         except Exception as error:
             if len(queries) == 1:
                 return [("", f"{type(error).__name__}: {error}")]
-        return [found for query in queries for found in self._answers([query])]
+        return [answer for query in queries for answer in self._answers([query])]
 
 
 def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:

@@ -119,7 +119,7 @@ async def write_stream(
         )
         for prompt, sample, turn, text in calls
     )
-    done = [(index, sample, call) for index, (_, sample, turn, _) in enumerate(calls) for call in turn.calls]
+    writes = [(index, sample, call) for index, (_, sample, turn, _) in enumerate(calls) for call in turn.calls]
     return Episode(
         id=context.id,
         task=task.key,
@@ -144,9 +144,9 @@ async def write_stream(
                 f"{model.name}@{version}",
                 index,
             )
-            for number, (index, sample, call) in enumerate(done, start=0 if again is None else again[1])
+            for number, (index, sample, call) in enumerate(writes, start=0 if again is None else again[1])
         ),
-        operations=tuple(_event(call) for _, _, call in done),
+        operations=tuple(_event(call) for _, _, call in writes),
         errors=(f"the reader failed, which counts as an empty answer: {answered.failed}",) if answered.failed else (),
         seconds={"sample": sampled - begun, "reward": time.perf_counter() - sampled},
         source=task.source,
@@ -154,15 +154,15 @@ async def write_stream(
     )
 
 
-def _event(done: CallOutcome) -> MemoryEvent:
+def _event(write: CallOutcome) -> MemoryEvent:
     kind = OperationKind.NOOP
-    if done.outcome == "kept":
-        kind = OperationKind.ADD if done.call is None or done.call.entry is None else OperationKind.UPDATE
-    elif done.outcome == "deleted" and done.call is not None:
+    if write.outcome == "kept":
+        kind = OperationKind.ADD if write.call is None or write.call.entry is None else OperationKind.UPDATE
+    elif write.outcome == "deleted" and write.call is not None:
         kind = OperationKind.DELETE
-    target = () if kind in (OperationKind.ADD, OperationKind.NOOP) else (item_of(done.number),)
-    status = ParseStatus.INVALID if done.outcome == "invalid" else ParseStatus.OK
-    return MemoryEvent(Operation(kind, target, done.fact), status, done.outcome)
+    target = () if kind in (OperationKind.ADD, OperationKind.NOOP) else (item_of(write.number),)
+    status = ParseStatus.INVALID if write.outcome == "invalid" else ParseStatus.OK
+    return MemoryEvent(Operation(kind, target, write.fact), status, write.outcome)
 
 
 def item_of(number: int) -> str:

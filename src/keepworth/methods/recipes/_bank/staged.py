@@ -115,13 +115,13 @@ class StagedWriting:
             if not self.storing.waiting:
                 self.stage = WritingStage.FILTER
             return self.turns[-1]
-        seen = tuple(self.messages.values())
+        messages = tuple(self.messages.values())
         before = (*self.bank.bank.entries, *self.context)
         calls = tuple(self._edited(call) for call in calls_of(text))
         self.bank.bank.invalid += sum(call.outcome == "invalid" for call in calls)
         self.over = self.stage is WritingStage.ANSWER
         self.stage = WritingStage.ANSWER
-        self.turns.append(ChunkTurn(seen, calls, before, (*self.bank.bank.entries, *self.context)))
+        self.turns.append(ChunkTurn(messages, calls, before, (*self.bank.bank.entries, *self.context)))
         return self.turns[-1]
 
     def _edited(self, call: BankCall | None) -> CallOutcome:
@@ -137,8 +137,8 @@ class StagedWriting:
                 del self.messages[number]
                 return CallOutcome(call, "deleted", text, -1 - number)
             self.messages[number] = " ".join(text.split()[: self._words])
-            done = "shortened" if self.messages[number] != text else "duplicate"
-            return CallOutcome(call, done, self.messages[number], -1 - number)
+            outcome = "shortened" if self.messages[number] != text else "duplicate"
+            return CallOutcome(call, outcome, self.messages[number], -1 - number)
         if (
             call.part != RETRIEVE
             or call.fact is None

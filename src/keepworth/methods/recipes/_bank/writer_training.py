@@ -135,8 +135,8 @@ class WriterTraining:
             "most_specific": rule_lines,
             "all_evidence": evidence_lines,
         }
-        given = {} if self.calls is None else self.calls.arms
-        return {arm: partial(self._ruled, rule, given.get(arm)) for arm, rule in lines.items()}
+        responders = {} if self.calls is None else self.calls.arms
+        return {arm: partial(self._ruled, rule, responders.get(arm)) for arm, rule in lines.items()}
 
     def _ruled(
         self, rule: Lines, responds: Callable[[Any, FactStream], str] | None, streams: Sequence[FactStream]

@@ -75,11 +75,11 @@ async def answer(
 
     Memories that do not fit the window are left out, which the episode says in `errors`."""
     begun = time.perf_counter()
-    asked: RecalledPrompt = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
+    recalled: RecalledPrompt = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
     remembered, version = time.perf_counter(), model.version
-    sample = await context.sample(asked.prompt, params)
+    sample = await context.sample(recalled.prompt, params)
     seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
-    return _episode_of(model, task, asked, sample, params, reward, style, seconds, context.id, version)
+    return _episode_of(model, task, recalled, sample, params, reward, style, seconds, context.id, version)
 
 
 def demonstration(
@@ -95,11 +95,11 @@ def demonstration(
 
     Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of what is taught.
     """
-    asked = asking(model, task, recall, max_tokens, style)
+    recalled = asking(model, task, recall, max_tokens, style)
     ids = model.encode_continuation(f" {task.answers[0]}\n")
     sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
     params = SamplingParams(max_tokens, temperature=0.0)
-    return _episode_of(model, task, asked, sample, params, "token_f1", style, {}, identity, model.version)
+    return _episode_of(model, task, recalled, sample, params, "token_f1", style, {}, identity, model.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Sty
 def _episode_of(
     model: Model,
     task: Task,
-    asked: RecalledPrompt,
+    recalled: RecalledPrompt,
     sample: Sample,
     params: SamplingParams,
     reward: str,
@@ -130,7 +130,7 @@ def _episode_of(
 ) -> Episode:
     text = model.decode(sample.ids)
     answer, status = parse(text, style)
-    memory, shown = asked.memory, asked.shown
+    memory, shown = recalled.memory, recalled.shown
     left_out = len(memory.shown) - len(shown)
     rewards = tuple(
         RewardTerm(name, verifier(name)(answer, task.answers), weight=float(name == reward))
@@ -140,7 +140,7 @@ def _episode_of(
     return of_one_call(
         ROLE,
         PROMPT_ID[style],
-        asked.prompt,
+        recalled.prompt,
         sample,
         params.temperature,
         text,

@@ -79,8 +79,8 @@ def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
     others = [fact for fact in facts if fact.place not in marked]
     others.sort(key=lambda fact: draw_order(seed, task.key, "stream", fact.session, fact.turn, fact.sentence))
     room = max(0, count - (len(facts) - len(others)))
-    taken = set(others[:room])
-    return [fact for fact in facts if fact.place in marked or fact in taken]
+    chosen = set(others[:room])
+    return [fact for fact in facts if fact.place in marked or fact in chosen]
 
 
 FACTS, SEEN = 16, 4

@@ -225,7 +225,7 @@ def _near_misses(
 ) -> list[Statement]:
     """Memories that share the person or the attribute with the fact, never both; no (person, attribute) twice."""
     others = [name for name in names_of(split) if name != person]
-    taken = {(person, attribute.key)}
+    pairs = {(person, attribute.key)}
     misses: list[Statement] = []
     while len(misses) < count:
         # The first two are the hard ones, in either order; what follows is any of the three.
@@ -234,9 +234,9 @@ def _near_misses(
         what = attribute
         if same_person or (len(misses) >= 2 and draw.random() < 0.3):
             what = draw.choice([other for other in ATTRIBUTES if other is not attribute])
-        if (who, what.key) in taken:
+        if (who, what.key) in pairs:
             continue
-        taken.add((who, what.key))
+        pairs.add((who, what.key))
         same_value = what is attribute and draw.random() < 0.3
         miss_value = value if same_value else draw.choice(values_of(what, split))
         misses.append(_statement(who, what, miss_value, Form.STATE, split, draw))

@@ -35,7 +35,7 @@ def utterances(split: str) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=1)
 def _all() -> dict[str, tuple[tuple[str, ...], ...]]:
-    seen: set[str] = set()
+    unique: set[str] = set()
     facts: dict[str, tuple[tuple[str, ...], ...]] = {}
     for split in SPLITS:
         sessions = {session.id: session for task in longmemeval(split) for session in task.sessions}
@@ -44,8 +44,8 @@ def _all() -> dict[str, tuple[tuple[str, ...], ...]]:
             usable_statements = []
             for fact in facts_of([sessions[name]]):
                 text, words = fact.statement, len(fact.statement.split())
-                if words <= UTTERANCE_WORDS and text.lower() not in seen:
-                    seen.add(text.lower())
+                if words <= UTTERANCE_WORDS and text.lower() not in unique:
+                    unique.add(text.lower())
                     usable_statements.append(text)
             if len(usable_statements) >= 2:
                 usable.append(tuple(usable_statements))

@@ -82,8 +82,8 @@ SHARES = (0.5, 0.25, 0.25)
 EXPLORE = 0.5
 """How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
 OFTEN, TRIES = 40.0, 0.4
-"""Where a question came back more often than this and fails more often than not, others are tried more, up to this share of how
-often it came back."""
+"""Where a question came back more often than this and fails more often than not, others are tried more: all of them together up to
+this share of how often it came back."""
 WIDE = 1.5
 """How wide the doubt is that explores there, of what was not tried."""
 BOUND, SLACK = 3.0, 0.01
@@ -688,14 +688,15 @@ class RewardRecord:
             # tries even if rewards say nothing.
             failing = room > 0.5 and not self.all_same
             often = min(max(near.returns / OFTEN - 1.0, 0.0), 1.0) if failing else 0.0
-            untried = often * np.maximum(0.0, 1.0 - times / (TRIES * max(near.returns, OFTEN)))
+            tried = float(times.sum() - times[lead]) / (TRIES * max(near.returns, OFTEN))
+            untried = often * max(0.0, 1.0 - tried)
             wide = EXPLORE + (1.0 - EXPLORE) * room * room
-            width = wide + (WIDE - wide) * untried
+            wide += (WIDE - wide) * untried
             for model, gain, judged in found:
                 chance = np.minimum(np.maximum(judged.gain + judged.base, 0.02), 0.98)
                 variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)
                 first = slice(lead, lead + 1)
-                doubt = np.minimum(width * np.sqrt(graded * (variance + variance[..., first])), room)
+                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[..., first])), room)
                 # Nor can another cost more than what the first is expected to bring.
                 ahead = np.maximum(searched - searched[lead], -chance[..., first])
                 z = (gain - gain[..., first] + ahead) / np.maximum(doubt, 1e-9)

@@ -82,8 +82,8 @@ SHARES = (0.5, 0.25, 0.25)
 EXPLORE = 0.5
 """How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
 OFTEN, TRIES = 40.0, 0.4
-"""Where a question came back more often than this and fails more often than not, others are tried more: all of them together up to
-this share of how often it came back."""
+"""Where a question came back more often than this and fails more often than not, others are tried more: all of them together up
+to this share of how often it came back."""
 WIDE = 1.5
 """How wide the doubt is that explores there, of what was not tried."""
 BOUND, SLACK = 3.0, 0.01

@@ -74,6 +74,9 @@ SOME = {
     "test_how_durable_a_commit_is_can_be_chosen": "SQLite's locks and its log",
     "test_without_a_model_facts_are_found_by_rules": "the path of a file, or none",
     "test_a_memory_that_is_reset_is_empty_and_goes_on": "the path of a file, or none",
+    "test_a_backup_that_finds_no_room_leaves_nothing_behind": "copies of files",
+    "test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once": "commands that name a file",
+    "test_an_image_that_cannot_be_read_is_said_in_a_typed_error": "the bytes of files",
     "test_the_package_names_memory_lazily": "what a program loads that no address was given",
 }
 """The same of single tests of other files."""

@@ -87,9 +87,9 @@ def _serve_proxy(upstream: str) -> None:
         answer = await http.post(upstream + request.url.path, content=await request.body())
         return Response(answer.content, answer.status_code, media_type="application/json")
 
-    from keepworth.serving.http_server import _bound
+    from keepworth.serving.http_server import bind
 
-    listener = _bound("127.0.0.1", 0)
+    listener = bind("127.0.0.1", 0)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,6 +12,12 @@ from keepworth.control.memory_base import SequenceMemory
 from keepworth.registry import methods
 
 FEATURES, WIDTH = 5, 16
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sign with a key of the test's own."""
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(params=sorted(methods("memory_module")))

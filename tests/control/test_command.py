@@ -63,6 +63,11 @@ def test_going_on_with_a_run_of_somebody_else_runs_no_code_of_theirs(
     monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "other"))
     command[command.index("320")] = "384"
     assert main(command) == 0
+    # Where no key can be read or made.
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KEEPWORTH_CACHE", str(tmp_path / "file"))
+    command[command.index("384")] = "448"
+    assert main(command) == 0
     assert json.loads((folder / CURVE).read_text(encoding="utf-8"))["done"]
 
 

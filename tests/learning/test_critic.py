@@ -75,6 +75,24 @@ def test_it_learns_returns_without_moving_the_policy(adapter: bool, tmp_path: An
     assert not list(tmp_path.glob("**/critic*"))
 
 
+def test_critic_and_policy_continue_exactly() -> None:
+    def run(stop: bool) -> dict[str, torch.Tensor]:
+        model = tiny_model(hidden=32)
+        learner = Learner(model, attach_lora(model, 2), PPO, Optimisation(learning_rate=1e-2), ROLE)
+        for step in range(3):
+            if stop and step == 2:
+                state = learner.state()
+                model = tiny_model(hidden=32)
+                learner = Learner(model, attach_lora(model, 2, seed=5), PPO, Optimisation(learning_rate=1e-2), ROLE)
+                learner.load(state)
+            learner.update(sampled_groups(model, seed=step))
+        assert learner.critic is not None
+        return {**dict(model.network.state_dict()), **learner.critic.head.state_dict()}
+
+    straight, resumed = run(False), run(True)
+    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
+
+
 def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None:
     model = tiny_model(hidden=32)
     objective = preset("ppo", advantage=Gae(0.95, scale=Whitened(), value_clip=0.2, bootstrap=True))

@@ -89,6 +89,7 @@ def test_a_choice_that_no_file_can_hold_costs_no_other_its_reward() -> None:
         sound = [m.search("cat").decision for _ in range(3)]
         decision = Decision("d0", DecisionKind.SEARCH, "cat", (), (), 1.0, "none", step=10**30)
         m._decisions.later(lambda: Logged("", m.scope, "", decision))
+        m._decisions.later(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
         sound.append(m.search("cat").decision)
         m._decisions.flush()
         for id in sound:

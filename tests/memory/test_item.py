@@ -18,9 +18,8 @@ from keepworth.memory.store import rows
 short = st.text(string.ascii_letters + "é,\x00 ", max_size=4)
 scopes = st.builds(Scope, tenant=st.sampled_from(["", "t"]), user=st.sampled_from(["", "u", "v"]))
 provenances = st.builds(Provenance, source=short, turn=st.integers(-1, 2))
-metadata = st.dictionaries(
-    st.sampled_from("ab"), st.one_of(st.booleans(), st.integers(0, 1), st.floats(0, 1)), max_size=2
-)
+values = st.one_of(st.booleans(), st.integers(0, 1), st.floats(0, 1), st.text("aé\x7f\x1f", max_size=2))
+metadata = st.dictionaries(st.sampled_from("ab"), values, max_size=2)
 items = st.builds(
     Item,
     id=st.integers(1, 99).map("m{}".format),

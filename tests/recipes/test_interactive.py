@@ -29,7 +29,7 @@ from keepworth.recipes.system import Measured
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.driver import Limits, Play, play
 from keepworth.tasks.verifiers import same_words
-from tests.recipes.tiny_runs import READING, STRINGS, TINY, Notes, run_of, trained, weights_of
+from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, Notes, run_of, same, trained, weights_of
 
 IMITATING = {**READING, "warm_start": 2, "warm_start_batch": 4, "tasks": 8}
 READ = ("no_memory", "wrong_memory", "whole_text", "oracle")
@@ -291,6 +291,15 @@ def test_several_learners_train_what_one_does(checkpoint: Path, tmp_path: Path, 
     # Where a gradient is next to nothing, AdamW makes steps of its rounding.
     assert all(torch.allclose(first[name], second[name], atol=1e-4, rtol=0) for name in first)
     assert [row["seconds/all_reduce"] > 0 for row in runs[1].metrics()] == [True, True]
+
+
+def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(checkpoint: Path, tmp_path: Path) -> None:
+    settings = {"objective": "a_star_po", "steps": 3, "tasks_per_step": 2}
+    straight = run_answered(checkpoint, tmp_path / "straight", SilentProgress(), **settings)
+    with pytest.raises(KeyboardInterrupt):
+        run_answered(checkpoint, tmp_path / "killed", Interrupted(), **settings)
+    resumed = run_answered(checkpoint, tmp_path / "killed", SilentProgress(), **settings)
+    assert same(weights_of(straight), weights_of(resumed))
 
 
 class Answered:

@@ -27,7 +27,7 @@ from keepworth.methods.recipes._overwrite_reader import (
     reading,
 )
 from keepworth.methods.recipes._people_reading import Document
-from keepworth.rollouts.driver import Limits, Lockstep, Play, WaitingCall, play
+from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, within
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")
@@ -436,3 +436,35 @@ def test_a_call_that_is_cancelled_while_the_model_draws_is_let_go(fails: bool) -
     assert isinstance(left, asyncio.CancelledError)
     assert isinstance(got, ValueError if fails else Sample)
     assert reported == []
+
+
+def test_results_errors_and_cancellations_pass_through() -> None:
+    async def value() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    async def raises() -> int:
+        await asyncio.sleep(0)
+        raise KeyError("x")
+
+    async def cleans_up(done: list[str]) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            done.append("cleaned")
+
+    async def survives() -> int:
+        try:
+            await asyncio.wait_for(asyncio.sleep(60), 0.01)
+        except TimeoutError:
+            return 8
+        return 0
+
+    done: list[str] = []
+    assert asyncio.run(within(value(), 5)) == 7
+    assert asyncio.run(within(survives(), 5)) == 8
+    with pytest.raises(KeyError):
+        asyncio.run(within(raises(), 5))
+    with pytest.raises(OutOfTime):
+        asyncio.run(within(cleans_up(done), 0.01))
+    assert done == ["cleaned"]

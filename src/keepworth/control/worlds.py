@@ -132,7 +132,11 @@ class Worlds:
     def load(self, signed: bytes) -> bool:
         """Go on where `save` was called, unless somebody else called it: reading a pickle runs code. Returns whether it did."""
         saved = signed[_SIGNED:]
-        if not hmac.compare_digest(signed[:_SIGNED], signature(saved)):
+        try:
+            expected = signature(saved)
+        except OSError:
+            return False
+        if not hmac.compare_digest(signed[:_SIGNED], expected):
             return False
         self._worlds, self._returns, self._lengths = pickle.loads(saved)
         return True

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
+
+_KEY = 32
 
 
 def cache_folder() -> Path:
@@ -27,6 +30,14 @@ def signature(content: bytes) -> bytes:
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"key.{os.getpid()}")
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-            out.write(secrets.token_bytes(32))
-        os.replace(part, file)
-    return hmac.digest(file.read_bytes(), content, "sha256")
+            out.write(secrets.token_bytes(_KEY))
+            out.flush()
+            os.fsync(out.fileno())
+        # A link, so that the key of whoever was first stays.
+        with suppress(FileExistsError):
+            os.link(part, file)
+        part.unlink()
+    key = file.read_bytes()
+    if len(key) != _KEY:
+        raise OSError(f"{file} is no key: delete it")
+    return hmac.digest(key, content, "sha256")

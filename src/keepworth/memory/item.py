@@ -596,7 +596,7 @@ def content_digest(item: Item, metadata: str | None = None) -> int:
             lengths, joined = _rest(item)
             _last_rest = (shared, lengths, joined)
     metadata = metadata_text(item.metadata) if metadata is None else metadata
-    if not metadata.isascii():
+    if not metadata.isascii() or "\x7f" in metadata:
         metadata = _ascii_in_order(item.metadata)
     lengths, joined = f"{lengths},{len(metadata)}", joined + metadata
     # The lengths in front make the joined parts unambiguous.

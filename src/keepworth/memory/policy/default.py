@@ -934,9 +934,9 @@ def explained(
     shown, times = [], values.times.tolist()
     for place in slate:
         hit = hits[place]
-        if values.seen[place] and (times[place] >= 0.5 or hit.why is not None):
-            position = choice.order.index(place) if values.clear(place) else place
-            moved = "up" if position < place else "down" if position > place else ""
+        position = choice.order.index(place) if values.clear(place) else place
+        moved = "up" if position < place else "down" if position > place else ""
+        if moved or (values.seen[place] and (times[place] >= 0.5 or hit.why is not None)):
             why = hit.why or _UNEXPLAINED
             worth = values.worth(place, record.in_full(hit.id) if place in values.accounts else None)
             hit = replace(hit, why=Explanation(why.lexical_rank, why.dense_rank, why.terms, moved, worth))

@@ -6,13 +6,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from numbers import Real
-from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import InvalidReward
 from keepworth.memory.operations import LARGEST_REWARD
-
-if TYPE_CHECKING:
-    pass
 
 WINDOW = 40
 SHARE = 2.0

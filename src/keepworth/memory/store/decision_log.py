@@ -96,8 +96,15 @@ class DecisionLog:
         with self._flushing:
             with self._wake:
                 entries, self._waiting, since = self._waiting, [], self._since
-            if entries:
-                self._written([entry() for entry in entries], since)
+            made = []
+            for entry in entries:
+                try:
+                    made.append(entry())
+                except Exception as error:
+                    # What a policy noted may be nothing that can be written; the others are sound.
+                    _LOG.warning("a decision could not be logged: %r", error)
+            if made:
+                self._written(made, since)
 
     def _written(self, entries: Sequence[Logged], since: int) -> None:
         """A search that succeeded must not fail later for its log; rewards for what cannot be logged will be refused."""

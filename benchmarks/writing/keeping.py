@@ -212,7 +212,7 @@ def begun(people: Sequence[Person]) -> tuple[float, ...]:
     return tuple(float(round(value, 2)) for value in regression(people, RULE, SHRINKAGE, each=400.0))
 
 
-def kept(person: Person, score: Floats) -> tuple[float, int]:
+def keep_evidence(person: Person, score: Floats) -> tuple[float, int]:
     """The share of evidence that stays, over questions, and how many those are; of equals the latest stays."""
     stay = np.lexsort((np.arange(len(score)), score))[::-1][: person.most]
     return float(person.worth[stay].sum()), len(person.asked)
@@ -285,7 +285,7 @@ def measured(people: Sequence[Person], begin: tuple[float, ...], draws: int) -> 
         seen, held = [people[n] for n in order[:half]], order[half:]
 
         def note(arm: str, score: Callable[[Person], Floats], held: Sequence[int] = held) -> None:
-            rows.setdefault(arm, []).append([(n, *kept(people[n], score(people[n]))) for n in held])
+            rows.setdefault(arm, []).append([(n, *keep_evidence(people[n], score(people[n]))) for n in held])
 
         note("chance", lambda person, rng=rng: rng.random(len(person.texts)))  # type: ignore[misc]
         for name, rule in rules().items():

@@ -27,7 +27,7 @@ from benchmarks.writing.keeping import (
     Floats,
     Person,
     begun,
-    kept,
+    keep_evidence,
     regression,
     rules,
     set_of,
@@ -82,7 +82,7 @@ def measured(people: Sequence[Person], begin: Floats) -> dict[str, Any]:
     }
     shares = {}
     for name, way in ways.items():
-        held, asked = np.sum([kept(person, way(person)) for person in people], axis=0)
+        held, asked = np.sum([keep_evidence(person, way(person)) for person in people], axis=0)
         shares[name] = round(float(held / asked), 4)
     bits = {t: information(people, begin, t) for t in TEMPERATURES}
     return {

@@ -181,7 +181,7 @@ LOADS = st.lists(st.floats(0, 1e6), max_size=40)
 def test_shares_are_a_partition_balanced_and_the_same_every_time(loads: list[float], count: int) -> None:
     shares = divided(loads, count)
     assert sorted(index for share in shares for index in share) == list(range(len(loads)))
-    assert shares == divided(list(loads), count) == [Shares(rank, count).own(loads) for rank in range(count)]
+    assert shares == divided(list(loads), count) == [Shares(rank, count).pick(loads) for rank in range(count)]
     assert all(share == sorted(share) for share in shares)
     totals = [sum(loads[index] for index in share) for share in shares]
     for share, total in zip(shares, totals, strict=True):

@@ -208,7 +208,7 @@ class Critic:
         heads, kind = self.advantage.heads, rows.batch.lp_behaviour.dtype
         states, actions = (torch.zeros(heads, *rows.batch.shape, dtype=kind) for _ in range(2))
         ends = torch.zeros(heads, rows.batch.shape[0])
-        for _, part in self._passes.own(rows, parts):
+        for _, part in self._passes.pick(rows, parts):
             found, place = self.read(rows, part.rows), torch.tensor(part.rows)
             states[:, place], ends[:, place] = found.states.to(kind), found.ends.to(ends.dtype)
             if found.actions is not None:

@@ -480,7 +480,7 @@ def score_norms(
     """
     norms = torch.zeros(batch.shape[0], dtype=torch.float64)
     members = [(batch.episode == episode).nonzero().flatten().tolist() for episode in torch.unique(batch.episode)]
-    for number in shares.own([float(batch.mask[rows].sum()) for rows in members]):
+    for number in shares.pick([float(batch.mask[rows].sum()) for rows in members]):
         rows = members[number]
         totals: list[torch.Tensor | None] = [None] * len(parameters)
         for part in gradients(rows):

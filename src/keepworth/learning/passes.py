@@ -127,15 +127,15 @@ class Passes:
         """See `micro_batches`; the same for every learner."""
         return micro_batches(texts, chosen, self.room, self.shares.count)
 
-    def own(self, texts: Texts, parts: Sequence[MicroBatch]) -> list[tuple[int, MicroBatch]]:
+    def pick(self, texts: Texts, parts: Sequence[MicroBatch]) -> list[tuple[int, MicroBatch]]:
         """This learner's share of the parts, with their numbers."""
         if self.shares.count == 1:
             return list(enumerate(parts))
-        return [(number, parts[number]) for number in self.shares.own([work(texts, part) for part in parts])]
+        return [(number, parts[number]) for number in self.shares.pick([work(texts, part) for part in parts])]
 
     def training(self, texts: Texts, parts: Sequence[MicroBatch]) -> Iterator[tuple[int, MicroBatch]]:
         """The same, each inside what belongs around both halves of its pass."""
-        for number, part in self.own(texts, parts):
+        for number, part in self.pick(texts, parts):
             with training_pass(self.model.network, part.recompute):
                 yield number, part
 
@@ -144,7 +144,7 @@ class Passes:
         """Log-probabilities and entropies [B, T] of the rows in the parts, under the weights as they are, of all learners."""
         wide = torch.promote_types(self.model.dtype, torch.float32)
         scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
-        for _, part in self.own(rows, parts):
+        for _, part in self.pick(rows, parts):
             place = torch.tensor(part.rows)
             scores[place], entropies[place] = row_scores(self.model, rows, part.rows, temperature)
         scores, entropies = self.shares.joined(scores, entropies)

@@ -41,7 +41,7 @@ class Shares:
         self.count = count
         self.collective = collective
 
-    def own(self, loads: Sequence[float]) -> list[int]:
+    def pick(self, loads: Sequence[float]) -> list[int]:
         """Which of the parts with these loads are this learner's, in their order."""
         return divided(loads, self.count)[self.rank]
 

@@ -469,7 +469,7 @@ class RewardRecord:
         return number
 
     def _make_room(self) -> None:
-        """Longer columns, without what is older than the newest: rows and questions are numbered anew."""
+        """Longer columns, without what is older than the newest: rows, questions, items and actions are numbered anew."""
         gone, kept = self._first, slice(self._first, self._count)
         size = max(64, 2 * (self._count - gone))
         if gone:
@@ -478,8 +478,16 @@ class RewardRecord:
             self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
             self._questions = self._questions[numbers]
             self._question[kept] = question
-            self._pairs = {(again[of], lead): pair for (of, lead), pair in self._pairs.items() if of in again}
-            self._shown = self._shown[self._ends[gone] : self._ends[self._count]]
+            shown, lead = self._shown[self._ends[gone] : self._ends[self._count]], self._lead[kept]
+            self._numbered, used, items = _number_anew(self._numbered, np.concatenate([shown, lead]))
+            self._pairs = {
+                (again[of], int(items[first])): pair
+                for (of, first), pair in self._pairs.items()
+                if of in again and items[first] >= 0
+            }
+            self._sums, self._shown, self._lead[kept] = self._sums[used], items[shown].astype(np.int32), items[lead]
+            self._actions, _, actions = _number_anew(self._actions, self._action[kept])
+            self._action[kept] = actions[self._action[kept]]
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
         for name in ("_question", "_lead", "_action", "_rewards", "_weight", "_credit", "_lost"):
@@ -856,6 +864,18 @@ class RewardRecord:
     def in_rewards(self, scaled: float) -> float:
         """A reward on the scale from 0 to 1, as it would be given."""
         return self.range[0] + scaled * self.span
+
+
+def _number_anew(numbers: dict[str, int], used: Rows) -> tuple[dict[str, int], Rows, Rows]:
+    """Number those that are used, and "", without gaps.
+
+    Returns:
+        The numbers by name; the old number of each new one; the new number of each old one, -1 of those that are not used.
+    """
+    old, names = np.union1d(used, 0), list(numbers)
+    new = np.full(len(names), -1)
+    new[old] = np.arange(len(old))
+    return {names[number]: place for place, number in enumerate(old.tolist())}, old, new
 
 
 def in_rewards_of(scores: Floats) -> Floats:

@@ -97,7 +97,7 @@ def system(config: Config) -> Trainable:
 def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: WriterStreams) -> StagedWriting:
     return StagedWriting(
         [fact.statement for fact in stream.facts],
-        streams.beside(stream, config.distractors),
+        streams.distract(stream, config.distractors),
         stream.task.input,
         PartedBank(bank, (STORE,)),
         chunk=config.chunk,

@@ -78,7 +78,7 @@ class WriterStreams:
     def of(self, key: str) -> FactStream:
         return self._by_key[key]
 
-    def beside(self, stream: FactStream, count: int) -> list[str]:
+    def distract(self, stream: FactStream, count: int) -> list[str]:
         """Statements of other streams of its split, to distract from its own; the same each time. Fewer where there are
         no more."""
         statements = {fact.statement for fact in stream.facts}

@@ -495,7 +495,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for figure in figures(arguments.size, Path(folder), seed=arguments.seed, encoder=encoder):
             rows.append(figure)
-            print(f"{figure.name:50} {figure.p50:10.3g} {figure.p95:10.3g} {figure.unit}", flush=True)
+            p95 = "" if figure.p95 is None else f"{figure.p95:.3g}"
+            print(f"{figure.name:50} {figure.p50:10.3g} {p95:>10} {figure.unit}", flush=True)
     if arguments.json:
         record = {"size": arguments.size, "seed": arguments.seed, "machine": about}
         record["figures"] = [asdict(figure) for figure in rows]

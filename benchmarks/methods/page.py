@@ -39,7 +39,7 @@ TOP = """# Methods
 Find a method here, with what its paper says, what differs, and what was measured. `keepworth methods` prints this list, and
 `keepworth methods show NAME` one method with its numbers. A method is one file under `src/keepworth/methods`, which says all
 this of itself; another package adds one by an entry point of the group `keepworth.methods`. This page is made by
-`python -m benchmarks.methods.page`.
+`python -m benchmarks.methods.page`; [kinds of memory](taxonomy.md) places each method among the forms and functions of memory.
 
 The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no
 result. A column that would be empty is left out. The verdict's reason stands here in one sentence, and whole in a file of the

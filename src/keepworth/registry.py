@@ -29,6 +29,13 @@ FOLDERS: dict[str, tuple[Kind, ...]] = {
     "studies": ("study",),
 }
 """The folders of `keepworth.methods`, and the kinds of what their files declare."""
+TAGS: dict[str, tuple[str, ...]] = {
+    "form": ("token", "parametric", "latent"),
+    "function": ("factual", "experiential", "working"),
+    "dynamics": ("formation", "evolution", "retrieval"),
+}
+"""What can be said of a memory, by the survey "Memory in the age of AI agents", arXiv 2512.13564: what it is made of, what it is
+for, and which stage of its life a method changes."""
 GROUP = "keepworth.methods"
 PACKAGE = Path(__file__).parent
 PARTS = {
@@ -54,6 +61,8 @@ class Method:
         paper: Where it is published: "arXiv 2601.03192".
         claim: What the paper says it gains, with its number.
         differs: What is not as in the paper, and why.
+        tags: Words of `TAGS`: of a memory its form, functions and stages, of a world or a benchmark the function that it asks
+            for; none of what is no memory.
         label: "analogue", "protocol" or "small", where honesty asks for it.
         extra: The extra of this package that brings what it needs.
         parts: What `make` can leave out, `without=PART`; on the command line NAME-without-PART.
@@ -70,6 +79,7 @@ class Method:
     claim: str = ""
     differs: str = ""
     label: str = ""
+    tags: tuple[str, ...] = ()
     extra: str = ""
     parts: tuple[str, ...] = ()
     on: Mapping[str, Any] = field(default_factory=dict)

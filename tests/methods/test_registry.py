@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import keepworth
-from benchmarks.methods import page
-from keepworth.registry import KINDS, methods
+from benchmarks.methods import page, taxonomy
+from keepworth.registry import KINDS, TAGS, methods
 
 SOURCE = Path(keepworth.__file__).parent
 OUTSIDE = """
@@ -35,6 +35,7 @@ FIELDS = {
         "claim",
         "differs",
         "label",
+        "tags",
         "extra",
         "parts",
         "on",
@@ -116,6 +117,17 @@ def test_a_broken_file_is_named_with_its_path_and_stops_no_other(tmp_path: Path)
     assert "torn.py: ModuleNotFoundError" in ran.stderr.splitlines()[-1]
 
 
+def test_what_is_or_asks_for_a_memory_says_of_which_kind() -> None:
+    for method in methods().values():
+        if method.kind in ("policy", "writer", "memory_module", "study") and method.name != "mlp":
+            assert all({*tags} & {*method.tags} for tags in TAGS.values()), method.name
+        if method.kind in ("world", "benchmark"):
+            assert method.tags
+            assert {*method.tags} <= {*TAGS["function"]}, method.name
+    assert "memrl" in keepworth_methods("--tag", "experiential").stdout
+    assert "Did you mean 'latent'" in keepworth_methods("--tag", "laten").stderr
+
+
 def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
     shown = keepworth_methods("show", "memlr")
     assert shown.returncode == 2
@@ -124,6 +136,7 @@ def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
 
 def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.methods.page"
+    assert taxonomy.PAGE.read_text(encoding="utf-8") == taxonomy.rendered(), "python -m benchmarks.methods.taxonomy"
     named = {text for kind in KINDS for name in methods(kind) for text in (name, f"{name}.{kind}")}
     files = sorted(Path(page.__file__).parent.glob("*.json"))
     assert {file.stem for file in files} <= named

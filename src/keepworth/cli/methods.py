@@ -18,17 +18,21 @@ app = App(
 def list_methods(
     context: typer.Context,
     kind: Annotated[str, option("--kind", "Only methods of this kind: policy, recipe, world ...")] = "",
+    tag: Annotated[str, option("--tag", "Only methods with this tag: experiential, retrieval, latent ...")] = "",
     as_json: Annotated[bool, option("--json", "Print a line of JSON per method.")] = False,
 ) -> None:
     """List the methods."""
     from keepworth.episodes.errors import require_known
-    from keepworth.registry import KINDS, broken, methods
+    from keepworth.registry import KINDS, TAGS, broken, methods
 
     if context.invoked_subcommand:
         return
+    if tag:
+        require_known("tag", tag, [tag for tags in TAGS.values() for tag in tags])
     kinds = [name for name in KINDS if name == require_known("kind", kind, KINDS)] if kind else KINDS
     for name in kinds:
-        rows = sorted(methods(name).values(), key=lambda method: method.name)
+        tagged = [method for method in methods(name).values() if not tag or tag in method.tags]
+        rows = sorted(tagged, key=lambda method: method.name)
         if as_json:
             for method in rows:
                 say_json(_row(method))
@@ -57,7 +61,8 @@ def show(
             say_json({**_row(method), "evidence": measured})
             continue
         rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
-        rows += [("differs", method.differs), ("label", method.label), ("needs", method.extra)]
+        rows += [("differs", method.differs), ("label", method.label), ("tags", ", ".join(method.tags))]
+        rows += [("needs", method.extra)]
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
         rows += [("mechanism on", ", ".join(f"{name}={value}" for name, value in method.on.items()))]
         rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
@@ -104,7 +109,7 @@ def run(
 def _row(method: Any) -> dict[str, Any]:
     from keepworth.registry import evidence
 
-    names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts", "on")
+    names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "tags", "extra", "parts", "on")
     measured = evidence(method)
     file = f"benchmarks/methods/{measured['file']}" if measured else ""
     return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}

@@ -93,6 +93,7 @@ METHOD = Method(
     title="BANKING77",
     paper="arXiv 2003.04807",
     about="Say which label a customer's query has, by labelled examples",
+    tags=("experiential",),
     differs="Splits are by intents, and labels are numbers.",
     make=Benchmark("banking77", banking77, licence="CC BY 4.0", kind="choice", metric="score"),
 )

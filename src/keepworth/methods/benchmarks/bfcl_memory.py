@@ -103,6 +103,7 @@ METHOD = Method(
     name="bfcl-memory",
     title="BFCL v4, memory",
     about="Answer what five people told an agent in earlier conversations",
+    tags=("factual",),
     differs="The haystack is what a person said, and the agent's own memory tools are not played.",
     make=Benchmark("bfcl-memory", bfcl_memory, metric="score"),
 )

@@ -93,6 +93,7 @@ METHODS = (
         name="compositions",
         title="Compositions",
         about="Answer what follows from two facts that were told apart",
+        tags=("factual",),
         make=Benchmark("compositions", compositions, metric="em", shipped=True),
     ),
     Method(
@@ -100,6 +101,7 @@ METHODS = (
         name="compositions-3",
         title="Compositions of three",
         about="Answer what follows from three facts that were told apart",
+        tags=("factual",),
         make=Benchmark("compositions-3", compositions, metric="em", shipped=True, dials={"hops": 3}),
     ),
 )

@@ -199,6 +199,7 @@ METHOD = Method(
     title="Event book",
     paper="arXiv 2501.13121",
     about="Answer who did what, where and when, in a generated book",
+    tags=("factual",),
     differs="Sentences are templates, where a model writes the paper's books of 100,000 tokens.",
     make=Benchmark("event-book", event_book, metric="score", shipped=True),
 )

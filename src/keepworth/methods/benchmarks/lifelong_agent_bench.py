@@ -100,6 +100,7 @@ METHOD = Method(
     title="LifelongAgentBench",
     paper="arXiv 2505.11942",
     about="Solve database and graph tasks by the solutions of others",
+    tags=("experiential",),
     differs=(
         "No database is run and tasks on an operating system are refused; the reader was checked on a fixture alone."
     ),

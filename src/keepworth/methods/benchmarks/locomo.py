@@ -205,6 +205,7 @@ METHODS = (
         title="LoCoMo",
         paper="arXiv 2402.17753",
         about="Answer questions about ten very long conversations of two people",
+        tags=("factual",),
         make=Benchmark("locomo", locomo, licence="CC BY-NC 4.0"),
     ),
     Method(
@@ -213,6 +214,7 @@ METHODS = (
         title="LoCoMo, corrected",
         paper="arXiv 2402.17753",
         about="Answer LoCoMo's questions, with the answer key corrected by an audit",
+        tags=("factual",),
         differs="The answer key of an audit replaces the published one.",
         make=Benchmark("locomo-corrected", locomo, licence="CC BY-NC 4.0", dials={"corrected": True}),
     ),

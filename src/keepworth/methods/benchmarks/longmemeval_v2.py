@@ -96,6 +96,7 @@ METHOD = Method(
     title="LongMemEval-V2",
     paper="arXiv 2605.12493",
     about="Answer what agents met on web sites, from their trajectories",
+    tags=("experiential",),
     differs=("Pictures are left out and answers are judged by F1 of words; the reader was checked on a fixture alone."),
     label="protocol",
     make=Benchmark("longmemeval-v2", longmemeval_v2),

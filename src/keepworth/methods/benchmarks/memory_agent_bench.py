@@ -71,6 +71,7 @@ METHOD = Method(
     title="MemoryAgentBench",
     paper="arXiv 2507.05257",
     about="Answer many questions on one long text",
+    tags=("factual",),
     differs="No model judges summaries; the reader was checked on a fixture alone.",
     label="protocol",
     make=Benchmark("memoryagentbench", memory_agent_bench, licence="MIT", metric="score"),

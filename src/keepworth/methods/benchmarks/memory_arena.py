@@ -89,6 +89,7 @@ METHOD = Method(
     title="MemoryArena",
     paper="arXiv 2602.16313",
     about="Solve tasks that need what earlier tasks found",
+    tags=("experiential",),
     differs=(
         "The right earlier answers are told and no web site is acted on; the reader was checked on a fixture alone."
     ),

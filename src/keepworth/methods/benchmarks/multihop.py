@@ -105,6 +105,7 @@ METHODS = (
         title="HotpotQA",
         paper="arXiv 1809.09600",
         about="Answer from two paragraphs of ten",
+        tags=("factual",),
         differs="Questions whose supporting paragraph also supports one of a later side are left out.",
         make=Benchmark("hotpotqa", hotpotqa, licence="CC BY-SA 4.0"),
     ),
@@ -114,6 +115,7 @@ METHODS = (
         title="HotpotQA, pooled",
         paper="arXiv 1809.09600",
         about="Answer from two paragraphs among all paragraphs of a side",
+        tags=("factual",),
         differs=(
             "Questions that share supporting paragraphs with a later side are left out, and all share one haystack."
         ),
@@ -125,6 +127,7 @@ METHODS = (
         title="2WikiMultiHopQA",
         paper="arXiv 2011.01060",
         about="Answer from two to four paragraphs of ten",
+        tags=("factual",),
         differs="Questions whose supporting paragraph also supports one of a later side are left out.",
         make=Benchmark("2wiki", two_wiki),
     ),
@@ -134,6 +137,7 @@ METHODS = (
         title="2WikiMultiHopQA, pooled",
         paper="arXiv 2011.01060",
         about="Answer from two to four paragraphs among all paragraphs of a side",
+        tags=("factual",),
         differs=(
             "Questions that share supporting paragraphs with a later side are left out, and all share one haystack."
         ),

@@ -106,5 +106,6 @@ METHOD = Method(
     name="needles",
     title="Needles",
     about="Find door codes that were said in passing in long chats",
+    tags=("factual",),
     make=Benchmark("needles", needles, licence="MIT", metric="score", shipped=True),
 )

@@ -89,6 +89,7 @@ METHOD = Method(
     title="Order recall",
     paper="arXiv 2410.08133",
     about="Say which of two sentences came first in chats that were remembered",
+    tags=("factual",),
     differs="Segments are from conversations of LongMemEval, where the paper takes nine books.",
     make=Benchmark("order-recall", order_recall, licence="MIT", kind="choice", metric="score", shipped=True),
 )

@@ -83,6 +83,7 @@ METHOD = Method(
     title="PrefEval",
     paper="arXiv 2502.09597",
     about="Say which of four answers follows a preference that was said long before",
+    tags=("factual",),
     differs="Sessions of LongMemEval replace its own filler conversations.",
     make=Benchmark("prefeval", prefeval, licence="CC BY-NC 4.0", kind="choice", metric="score"),
 )

@@ -94,6 +94,7 @@ METHOD = Method(
     name="tau2-bench",
     title="tau2-bench",
     about="Say which tools a customer's wish takes, by a policy and by solved tasks",
+    tags=("experiential",),
     differs=("Only the needed tools are asked and no user is simulated; the reader was checked on a fixture alone."),
     label="protocol",
     make=Benchmark("tau2-bench", tau2_bench, licence="MIT", metric="score"),

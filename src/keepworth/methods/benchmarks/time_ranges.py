@@ -80,6 +80,7 @@ METHOD = Method(
     title="Time-Dialog's ranges",
     paper="arXiv 2512.20092",
     about="Say which interval of time a question is about",
+    tags=("factual",),
     differs="Only questions with both ends are asked, and solved ones are the memory.",
     make=Benchmark("time-ranges", time_ranges, licence="MIT", metric="score"),
 )

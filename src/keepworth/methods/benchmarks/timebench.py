@@ -175,6 +175,7 @@ METHODS = (
         title="TimeBench",
         paper="arXiv 2311.17667",
         about="Answer what held when, from dated facts and articles",
+        tags=("factual",),
         differs="Only the tasks of its public subset are asked, over facts that were told before.",
         make=Benchmark("timebench", timebench, licence="MIT, parts vary"),
     ),
@@ -184,6 +185,7 @@ METHODS = (
         title="TimeBench, pooled",
         paper="arXiv 2311.17667",
         about="Answer what held when, from one haystack of all facts and articles",
+        tags=("factual",),
         differs="Only the tasks of its public subset are asked, over facts that were told before.",
         make=Benchmark("timebench-pooled", timebench, dials={"pooled": True}, licence="MIT, parts vary"),
     ),
@@ -193,6 +195,7 @@ METHODS = (
         title="TimeBench, choices",
         paper="arXiv 2311.17667",
         about="Choose how long, when or in which order from options",
+        tags=("factual",),
         differs="Only the tasks of its public subset are asked, over facts that were told before.",
         make=Benchmark(
             "timebench-choices",

@@ -83,6 +83,7 @@ METHOD = Method(
     name="compressive",
     title="Compressive Transformer",
     about="Attends to the last steps and to means of the steps before them",
+    tags=("latent", "working", "formation", "evolution", "retrieval"),
     paper="arXiv 1911.05507",
     differs="Means replace a trained convolution with its reconstruction loss, positions are coded by age, and norms come first.",
     make=make,

@@ -62,6 +62,7 @@ METHOD = Method(
     name="deltanet",
     title="DeltaNet",
     about="Writes to fast weights by correction: the value of a key moves toward the new one",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2102.11174",
     differs=(
         "It loops over time, with one convolution before keys, queries and values, in a block with two more layers."

@@ -66,6 +66,7 @@ METHOD = Method(
     name="ffm",
     title="Fast and Forgetful Memory",
     about="Keeps traces that fade and contexts that rotate, at learned rates that no input changes",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2310.04128",
     claim="It is about 7 % above GRU over all POPGym tasks and trains about a hundred times as fast on a GPU (second hand).",
     differs="A scan in single precision with exact resets replaces cumulative sums in double precision.",

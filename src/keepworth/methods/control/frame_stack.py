@@ -53,6 +53,7 @@ METHOD = Method(
     name="frame_stack",
     title="Frame stack",
     about="Applies two layers to the last k inputs",
+    tags=("latent", "working", "formation"),
     paper="Nature 518 (2015)",
     make=make,
     extra="control",

@@ -52,6 +52,7 @@ METHOD = Method(
     name="gru",
     title="GRU",
     about="Is a gated recurrent unit: one gate forgets and writes, one resets",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 1406.1078",
     make=make,
     extra="control",

@@ -92,6 +92,7 @@ METHOD = Method(
     name="hcam",
     title="HCAM",
     about="Stores the past in chunks, attends to their summaries and then inside the best chunks",
+    tags=("latent", "working", "formation", "retrieval"),
     paper="arXiv 2105.14039",
     differs="It has one layer, sees the chunk that is being filled, and has no reconstruction loss.",
     make=make,

@@ -52,6 +52,7 @@ METHOD = Method(
     name="indrnn",
     title="IndRNN",
     about="Is a recurrent layer in which each unit sees its own past alone",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 1803.04831",
     differs="|u| stays below 1, where the paper allows 2 to the power of 1 / T, so that states of endless episodes stay bounded.",
     make=make,

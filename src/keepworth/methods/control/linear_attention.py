@@ -85,6 +85,7 @@ METHOD = Method(
     name="linear_attention",
     title="Decaying linear attention",
     about="Keeps a matrix of keys by values for each head, which fades as the input chooses",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2307.08621",
     differs="It has no rotation of keys and a gate for each head, in a block with two more layers.",
     make=make,

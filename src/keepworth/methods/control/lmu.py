@@ -73,6 +73,7 @@ METHOD = Method(
     name="lmu",
     title="LMU",
     about="Holds a window of a learned signal in a fixed linear system",
+    tags=("latent", "working", "formation", "evolution"),
     paper="NeurIPS 2019",
     make=make,
     extra="control",

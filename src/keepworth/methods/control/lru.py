@@ -64,6 +64,7 @@ METHOD = Method(
     name="lru",
     title="LRU",
     about="Is a linear recurrence with complex modes that rotate and fade at learned rates",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2303.06349",
     differs=("Its block has a norm and two layers in place of a gated linear unit, and one learning rate for all."),
     make=make,

@@ -55,6 +55,7 @@ METHOD = Method(
     name="lstm",
     title="LSTM",
     about="Is a long short-term memory, whose gates depend on the state",
+    tags=("latent", "working", "formation", "evolution"),
     paper="Neural Computation 9(8), 1997",
     make=make,
     extra="control",

@@ -48,6 +48,7 @@ METHOD = Method(
     name="mingru",
     title="minGRU",
     about="Has one gate that depends on the input alone, so that training is a scan",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2410.01201",
     differs="It stands in blocks with two more layers, and needs no logarithms.",
     make=make,

@@ -49,6 +49,7 @@ METHOD = Method(
     name="minlstm",
     title="minLSTM",
     about="Has two gates that depend on the input alone and add up to one",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2410.01201",
     differs="It stands in blocks with two more layers, and needs no logarithms.",
     make=make,

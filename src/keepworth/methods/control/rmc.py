@@ -68,6 +68,7 @@ METHOD = Method(
     name="rmc",
     title="Relational memory core",
     about="Keeps slots that attend to one another and to the input, with gates that write",
+    tags=("latent", "working", "formation", "evolution", "retrieval"),
     paper="arXiv 1806.01822",
     make=make,
     extra="control",

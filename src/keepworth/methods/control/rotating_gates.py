@@ -76,6 +76,7 @@ METHOD = Method(
     name="rotating_gates",
     title="Rotating and gated modes",
     about="Joins rotating modes for order and gated modes for storage in one linear recurrence",
+    tags=("latent", "working", "formation", "evolution"),
     differs="This project's own; turning=1 and turning=0 are its ablations.",
     make=make,
     extra="control",

@@ -78,6 +78,7 @@ METHOD = Method(
     name="s5",
     title="S5",
     about="Is a diagonal state space that begins as the memory of Legendre polynomials",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2208.04933",
     differs=("Its block has a norm and two layers in place of a gated linear unit, and one learning rate for all."),
     make=make,

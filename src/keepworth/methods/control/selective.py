@@ -70,6 +70,7 @@ METHOD = Method(
     name="selective",
     title="Selective recurrence",
     about="Fades and writes at a speed that the input chooses, after Mamba",
+    tags=("latent", "working", "formation", "evolution"),
     paper="arXiv 2312.00752",
     differs="The gate comes after the convolution too, channels are as wide as the input, and the block has two more layers.",
     make=make,

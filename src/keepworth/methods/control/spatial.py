@@ -98,6 +98,7 @@ METHOD = Method(
     name="spatial",
     title="Spatially-aware memory",
     about=("Keeps rows with codes of time and place, and a rule of visits says which row goes when it is full"),
+    tags=("latent", "working", "formation", "evolution", "retrieval"),
     paper="arXiv 2402.15160",
     claim="Place in memory helps prediction, generation and control where tasks are about places.",
     differs=(

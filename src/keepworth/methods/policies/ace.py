@@ -105,6 +105,7 @@ METHOD = Method(
         "Keeps short advice lines with counters of how often each helped or harmed, adds lines one by one and "
         "never rewrites them"
     ),
+    tags=("token", "experiential", "formation", "evolution"),
     claim="AppWorld success rises by 10.6 points and accuracy on finance tasks by 8.6, on average.",
     differs=(
         "Rules take the place of the paper's two models, and the k lines most similar to the situation are "

@@ -129,6 +129,7 @@ METHOD = Method(
     title="A-MemGuard",
     paper="arXiv 2510.02373",
     about="Guards against planted records: it follows what most retrieved records advise and keeps lessons of what went wrong",
+    tags=("token", "experiential", "evolution", "retrieval"),
     claim="The attack MINJA succeeds in .256 of MMLU tasks with GPT-4o-mini, undefended in .667.",
     differs=(
         "A record's path is what it alone advises, and consensus is the largest group of equal paths, where "

@@ -98,6 +98,7 @@ METHOD = Method(
     title="EARM",
     paper="arXiv 2608.22767",
     about=("Fills in a matrix of which memory was relevant to which question, from questions and memories like them"),
+    tags=("token", "factual", "retrieval"),
     claim="Answers are right 6.62 % more often than with semantic retrieval, with 17.5 % of the candidates scored by a model.",
     differs=(
         "Only the abstract was available, so the formula is ours: entries are rewards, completed by kernels, "

@@ -149,6 +149,7 @@ METHOD = Method(
     title="ExpeL",
     paper="arXiv 2308.10144",
     about="Shows successes as examples, and insights that gain or lose importance by votes",
+    tags=("token", "experiential", "formation", "evolution"),
     claim="HotpotQA success rises from 28 % to 39 %, and ALFWorld from 40 % to 59 %.",
     differs=(
         "An insight is the words that two successes of one action share, and rewards vote on it, where the "

@@ -20,6 +20,7 @@ METHOD = Method(
     title="ExpRecent",
     paper="arXiv 2511.20857",
     about="Shows the latest cases as they happened",
+    tags=("token", "experiential", "retrieval"),
     claim=("Mean success over four worlds rises from .24 to .58 with Claude 3.7 Sonnet."),
     make=exprecent,
 )

@@ -102,6 +102,7 @@ METHOD = Method(
     title="Ghost in the Minecraft",
     paper="arXiv 2305.17144",
     about=("Condenses what succeeded often enough in one situation into one reference plan and shows that alone"),
+    tags=("token", "experiential", "formation"),
     claim="ObtainDiamond reaches 67.5 %, 47.5 points above the best before it.",
     differs="The reference is what most successes did, where the paper's model writes it, and there is no decomposer of goals.",
     label="analogue",

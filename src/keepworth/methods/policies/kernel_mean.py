@@ -85,6 +85,7 @@ METHODS = (
         title="Kernel mean of actions",
         paper="Nadaraya 1964, Watson 1964",
         about="Predicts the reward of an action as the kernel mean of its outcomes in similar situations",
+        tags=("token", "experiential", "retrieval"),
         differs=(
             "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
         ),
@@ -97,6 +98,7 @@ METHODS = (
         title="Kernel mean of items",
         paper="Nadaraya 1964, Watson 1964",
         about="Predicts the reward of showing an item as the kernel mean of what followed items like it",
+        tags=("token", "factual", "experiential", "retrieval"),
         differs=(
             "This is a standard estimator, not published as a memory for agents, and its settings are round numbers."
         ),

@@ -104,6 +104,7 @@ METHOD = Method(
     title="Memento, kernel Q",
     paper="arXiv 2508.16153",
     about="Chooses cases by action values that a kernel estimates from similar situations",
+    tags=("token", "experiential", "retrieval"),
     differs=(
         "The rates are ours because the paper gives none, and 1/alpha stands inside the log-sum-exp so that "
         "the policy fits its value."

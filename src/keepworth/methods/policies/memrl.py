@@ -88,6 +88,7 @@ METHOD = Method(
     about=(
         "Drops memories below a similarity, and ranks the rest by similarity and the moving average of their rewards"
     ),
+    tags=("token", "experiential", "retrieval"),
     claim=(
         "Success in the last of ten passes over the same tasks is .772 over five benchmarks, by plain "
         "retrieval .679 and without memory .631."

@@ -240,6 +240,7 @@ METHOD = Method(
     name="mixture",
     title="Mixture of estimators",
     about="Averages kernel means and ridge regressions, each weighted by how well it has predicted (ours)",
+    tags=("token", "experiential", "retrieval"),
     differs="Not published: this project's own.",
     parts=tuple(PARTS),
     make=mixture,

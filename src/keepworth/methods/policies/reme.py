@@ -99,6 +99,7 @@ METHOD = Method(
     title="ReMe",
     paper="arXiv 2512.10696",
     about="Stores distilled experiences with counts of use and deletes those that do not pay",
+    tags=("token", "experiential", "formation", "evolution", "retrieval"),
     claim=("The mean over BFCL-V3 and AppWorld with Qwen3-8B rises from 27.65 % to 34.94 %."),
     differs="Templates distil successes unless a model is given, k is 4 instead of 5, and retries with reflection are left out.",
     make=reme,

@@ -181,6 +181,7 @@ METHOD = Method(
     title="REMEMBERER",
     paper="arXiv 2306.07929",
     about="Keeps a table of n-step action values, and shows good actions and bad ones",
+    tags=("token", "experiential", "evolution", "retrieval"),
     claim="Success is 4 points above the best before on WebShop and 2 on WikiHow.",
     differs=(
         "Similarity is the cosine, where the paper writes a table for each environment, and actions at or "

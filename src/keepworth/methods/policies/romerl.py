@@ -101,6 +101,7 @@ METHOD = Method(
     title="RoMeRL",
     paper="arXiv 2608.02508",
     about="Learns gains and losses of advice apart, for each kind of task, with credit by rank",
+    tags=("token", "experiential", "evolution", "retrieval"),
     claim="Of the memories that other methods maintain 84.4 % are unnecessary.",
     differs=(
         "Only the abstract was available, so every formula is ours: kinds of task are at most 64 centres, and "

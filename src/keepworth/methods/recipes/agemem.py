@@ -242,6 +242,7 @@ METHOD = Method(
     title="AgeMem",
     paper="arXiv 2601.01885",
     about=("Trains a writer that stores, filters and retrieves in three stages, with one reward for every step"),
+    tags=("token", "factual", "working", "formation", "evolution", "retrieval"),
     claim="It scores 41.96 over five sets with Qwen2.5-7B, 33.43 without RL and 28.05 without memory.",
     differs=("It writes into the bounded bank, rules replace the judges, and stages have a fixed number of turns."),
     label="small",

@@ -121,6 +121,7 @@ METHOD = Method(
     name="bounded_bank",
     title="Bounded bank",
     about="Learns what to keep of a stream of facts from what a frozen reader answers",
+    tags=("token", "factual", "formation", "evolution"),
     differs=(
         "This project's own baseline for Memory-R2 and Fine-Mem: every write gets the reward of the whole stream."
     ),

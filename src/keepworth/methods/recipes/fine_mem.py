@@ -117,6 +117,7 @@ METHOD = Method(
     title="Fine-Mem",
     paper="arXiv 2601.08435",
     about="Trains a writer of a bounded bank whose writes share the reward of the answers that used them",
+    tags=("token", "factual", "formation", "evolution"),
     claim="It gains 4.4 points on Mem-alpha's validation suite and 7.2 on MemoryAgentBench over Mem-alpha.",
     differs="A digit for each fact replaces operations, with 135M parameters and a frozen reader.",
     label="small",

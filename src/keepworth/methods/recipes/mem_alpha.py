@@ -186,6 +186,7 @@ METHOD = Method(
     title="Mem-alpha",
     paper="arXiv 2509.25911",
     about="Trains a writer of core, episodic and semantic memory, with a reward for each chunk",
+    tags=("token", "factual", "formation", "evolution"),
     claim="The mean is 0.642 on its validation suite and 0.592 on MemoryAgentBench with 4B parameters.",
     differs=(
         "Chunks have four facts, all parts share one budget, a rule judges whether a call is valid, and the "

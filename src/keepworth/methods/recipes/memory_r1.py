@@ -61,6 +61,7 @@ METHOD = Method(
     title="Memory-R1",
     paper="arXiv 2508.19828",
     about="Trains an answerer and a memory manager by group-relative reinforcement",
+    tags=("token", "factual", "formation", "evolution", "retrieval"),
     claim="LoCoMo F1 is 45.02 on LLaMA-3.1-8B and 43.14 on Qwen-2.5-7B.",
     differs="The model has 135M parameters, prompts are worked examples, the reward is F1, and each role has a run of its own.",
     label="small",

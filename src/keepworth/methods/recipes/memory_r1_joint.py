@@ -233,6 +233,7 @@ METHOD = Method(
     title="Memory-R1, both roles at once",
     paper="arXiv 2508.19828",
     about=("Trains a manager and an answerer in one episode, each with its own prompts, rewards and statistics"),
+    tags=("token", "factual", "formation", "evolution", "retrieval"),
     claim="LoCoMo F1 is 45.02 with GRPO on LLaMA-3.1-8B, where each role is trained alone.",
     differs=(
         "Both roles learn in one run and share weights, where the paper trains each with the other frozen, on "

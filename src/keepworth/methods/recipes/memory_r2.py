@@ -59,6 +59,7 @@ METHOD = Method(
     title="Memory-R2",
     paper="arXiv 2605.21768",
     about="Trains a writer of a bounded bank and draws single writes again from the same state",
+    tags=("token", "factual", "formation", "evolution"),
     claim="LoCoMo F1 is 50.60, where Memory-R1 has 43.14.",
     differs="A digit for each fact replaces operations, with 135M parameters, one role and a frozen reader.",
     label="small",

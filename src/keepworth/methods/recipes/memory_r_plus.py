@@ -107,6 +107,7 @@ METHOD = Method(
     title="Memory-R+",
     paper="arXiv 2504.02273",
     about="Trains a writer of a bounded bank with a reward for banks like past successes",
+    tags=("token", "factual", "formation", "evolution"),
     claim=("GSM8K is 34.0 with Qwen2.5-0.5B, where GRPO has 28.8, and 40.7 with Llama3.2-1B, where it has 37.2."),
     differs="Banks of facts replace reasoning texts, as docs/recipes.md explains.",
     label="small",

@@ -136,6 +136,7 @@ METHOD = Method(
     title="Overwrite reading (MemAgent)",
     paper="arXiv 2507.02259",
     about="Reads a long text in a fixed window and rewrites one memory on the way",
+    tags=("token", "working", "formation", "evolution"),
     claim="RULER-HQA is 81.25 at 7K tokens and 71.88 at its longest with 7B parameters.",
     differs="Texts are tens of facts about people, with 135M parameters and a warm start.",
     label="small",

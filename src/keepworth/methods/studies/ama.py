@@ -194,6 +194,7 @@ METHOD = Method(
     title="Adaptive Memory Allocator",
     paper="arXiv 2402.15160",
     about="A bandit learns which rule of eviction manages a memory, from what will be asked",
+    tags=("token", "experiential", "evolution"),
     claim="With its allocator a memory recalls as well as with the best fixed rule of each task.",
     differs=(
         "The memory is of sights in a made house, the goal is a sentence, and Q is linear, without a transformer."

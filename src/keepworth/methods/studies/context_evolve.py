@@ -199,6 +199,7 @@ METHOD = Method(
     title="ContextEvolve",
     paper="arXiv 2602.02597",
     about=("A text is improved edit by edit by a score, with a context from a summariser, a navigator and a sampler"),
+    tags=("token", "experiential", "formation", "evolution"),
     claim="It is 33.3 % above the best baseline with 29.0 % fewer tokens on its systems problems.",
     differs=("Rules in words replace code, and the forms are reconstructed from the abstract and short accounts."),
     label="analogue",

@@ -241,6 +241,7 @@ METHOD = Method(
     about=(
         "Keeps the window of time that a question speaks of, then chooses evidence by a policy that reward has taught"
     ),
+    tags=("token", "factual", "retrieval"),
     claim="Time-Dialog is 66.9 with 3B parameters, 60.8 without the reward of grounding.",
     differs=("The model is frozen and a small policy chooses, rules find the window, and entries have 60 words."),
     label="small",

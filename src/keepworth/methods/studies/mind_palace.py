@@ -238,6 +238,7 @@ METHOD = Method(
     title="Enter the Mind Palace",
     paper="arXiv 2507.12846",
     about="Reads one more entry, looks around or answers, by the value of information",
+    tags=("token", "experiential", "retrieval"),
     claim=(
         "It answers more questions with fewer memories and less exploration than fixed retrieval (no number checked)."
     ),

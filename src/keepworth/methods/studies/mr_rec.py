@@ -243,6 +243,7 @@ METHOD = Method(
     title="MR.Rec",
     paper="arXiv 2510.14629",
     about="Chooses which questions to ask a person's memory, to rank what they may want next",
+    tags=("token", "factual", "retrieval"),
     claim="NDCG@100 is 0.113, where the best baseline has 0.104.",
     differs="The model is frozen and a policy over features asks, in a made world of ratings.",
     label="analogue",

@@ -87,6 +87,7 @@ METHOD = Method(
     title="Events",
     paper="arXiv 2501.13121",
     about="Reports say who went where, and a question about one of them follows",
+    tags=("factual",),
     differs="Reports are templates and outlast their task.",
     make=World(events, "seen-before", parameters=EventStream()),
 )

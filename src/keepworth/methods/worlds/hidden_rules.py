@@ -235,6 +235,7 @@ METHODS = tuple(
         name=name,
         title=name,
         about=about,
+        tags=("experiential",),
         differs="Not published: this project's own.",
         make=World(hidden_rules, "one-step", parameters=RuleStream(name, **switches)),
     )

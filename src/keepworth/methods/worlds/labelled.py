@@ -153,6 +153,7 @@ METHODS = tuple(
         name=name,
         title=name,
         about=f"Say {LABEL_SETS[of].about}{VARIANTS[variant]}",
+        tags=("experiential",),
         differs="Labels are anonymous, and the agent leans at random.",
         make=World(partial(labelled, of, variant=variant), "one-step", data=LABEL_SETS[of].folder, length=None),
     )

@@ -233,6 +233,7 @@ METHOD = Method(
     name="science",
     title="ScienceWorld",
     about="Say which things conduct electricity and which animals live longest (ScienceWorld)",
+    tags=("experiential",),
     differs="Only conductivity and life spans are played, and their commands stand behind choices.",
     make=World(science, "several-steps", length=120, lacks=available),
     extra="envs",

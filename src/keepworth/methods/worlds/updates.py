@@ -154,6 +154,7 @@ METHOD = Method(
     title="Updates",
     paper="arXiv 2410.10813",
     about="A person corrects facts later, and the question wants the later one (LongMemEval)",
+    tags=("factual",),
     differs=("Only extractive questions are asked, and a rule answers from one of the notes that it is offered."),
     make=World(updates, "seen-before", length=None),
 )

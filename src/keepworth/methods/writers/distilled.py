@@ -149,6 +149,7 @@ METHOD = Method(
     title="ReMe distillation",
     paper="arXiv 2512.10696",
     about="Writes experiences under a description of when to use them, and none that is there already",
+    tags=("token", "experiential", "formation"),
     differs=(
         "A template writes where no model is given, and the prompts and the threshold of similarity are ours "
         "because the paper states neither."

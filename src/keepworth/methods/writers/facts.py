@@ -41,6 +41,7 @@ METHODS = (
         name="rules",
         title="Facts by rules",
         about="Extracts statements of the user and of named people by rules; a newer one replaces what it contradicts (ours)",
+        tags=("token", "factual", "formation", "evolution"),
         make=Facts,
     ),
     Method(
@@ -48,6 +49,7 @@ METHODS = (
         name="model",
         title="Facts by a chat model",
         about="Asks a chat model which facts messages hold and which older ones they replace",
+        tags=("token", "factual", "formation", "evolution"),
         make=model,
     ),
 )

@@ -121,6 +121,7 @@ METHOD = Method(
     title="A-MEM notes",
     paper="arXiv 2502.12110",
     about="Writes a note for each choice, with keywords, tags and a sentence of context",
+    tags=("token", "experiential", "formation"),
     differs="Rules write where no model is given, and the prompts are ours.",
     make=notes,
 )

@@ -34,6 +34,7 @@ METHOD = Method(
     title="Memory manager of a run",
     paper="arXiv 2508.19828",
     about=("Lets a trained manager add, update, delete or ignore each fact; it is named by the folder of its run"),
+    tags=("token", "factual", "formation", "evolution"),
     differs="The default writer extracts the facts, where the paper asks a model.",
     extra="train",
     make=trained,

@@ -514,8 +514,10 @@ def test_the_command_line_asks_nothing_that_it_would_refuse(tmp_path: Path) -> N
 def test_erasing_nobody_says_so_and_every_spelling_is_the_same_person(tmp_path: Path) -> None:
     path = tmp_path / "a.mem"
     with Memory(path, encoder="hashing") as memory:
+        before = memory.snapshot()
         memory.add("I like tea.", user_id="Zo\u00eb")
         assert memory.erase(user_id="Zoe").nobody
+        assert len(memory.diff(before)) == 1  # nothing was erased, so all can still be undone
         memory.add("I like milk.", user_id="Zoe\u0308")
         assert len(memory.get_all(user_id="Zo\u00eb")) == 2
         handle = memory.within(user_id="Zoe\u0308")

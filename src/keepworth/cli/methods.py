@@ -46,7 +46,7 @@ def list_methods(
 @app.command(examples="keepworth methods show memrl")
 def show(
     name: Annotated[str, argument("", "The method's name.")],
-    as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
+    as_json: Annotated[bool, option("--json", "Print a line of JSON for each kind of method of this name.")] = False,
 ) -> None:
     """Print a method's claim, what differs from its paper, and what was measured."""
     from keepworth.episodes.errors import UnknownName
@@ -64,13 +64,16 @@ def show(
         rows += [("differs", method.differs), ("label", method.label), ("tags", ", ".join(method.tags))]
         rows += [("needs", method.extra)]
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
-        rows += [("mechanism on", ", ".join(f"{name}={value}" for name, value in method.on.items()))]
+        on = ", ".join(f"{name}={value}" for name, value in method.on.items())
+        rows += [(f"{name}+on", f"{on}, under which its mechanism decides something" if on else "")]
         rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
         rows += [
             ("unit", (measured or {}).get("unit", "")),
             ("controls", ", ".join((measured or {}).get("controls", ()))),
         ]
         rows += [("command", (measured or {}).get("command", ""))]
+        if measured:
+            rows += [("revision", f"{measured['revision']}, at which the command was run; what it names may be gone since")]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":

@@ -42,7 +42,7 @@ def fetch(
 
 @models_app.command(examples="keepworth models check")
 def check(
-    name: Annotated[str, argument("[MODEL]", "One model; all that are here if not given.")] = "", as_json: Json = False
+    name: Annotated[str, argument("MODEL", "One model; all that are here if not given.")] = "", as_json: Json = False
 ) -> None:
     """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""
     from keepworth.models.files import State, list_models

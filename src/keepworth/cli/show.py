@@ -163,7 +163,7 @@ def _fitting(
 
 
 def report(
-    name: Annotated[str, argument("[RUN]", "The name of a run or its folder; the latest if none is given.")] = "",
+    name: Annotated[str, argument("RUN", "The name of a run or its folder; the latest if none is given.")] = "",
     as_json: Annotated[bool, option("--json", "Print the path of what was written as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:

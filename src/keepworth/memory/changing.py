@@ -166,7 +166,7 @@ class Changes:
         UnknownEpisode, InvalidScope."""
         given: Mapping[str, Any] = options
         if unknown := [name for name in given if name not in ItemOptions.__annotations__]:
-            raise unknown_option("Memory.add_many", unknown[0], ("texts", *ItemOptions.__annotations__))
+            raise unknown_option("Memory.add", unknown[0], ("texts", *ItemOptions.__annotations__))
         key, source, metadata = given.get("key", ""), given.get("source", ""), given.get("metadata")
         if key != "":
             checked_text(key, "key")

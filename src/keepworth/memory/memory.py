@@ -238,7 +238,7 @@ class Memory(Changes):
         scope = self.scopes.seen(user_id, agent_id, session_id)
         wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
-        checked_number(limit, "k", 1)
+        checked_number(limit, "limit", 1)
         start, time = _row_of(after), timestamp(self._clock())
         out: list[Item] = []
         while len(out) < limit:

@@ -206,7 +206,7 @@ def add(
 def update(
     memory: Memory,
     id: Id,
-    text: Annotated[str | None, argument("[TEXT]", "What it says from now on.")] = None,
+    text: Annotated[str | None, argument("TEXT", "What it says from now on.")] = None,
     trust: Annotated[float | None, option("NUMBER", "From 0 to 1.")] = None,
     expires: Annotated[str | None, option("--expires TIME", "When it is hidden (ISO 8601).")] = None,
 ) -> Lines:
@@ -238,7 +238,7 @@ def supersede(
 def forget(
     file: MemoryPlace,
     bounds: dict[str, Any],
-    ids: Annotated[list[str] | None, argument("[ID...]", "Items to forget.")] = None,
+    ids: Annotated[list[str] | None, argument("ID", "Items to forget.")] = None,
     purge: Annotated[bool, option("--purge", "Erase for good: journal, indexes and vectors too.")] = False,
     older_than: Annotated[
         float | None, option("--older-than DAYS", "In place of ids: what was written so long ago.")
@@ -294,7 +294,9 @@ def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Sessio
             f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched."
         )
         if erased.nobody:
-            message = f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory show` lists who is there."
+            message = (
+                f"Nothing in {file} was ever of {whose}: nothing was erased. `memory list --json` names who is there."
+            )
         yield Line({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody}, message)
         yield from _log_notes(erased)
 
@@ -321,7 +323,7 @@ def snapshot(memory: Memory) -> Lines:
 def diff(
     memory: Memory,
     one: Snapshot,
-    other: Annotated[str, argument("[SNAPSHOT]", "The later one; now if not given.")] = "",
+    other: Annotated[str, argument("SNAPSHOT", "The later one; now if not given.")] = "",
 ) -> Lines:
     """List the items that differ between two states, or between one and now."""
     differences = memory.diff(one, other)
@@ -350,13 +352,15 @@ def _state(item: Item) -> str:
 def rollback(
     memory: Memory,
     file: MemoryPlace,
-    target: Annotated[str, argument("[EPISODE|ROLLBACK]", "An episode's or a rollback's id.")] = "",
+    target: Annotated[str, argument("EPISODE|ROLLBACK", "An episode's or a rollback's id.")] = "",
     source: Annotated[str, option("", "Undo everything from this source.")] = "",
     since: Annotated[str, option("SNAPSHOT", "Undo everything since this state (see `snapshot`).")] = "",
     rewarder: Annotated[str, option("NAME", "Undo everything that follows from the rewards of this person.")] = "",
     entry: Annotated[int, option("N", "Undo one change, by its number in `history`.", min=0)] = 0,
 ) -> Lines:
     """Undo an episode, a source, one change, a person's rewards, or everything since a state. Can be undone itself."""
+    if sum(map(bool, (target, source, since, rewarder, entry))) != 1:
+        raise typer.BadParameter("give one of: an episode's or a rollback's id, --source, --since, --rewarder, --entry")
     yield _report(memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry), file)
 
 

@@ -37,7 +37,7 @@ def begin(
     memory: Memory,
     file: MemoryPlace,
     bounds: dict[str, Any],
-    task: Annotated[str, argument("[TASK]", "What is attempted, in words.")] = "",
+    task: Annotated[str, argument("TASK", "What is attempted, in words.")] = "",
     by: Annotated[str, option("--by NAME", "For whom, where rewards are somebody's word.")] = "",
 ) -> Lines:
     """Begin an episode, and print its id."""
@@ -58,7 +58,7 @@ def begin(
 def search_in(
     memory: Memory,
     episode: EpisodeId,
-    query: Annotated[str, argument("[QUERY]", "What is looked for; the task if not given.")] = "",
+    query: Annotated[str, argument("QUERY", "What is looked for; the task if not given.")] = "",
     top_k: TopK = 10,
 ) -> Lines:
     """Find as an agent does: the policy chooses, and a reward of the episode reaches what was shown."""

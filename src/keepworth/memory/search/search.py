@@ -473,7 +473,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
     """A request from what a caller gave. mode: where `options` name none. beyond: see `Request`.
 
     Raises InvalidFilter, UnknownOption, InvalidTime for what does not exist or cannot take effect."""
-    checked_number(k, "k", 1)
+    checked_number(k, "top_k", 1)
     if not options:
         return Request(k, mode, beyond)
     given = dict(options)

@@ -84,7 +84,10 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
             )
         )
         gone = _Gone(numbers, homes, whose)
-        _erase(store, transaction, scope, gone)
+        if numbers or homes:
+            _erase(store, transaction, scope, gone)
+        else:  # an entry in the journal would bar the undo of all that came before, for a name that is misspelt
+            _forget_notes(connection, gone)
         return gone
 
     return _done(store, store.change(scope, work), None)
@@ -150,9 +153,14 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     if gone.homes:
         _forget_scopes(connection, gone)
     _forget_queries(connection, gone, homes)
+    store.database.forget_samples(connection)
+    _forget_notes(connection, gone)
+
+
+def _forget_notes(connection: AnyConnection, gone: _Gone) -> None:
+    """What servers noted of calls; and notes that what is outside the tables is still to be done."""
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
-    store.database.forget_samples(connection)
     keep(connection, UNFINISHED, "1")
 
 

@@ -31,7 +31,6 @@ from keepworth.memory.errors import (
     StorageFull,
 )
 from keepworth.memory.place import address
-from keepworth.memory.store import forking
 from keepworth.memory.store.backend import Backend, QueuedWrite
 from keepworth.memory.store.connection import AMONG, AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
@@ -59,10 +58,6 @@ _NOWHERE = "\ufffe\uffff\ufffe"
 def _marked(statement: str) -> str:
     """A statement with values, as psycopg takes it. What differs from SQLite are the marks of values, and a list is an array."""
     return statement.replace("%", "%%").replace(AMONG, "= ANY(?)").replace("?", "%s")
-
-
-_LEFT: list[Any] = []
-"""Connections of a parent, which must not be closed here: that would end them for it, too."""
 
 
 class ServerConnection:
@@ -143,18 +138,14 @@ class PostgresDatabase(Backend):
         self._lock_number = int.from_bytes(digest, "little", signed=True)
         self._committing = 0
         self._writer: ServerConnection | None = None
+        self._idle: list[ServerConnection] = []
+        self._free = threading.BoundedSemaphore(MOST)
         try:
             with self.translated():
                 self._open_first()
         except BaseException:
             self._close_connections()
             raise
-        forking.register_database(self)
-
-    def _forget_others(self) -> None:
-        super()._forget_others()
-        self._idle: list[ServerConnection] = []
-        self._free = threading.BoundedSemaphore(MOST)
 
     # Opening.
 
@@ -308,7 +299,8 @@ class PostgresDatabase(Backend):
             Busy: Somebody reads what was erased.
             StorageFailed: Only the owner of the tables may write them anew.
         """
-        with self._writing(), self._write_lock, self.translated():
+        self.check_writable()
+        with self._write_lock, self.translated():
             writer = self._to_write()
             owned = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
             tables = [name for (name,) in select(writer, owned)]
@@ -395,10 +387,6 @@ class PostgresDatabase(Backend):
         for connection in listed:
             if connection is not None:
                 connection.close()
-
-    def _leave_connections(self) -> None:
-        _LEFT.extend([*self._idle, self._writer])
-        self._writer = None
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:

@@ -76,13 +76,6 @@ def test_no_search_ever_leaves_its_scope(behind, places, data):
         assert {item.id for item in found} == {item.id for item in listed}
 
 
-def test_names_that_look_alike_are_told_apart_and_names_that_are_equal_are_not():
-    m = Memory(":memory:", encoder=None)
-    m.add("a", user_id="jos\u00e9")
-    assert len(m.get_all(user_id="jose\u0301")) == 1  # the same name, composed differently
-    assert m.get_all(user_id="jose") == []
-
-
 times = st.integers(0, 9).map(lambda n: f"200{n}-01-01T00:00:00")
 
 

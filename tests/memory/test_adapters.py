@@ -9,7 +9,7 @@ import pytest
 
 from keepworth.agents.manager import Manager
 from keepworth.memory.adapters.mem0 import Memory as Mem0
-from keepworth.memory.errors import InvalidFilter, InvalidScope
+from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.default import default
 
@@ -18,33 +18,6 @@ from .stub_encoder import WordEncoder
 
 def memory(**options: object) -> Memory:
     return Memory(":memory:", encoder=WordEncoder(32), **options)
-
-
-def test_mem0_calls_and_results():
-    m = Mem0(memory())
-    added = m.add([{"role": "user", "content": "likes tofu"}], user_id="ana", metadata={"topic": "food"}, infer=False)
-    (result,) = added["results"]
-    assert result["event"] == "ADD"
-    assert m.add("likes tofu", user_id="ana", metadata={"topic": "food"}, infer=False)["results"][0]["event"] in (
-        "ADD",
-        "NONE",
-    )
-    assert m.add("likes tofu", user_id="ana", infer=False)["results"][0]["event"] == "NONE"
-    found = m.search("tofu", filters={"user_id": "ana", "topic": "food"})["results"]
-    assert found[0]["memory"] == "likes tofu"
-    assert found[0]["user_id"] == "ana"
-    assert m.search("tofu", user_id="bo")["results"] == []
-    m.update(result["id"], "likes tempeh")
-    assert m.get(result["id"])["memory"] == "likes tempeh"
-    assert [line["event"] for line in m.history(result["id"])] == ["ADD", "UPDATE"]
-    m.delete(result["id"])
-    assert m.get(result["id"]) is None
-    assert m.history(result["id"])[-1]["event"] == "DELETE"
-    with pytest.raises(InvalidScope):
-        m.search("tofu")
-    with pytest.raises(InvalidScope):
-        m.delete_all()
-    assert m.get_all(user_id="ana")["results"] == []
 
 
 ANA = {"user_id": "ana"}

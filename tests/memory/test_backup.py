@@ -58,11 +58,8 @@ def test_a_backup_that_is_killed_is_not_there(steps: int, tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", BACKING_UP, str(path), str(copy), str(steps)], check=False)
     assert done.returncode == -signal.SIGKILL
     assert not copy.exists()
-    for each in copy.parent.iterdir():
-        os.utime(each, (0, 0))
     with Memory(path, encoder=None) as m:
-        backup(m.store, copy)  # and another can be made, which takes away what is left
-    assert [path.name for path in copy.parent.iterdir()] == ["b.mem"]
+        backup(m.store, copy)  # and another can be made
     with Memory(copy, encoder=None) as twin:
         assert (len(twin), check(twin.store)) == (count, [])
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from keepworth.memory import errors
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
+from keepworth.memory.store import store as store_module
 from keepworth.memory.store.maintenance import check
 
 from .stub_encoder import WordEncoder
@@ -73,13 +74,6 @@ def test_no_search_ever_leaves_its_scope(behind, places, data):
     assert {item.id for item in listed} == {item.id for item in written if bounds.contains(item.scope)}
     if query == "shared words" and not where:
         assert {item.id for item in found} == {item.id for item in listed}
-
-
-def test_names_that_look_alike_are_told_apart_and_names_that_are_equal_are_not():
-    m = Memory(":memory:", encoder=None)
-    m.add("a", user_id="jos\u00e9")
-    assert len(m.get_all(user_id="jose\u0301")) == 1  # the same name, composed differently
-    assert m.get_all(user_id="jose") == []
 
 
 times = st.integers(0, 9).map(lambda n: f"200{n}-01-01T00:00:00")
@@ -180,3 +174,14 @@ def test_what_is_no_name_is_refused_rather_than_taken_for_everybody(nobody: obje
         with pytest.raises(errors.InvalidScope, match="must be text"):
             m.add("whose?", user_id=nobody)  # type: ignore[arg-type]
         assert len(m) == 1
+
+
+def test_what_is_remembered_of_scopes_is_bounded(monkeypatch):
+    monkeypatch.setattr(store_module, "SCOPES", 8)
+    with Memory(":memory:", encoder=WordEncoder()) as m:
+        for n in range(40):
+            m.add("a cat", user_id=f"u{n}")
+        for n in range(40):
+            assert [hit.item.scope.user for hit in m.search("cat", user_id=f"u{n}")] == [f"u{n}"]
+        assert len(m.store._inside) <= 8
+        assert len(m.store._scope_names) <= 8

@@ -38,24 +38,6 @@ def test_an_add_that_fails_leaves_no_file(arguments: tuple[str, ...], tmp_path: 
     assert names_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("command", [("search", "cat"), ("add", "a cat")], ids=lambda command: command[0])
-def test_an_empty_file_is_no_memory_and_no_new_one(command: tuple[str, str], tmp_path: Path):
-    path = tmp_path / "a.mem"
-    path.touch()
-    problem = problem_of(*command, "--file", str(path), "--encoder", "none")
-    assert isinstance(problem, errors.NotAMemoryFile)
-    assert "empty (0 bytes)" in str(problem)
-    assert "restore a backup over it, or delete it to begin anew" in str(problem)
-    assert path.read_bytes() == b""
-
-
-def test_an_add_for_which_there_is_no_room_leaves_no_file(tmp_path: Path):
-    with largest_file(10_000):
-        problem = problem_of("add", "a cat", "--file", str(tmp_path / "a.mem"), "--encoder", "none")
-    assert isinstance(problem, errors.MemoryProblem)
-    assert names_in(tmp_path) == []
-
-
 def test_a_memory_that_was_there_is_kept_whatever_fails(tmp_path: Path):
     path = tmp_path / "a.mem"
     Memory(path, encoder=None).close()

@@ -187,25 +187,6 @@ def naming(name: str):
     return lambda connection: connection.execute("INSERT INTO facts_of_file VALUES(?, '')", (f"test {name}",))
 
 
-def test_what_is_asked_once_is_asked_anew_in_the_next_read_and_by_who_writes(tmp_path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
-        base, asked = m.store.database, []
-
-        def count(connection):
-            asked.append(1)
-            return len(list(connection.execute("SELECT 1 FROM facts_of_file WHERE name GLOB 'test *'")))
-
-        with base.reading() as connection:
-            assert [base.once(connection, "count", lambda: count(connection)) for _ in range(3)] == [0, 0, 0]
-            assert len(asked) == 1
-            base.write(naming("one"))
-            seen = base.write(lambda writer: base.once(writer, "count", lambda: count(writer)))
-            assert seen == 1, "who writes sees what was written, not what is read beside"
-            assert base.once(connection, "count", lambda: count(connection)) == 0, "all inside is of one moment"
-        with base.reading() as connection:
-            assert base.once(connection, "count", lambda: count(connection)) == 1
-
-
 def test_who_reads_what_lies_in_memory_may_write_while_others_wait_to():
     with Memory(":memory:", encoder=None) as m:
         base, inside = m.store.database, threading.Event()

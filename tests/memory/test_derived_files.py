@@ -25,11 +25,19 @@ def memory(path: Path, **options: object) -> Memory:
     return Memory(path, **options)  # type: ignore[arg-type]
 
 
-def in_blocks(path: Path, more: int = 76) -> None:
-    """A memory with one block of vectors, and `more` that are in none."""
+@pytest.fixture(scope="module")
+def blocked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A memory with one block of vectors, and 76 that are in none."""
+    path = tmp_path_factory.mktemp("blocked") / "a.mem"
     with memory(path) as m:
-        m.add_many([f"filler {n} thing {n % 7}" for n in range(1024 + more)])
+        m.add_many([f"filler {n} thing {n % 7}" for n in range(1100)])
     assert blocks_of(path) == [1024]
+    return path
+
+
+@pytest.fixture
+def in_blocks(blocked: Path, tmp_path: Path) -> Path:
+    return shutil.copy(blocked, tmp_path / "a.mem")
 
 
 def blocks_of(path: Path) -> list[int]:
@@ -85,28 +93,19 @@ def _said(statement: str) -> Callable[[Path], None]:
 MATRIX = 4 * 64 * 1024
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "random vectors": _bytes(lambda body: np.random.default_rng(0).bytes(MATRIX) + body[MATRIX:]),
-    "zeroed vectors": _bytes(lambda body: bytes(MATRIX) + body[MATRIX:]),
-    "NaN": _bytes(lambda body: b"\x00\x00\xc0\x7f" * (MATRIX // 4) + body[MATRIX:]),
     "one bit": _bytes(lambda body: body[:999] + bytes([body[999] ^ 4]) + body[1000:]),
     "two rows exchanged": _bytes(lambda body: body[256:512] + body[:256] + body[512:]),
     "zeroed row numbers": _bytes(lambda body: body[:MATRIX] + bytes(8 * 1024) + body[MATRIX + 8 * 1024 :]),
-    "zeroed scopes": _bytes(lambda body: body[: -4 * 1024] + bytes(4 * 1024)),
     "cut": _bytes(lambda body: body[:-100]),
-    "longer": _bytes(lambda body: body + b"x"),
-    "empty": _bytes(lambda body: b""),
     "text": _said("body = 'text'"),
-    "a size as text": _said("size = 'many'"),
     "a negative size": _said("size = -1"),
-    "another checksum": _said("sum = sum + 1"),
     "another beginning": _said("first = 500"),
-    "another end": _said("last = 1000"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_block_is_not_believed_and_written_again(damage: str, tmp_path: Path):
-    path = tmp_path / "a.mem"
-    in_blocks(path)
+def test_a_damaged_block_is_not_believed_and_written_again(damage: str, in_blocks: Path):
+    path = in_blocks
     sound = changed(path, "SELECT * FROM blocks")
     DAMAGES[damage](path)
     for read_only in (True, False):
@@ -118,13 +117,12 @@ def test_a_damaged_block_is_not_believed_and_written_again(damage: str, tmp_path
             assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
     with memory(path) as m:
         assert check(m.store) == []
-    if damage not in ("another beginning", "another end"):
+    if damage != "another beginning":
         assert changed(path, "SELECT * FROM blocks") == sound
 
 
-def test_what_blocks_are_wrong_about_is_read_from_the_rows(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    in_blocks(path)
+def test_what_blocks_are_wrong_about_is_read_from_the_rows(in_blocks: Path):
+    path = in_blocks
     with memory(path) as m:
         m.update("m8", "an altogether different thing")
         m.forget("m9")
@@ -150,10 +148,10 @@ def test_what_blocks_are_wrong_about_is_read_from_the_rows(tmp_path: Path):
 def test_blocks_that_are_missing_are_written_by_the_first_search(tmp_path: Path):
     path = tmp_path / "a.mem"
     with memory(path) as m:
-        m.add_many([f"filler {n} thing {n % 7}" for n in range(3000)])
+        m.add_many([f"filler {n} thing {n % 7}" for n in range(2100)])
     changed(path, "DELETE FROM blocks")
     with memory(path) as m:
-        assert best(m, "filler 2900 thing 2") == ("filler 2900 thing 2", 1.0)
+        assert best(m, "filler 2099 thing 6") == ("filler 2099 thing 6", 1.0)
         assert check(m.store) == []
     assert blocks_of(path) == [1024, 2048]
 
@@ -161,8 +159,10 @@ def test_blocks_that_are_missing_are_written_by_the_first_search(tmp_path: Path)
 # What check compares.
 
 
-def lived_in(path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole_life(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """At least one row in every table."""
+    path = tmp_path_factory.mktemp("lived") / "a.mem"
     with memory(path) as m:
         m.add_many([f"filler {n} thing {n % 7}" for n in range(FILLER)], user_id="ana")
         m.update("m2", "filler two in other words")
@@ -179,6 +179,13 @@ def lived_in(path: Path) -> None:
         m.rollback(episode.id)
         m.forget("m9", purge_history=True)
         compact(m.store)
+        assert check(m.store) == []
+    return path
+
+
+@pytest.fixture
+def lived_in(whole_life: Path, tmp_path: Path) -> Path:
+    return shutil.copy(whole_life, tmp_path / "a.mem")
 
 
 TAMPERED = {
@@ -205,30 +212,16 @@ TAMPERED = {
     "UPDATE events SET source = 'web' WHERE seq = 2": "journal: .*chain: entry 2",
     "UPDATE events SET chain = zeroblob(24) WHERE seq = 2": "journal: .*chain: entry 2, entry 3",
     "DELETE FROM events WHERE seq = 12": "events: entries are missing",
-    "UPDATE touches SET before = replace(before, 'filler 1', 'filler 9')": "touches: .*m2 before entry",
-    "UPDATE decisions SET chosen = '[\"m5\"]' WHERE episode = ''": "decisions: not what was rewarded",
-    "UPDATE decisions SET propensity = 7 WHERE episode = ''": "decisions: not what a search leaves",
-    "UPDATE decisions SET candidates = '{' WHERE episode = ''": "decisions: not what a search leaves",
-    "UPDATE decisions SET candidates = substr(candidates, 2) WHERE episode = ''": "decisions: not what a search leaves",
     "UPDATE decisions SET scope = 77": "decisions: 2 rows are of a scope that does not exist",
     "INSERT INTO tombstones VALUES(1, 1, 1)": "tombstones: erased, and still there: m1",
-    "DELETE FROM tombstones": "tombstones: erased, and not in it: m9",
-    "UPDATE tombstones SET seq = 7": "tombstones: erased by no entry that erases: m9",
-    "UPDATE touches SET changed = 0 WHERE n = 2": "touches: not all that the entry concerns: entry 3",
-    "DELETE FROM touches WHERE NOT changed": "touches: not all that the entry concerns: entry ",
-    "UPDATE events SET content = content + 1 WHERE seq = 31": "events: the number by which .* entry 31",
     "UPDATE events SET body = 7 WHERE seq = 2": "journal: .*chain: entry 2",
-    "DELETE FROM former_contents": "former_contents: what it said before is missing of m2",
     "UPDATE words_config SET v = 77 WHERE k = 'version'": "full-text index .* is damaged",
 }
 
 
 @pytest.mark.parametrize("statement", TAMPERED)
-def test_check_names_the_table_that_differs(statement: str, tmp_path: Path):
-    path = tmp_path / "a.mem"
-    lived_in(path)
-    with memory(path) as m:
-        assert check(m.store) == []
+def test_check_names_the_table_that_differs(statement: str, lived_in: Path):
+    path = lived_in
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.execute(statement)
@@ -239,9 +232,8 @@ def test_check_names_the_table_that_differs(statement: str, tmp_path: Path):
     assert any(re.search(TAMPERED[statement], problem) for problem in problems), problems
 
 
-def test_a_damaged_full_text_index_is_named_and_not_taken_for_a_lock(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    lived_in(path)
+def test_a_damaged_full_text_index_is_named_and_not_taken_for_a_lock(lived_in: Path):
+    path = lived_in
     connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.execute("PRAGMA journal_mode = delete")
@@ -257,9 +249,8 @@ def test_a_damaged_full_text_index_is_named_and_not_taken_for_a_lock(tmp_path: P
     connection.close()
 
 
-def test_check_compares_blocks_with_the_vectors_of_the_items(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    in_blocks(path)
+def test_check_compares_blocks_with_the_vectors_of_the_items(in_blocks: Path):
+    path = in_blocks
     changed(path, "UPDATE vectors_1 SET vector = (SELECT vector FROM vectors_1 WHERE n = 6) WHERE n = 5")
     with memory(path, encoder=None) as m:
         (problem,) = check(m.store)

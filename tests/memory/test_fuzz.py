@@ -86,7 +86,7 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("verb", list(VERBS))
 @example([], None)  # no text, and not hashable
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(a=ODD, b=ODD)
 def test_odd_arguments_are_carried_out_or_refused(verb: str, a: object, b: object):
     with Memory(encoder=WordEncoder(8)) as m:

@@ -12,7 +12,6 @@ import pytest
 
 from keepworth.memory.adapters.langgraph import _Entries
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import later, now
 from keepworth.memory.memory import Memory
 
 from .stub_encoder import WordEncoder
@@ -105,54 +104,15 @@ def test_filters_mean_what_langgraph_means(name: str):
     assert sorted(keys(store, "red", filter=asked)) == sorted(expected)
 
 
-class Ticking:
-    """A clock that is told what time it is."""
-
-    def __init__(self) -> None:
-        self.time = now()
-
-    def __call__(self) -> str:
-        return self.time
-
-    def goes(self, minutes: float) -> None:
-        self.time = later(self.time, 60.0 * minutes)
-
-
-def test_what_is_read_lives_on_where_it_was_put_for_a_while(monkeypatch: Any):
-    clock = Ticking()
-    monkeypatch.setattr("keepworth.memory.adapters.langgraph.now", clock)
-    store = entries(clock=clock)
-    fill(store, {"short": {"a": 1}, "other": {"a": 1}}, ttl=10.0)
-    fill(store, {"ever": {"a": 1}})
-    clock.goes(6)
-    head = store._memory.store.head()
-    assert store.get(SPACE, "short") is not None
-    assert store.get(SPACE, "ever", refresh=True) is not None
-    assert store._memory.store.head() == head, "reading writes nothing unless it prolongs"
-    assert store.get(SPACE, "short", refresh=True) is not None
-    clock.goes(6)
-    assert sorted(keys(store)) == sorted(keys(store, "1", limit=3)) == ["ever", "short"]
-    store.search((), None, {}, 10, 0, refresh=True)
-    clock.goes(9)
-    assert sorted(keys(store)) == ["ever", "short"]
-    fill(store, {"short": {"a": 1}}, ttl=100.0)
-    clock.goes(50)
-    assert store.get(SPACE, "short") is not None
-    store.put(("alone",), "k", {"a": 1}, ttl=1.0)
-    assert store.namespaces((), None, 10, 0) == [("alone",), SPACE]
-    clock.goes(2)
-    assert store.namespaces((), None, 10, 0) == [SPACE]
-
-
 def test_a_key_keeps_the_time_at_which_it_was_first_put():
-    clock = Ticking()
-    store = entries(clock=clock)
+    times = [f"2026-01-01T00:0{minute}:00" for minute in range(3)]
+    store = entries(clock=lambda: times[0])
     for number in range(3):
         fill(store, {"k": {"a": number}})
-        clock.goes(1)
+        times[:] = times[1:] or times
     found = store.get(SPACE, "k")
     assert found is not None
-    assert later(found.metadata["created"], 120.0) == found.written_at
+    assert (found.metadata["created"], found.written_at) == ("2026-01-01T00:00:00", "2026-01-01T00:02:00")
 
 
 def test_langgraph_store():
@@ -160,14 +120,15 @@ def test_langgraph_store():
     from keepworth.memory.adapters.langgraph import as_langgraph_store
 
     m = Memory(":memory:", encoder=WordEncoder(32))
-    store = as_langgraph_store(m, ttl={"default_ttl": 60.0})
+    store = as_langgraph_store(m)
     store.put(("mem", "ana"), "food", {"text": "likes tofu", "stars": 4})
     store.put(("mem", "bo"), "food", {"text": "likes steak", "stars": 2})
     store.put(("mem", "ana"), "food", {"text": "likes tempeh", "stars": 5})
     found = store.get(("mem", "ana"), "food")
     assert found.value == {"text": "likes tempeh", "stars": 5}
     assert found.created_at < found.updated_at
-    assert all(item.expires_at for item in m.get_all())
+    with pytest.raises(NotImplementedError, match="TTL"):
+        store.put(("mem", "ana"), "food", {"text": "likes tofu"}, ttl=5.0)
     assert store.get(("mem", "ana"), "drink") is None
     assert [item.value["text"] for item in store.search(("mem", "ana"), query="likes")] == ["likes tempeh"]
     assert {item.key for item in store.search(("mem",))} == {"food"}

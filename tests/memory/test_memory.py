@@ -61,15 +61,20 @@ def test_scopes_bound_and_are_bounded():
 def test_a_tenant_sees_nothing_of_another(tmp_path: Path):
     one = memory(tmp_path / "a.mem", tenant="one")
     two = memory(tmp_path / "a.mem", tenant="two", user_id="ana")
-    item = one.add("the password is swordfish", user_id="ana")
+    with one.episode() as episode:
+        item = episode.remember("the password is swordfish", user_id="ana")
     hits = one.search("password")
+    back = one.rollback(one.rollback(episode.id).id)
     assert two.search("password") == []
     assert two.get_all() == []
     for call in (two.get, two.delete, two.history, two.forget, lambda id: two.update(id, "x"), two.rollback):
         with pytest.raises((errors.UnknownItem, errors.UnknownEpisode)):
             call(item.id)
+    for verb, id in ((two.reward, hits.decision), (two.rollback, episode.id), (two.rollback, back.id)):
+        with pytest.raises(errors.UnknownEpisode):
+            verb(id, **({"value": 1.0} if verb == two.reward else {}))
     with pytest.raises(errors.UnknownEpisode):
-        two.reward(hits.decision, 1.0)
+        two.episode_record(episode.id)
     assert not two.apply(Operation(OperationKind.DELETE, (item.id,))).applied
     with pytest.raises(errors.InvalidScope, match="already 'ana'"):
         two.search("password", user_id="bo")
@@ -244,19 +249,6 @@ def test_parameters_are_part_of_snapshots():
     assert m.store.parameters(m.scope, "valuer")[1] == b"one"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "  ", "a\x00b", "\x1b[31m", "\udc80", "x" * 10_000_000, b"bytes", None, 7], ids=lambda t: repr(t)[:12]
-)
-def test_bad_texts_are_refused_and_nothing_is_written(tmp_path: Path, text):
-    m = memory(tmp_path / "a.mem")
-    m.add("fine")
-    before = m.snapshot()
-    with pytest.raises(errors.InvalidText):
-        m.add_many(["also fine", text])
-    assert m.snapshot() == before
-    assert check(m.store) == []
-
-
 def test_files_of_others_are_refused_and_untouched(tmp_path: Path):
     text = tmp_path / "notes.txt"
     text.write_text("dear diary " * 50)
@@ -292,22 +284,6 @@ def test_a_file_of_another_format_is_refused_and_untouched(
     with pytest.raises(error, match=said):
         memory(path, read_only=read_only)
     assert path.read_bytes() == content
-
-
-def test_every_verb_can_be_awaited():
-    async def story() -> None:
-        async with AsyncMemory(memory()) as m:
-            await m.add("a cat", user_id="ana")
-            async with m.episode(user_id="ana") as episode:
-                hits = await episode.search("cat")
-                await episode.reward(1.0)
-            assert (await m.get(hits[0].id)).values.mean == 1.0
-            found = await asyncio.gather(*(m.search("cat", user_id="ana") for _ in range(8)))
-            assert all(len(each) == 1 for each in found)
-            with pytest.raises(AttributeError, match="verbs"):
-                _ = m.frobnicate
-
-    asyncio.run(story())
 
 
 def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:

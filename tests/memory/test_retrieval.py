@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,6 @@ from keepworth.memory.search.search import POOL, Search, requested
 from keepworth.memory.store.views import ScopeView
 
 from .stub_encoder import WordEncoder
-
-pytestmark = pytest.mark.usefixtures("behind")
 
 THINGS = [f"{colour} {thing}" for colour in ("red", "blue") for thing in ("hat", "car", "tea")]
 TEXTS = [f"{animal} likes the {thing}" for animal in ("ana", "bo", "cat") for thing in THINGS]
@@ -69,17 +66,6 @@ def test_a_cross_encoder_decides():
         memory.search("red hat", reranker=lambda query, texts: [1.0])
 
 
-def test_time_kind_and_metadata_filters_meet():
-    memory = filled()
-    memory.add("a lesson about the red hat", kind="lesson", metadata={"place": "oslo"}, event_time="2024-01-05")
-    found = memory.search("red hat", top_k=50, since="2024-01-03", until="2024-01-06")
-    assert sorted(hit.item.event_time[:10] for hit in found) == ["2024-01-03", "2024-01-04", "2024-01-05", "2024-01-05"]
-    assert [hit.item.kind.value for hit in memory.search("red hat", kinds=["lesson"])] == ["lesson"]
-    assert [hit.text for hit in memory.search("red", where={"place": "oslo"})] == ["a lesson about the red hat"]
-    assert memory.search("red", where={"place": "rome"}) == []
-    assert memory.search("red", where=lambda item: item.text.endswith("tea"), top_k=1)[0].text.endswith("tea")
-
-
 def test_what_is_not_yet_true_is_not_found_as_it_is_not_at_this_moment():
     m = Memory(":memory:", encoder=WordEncoder(8), clock=lambda: "2026-01-01T00:00:00")
     m.add("prices of 2060", valid_from="2060-01-01")
@@ -90,24 +76,6 @@ def test_what_is_not_yet_true_is_not_found_as_it_is_not_at_this_moment():
     assert [hit.text for hit in m.search("prices", as_of="2061-01-01")] == ["prices of 2060"]
 
 
-def test_bounds_of_time_go_by_the_time_of_writing_where_nothing_else_is_known():
-    m = Memory(":memory:", encoder=None, clock=lambda: "2026-03-01T00:00:00")
-    m.add("plain note")
-    m.add("dated note", event_time="2020-01-01")
-    assert [hit.text for hit in m.search("note", since="2026-02-28")] == ["plain note"]
-    assert [hit.text for hit in m.search("note", until="2026-02-28")] == ["dated note"]
-    assert m.search("note", since="2026-03-02") == []
-
-
-def test_metadata_that_are_not_there_are_not_none():
-    m = Memory(":memory:", encoder=None)
-    m.add("note one", metadata={"topic": None})
-    m.add("note two")
-    assert [hit.text for hit in m.search("note", where={"topic": None})] == ["note one"]
-    m.add("note three", metadata={"topic": ["food", "travel"]})
-    assert [hit.text for hit in m.search("note", where={"topic": ["food", "travel"]})] == ["note three"]
-
-
 def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
     m = Memory(":memory:", encoder=WordEncoder(8))
     m.add("a red hat")
@@ -115,16 +83,6 @@ def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
     with pytest.raises(errors.InvalidFilter, match="dense"):
         m.search("red hat", threshold=1.01)
     assert m.search("red hat", threshold=3.0, reranker=lambda query, texts: [7.0] * len(texts))[0].score == 7.0
-
-
-def test_a_read_only_file_searches_unlogged_and_says_so(tmp_path: Path, caplog):
-    filled(tmp_path / "a.mem").close()
-    content = (tmp_path / "a.mem").read_bytes()
-    with Memory(tmp_path / "a.mem", encoder=WordEncoder(32), read_only=True) as memory:
-        assert "read-only: searches work but are not logged" in caplog.text
-        hits = memory.search("red hat")
-        assert (len(hits), hits.decision) == (10, "")
-    assert (tmp_path / "a.mem").read_bytes() == content
 
 
 def test_a_half_life_halves_scores_with_age():

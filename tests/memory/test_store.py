@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import count
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
-from keepworth.memory.errors import Purged, UnknownEpisode, UnknownItem, UnknownSnapshot
+from keepworth.memory.errors import UnknownEpisode, UnknownSnapshot
 from keepworth.memory.item import EVERYWHERE, Item, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
@@ -164,15 +163,6 @@ def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
     assert bank.content_hash() == fingerprint
 
 
-def test_a_search_by_words_finds_what_full_bm25_finds():
-    from benchmarks.memory.engine import corpus, lexical_overlap
-
-    data = corpus(1500, queries=30)
-    m = memory()
-    m.add_many(data.texts)
-    assert lexical_overlap(m, data.texts, data.queries) >= 0.95
-
-
 def test_ranges():
     assert ranges_of([5, 1, 2, 3, 9, 8]) == ((1, 3), (5, 5), (8, 9))
     # 10 cancels 1-3; 11 cancels 10; 12 cancels 11: so 10 counts.
@@ -268,43 +258,3 @@ def test_history_and_diff():
         m.diff("s999")
     with pytest.raises(UnknownEpisode):
         m.rollback("nonsense")
-
-
-def test_purge_leaves_no_trace_on_disk_and_undo_past_it_is_refused(behind: int, tmp_path: Path):
-    path = tmp_path / "a.mem"
-    m = memory(path)
-    secret = "xylophonequartz lives in plinthburg"
-    item = m.add(secret, user_id="ana", metadata={"note": "xylophonequartz"}, key="xylophonequartz")
-    m.add("harmless", user_id="ana")
-    before = m.snapshot()
-    m.add(secret, user_id="ana", key="xylophonequartz")  # a duplicate, whose journal entry has the text too
-    m.update(item.id, "xylophonequartz moved to plinthburg")
-    erased = m.forget(item.id, purge_history=True)
-    assert erased.log_emptied
-    for file in tmp_path.iterdir():
-        content = file.read_bytes()
-        assert b"xylophonequartz" not in content, file
-        assert b"plinthburg" not in content, file
-    with pytest.raises(UnknownItem, match="erased on purpose"):
-        m.get(item.id)
-    with pytest.raises(Purged):
-        m.rollback(since=before)
-    with pytest.raises(Purged):
-        m.bank(at=before)
-    assert [i.text for i in m.get_all()] == ["harmless"]
-    m.close()
-
-
-def test_purged_parts_do_not_take_what_came_of_them():
-    m = memory()
-    one, two = m.add("a cat"), m.add("one cat")
-    with m.episode() as episode:
-        episode.remember("unrelated")
-    merged = m.apply(Operation(K.MERGE, (one.id, two.id), "exactly one cat"), episode=episode.id)
-    m.update(merged.item, "exactly one red cat")
-    m.forget(one.id, purge_history=True)
-    m.add("later")
-    m.rollback(source="nothing")
-    assert {i.text for i in m.get_all()} == {"unrelated", "exactly one red cat", "later"}
-    m.rollback(m.rollback(episode.id).id)
-    assert {i.text for i in m.get_all()} == {"unrelated", "exactly one red cat", "later"}

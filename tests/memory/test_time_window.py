@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 from hypothesis import given
@@ -81,10 +81,3 @@ def test_how_far_a_day_is_from_a_window() -> None:
     window = TimeWindow(datetime(2023, 5, 10), datetime(2023, 5, 12))
     assert [window.gap(datetime(2023, 5, day)) for day in (8, 10, 11, 12, 15)] == [-2.0, 0.0, 0.0, 0.0, 3.0]
     assert window.days == 2.0
-
-
-def test_what_two_windows_have_in_common() -> None:
-    day = TimeWindow(datetime(2023, 5, 10), datetime(2023, 5, 10, 23, 59))
-    two = TimeWindow(datetime(2023, 5, 10), datetime(2023, 5, 11, 23, 59))
-    apart = TimeWindow(day.start + timedelta(days=5), day.end + timedelta(days=5))
-    assert (day.overlap(day), day.overlap(two), day.overlap(apart)) == (1.0, 0.5, 0.0)

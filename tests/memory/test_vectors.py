@@ -106,7 +106,7 @@ DO: dict[str, Callable[[Memory, int], object]] = {
 
 
 @settings(
-    max_examples=10,
+    max_examples=5,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -138,7 +138,7 @@ import sys
 from tests.memory.test_vectors import opened
 with opened(sys.argv[1]) as m:
     print("begun", flush=True)
-    for part in range(15):
+    for part in range(6):
         items = m.add_many([f"other {part} of {n}" for n in range(100)])
         m.forget(items[part].id)
         m.update(items[50].id, f"altogether different {part}")
@@ -154,7 +154,7 @@ def test_two_processes_write_and_both_find_all(filled: Path, tmp_path: Path) -> 
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2], text=True) as other:
             assert other.stdout is not None
             assert other.stdout.readline() == "begun\n"
-            for part in range(15):
+            for part in range(6):
                 m.add_many([f"fresh {part} of {n}" for n in range(100)])
                 m.search("fresh 3 of 7", mode="dense")
                 m.update(f"m{part + 1}", f"altogether different {part}")

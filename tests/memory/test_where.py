@@ -239,9 +239,7 @@ KINDS = ["fact", "lesson", "case"]
     st.sampled_from(["", "2021-05-01", "2024-01-01"]),
     st.sampled_from([None, {"n": 1}, {"n": {"$gte": 1}}]),
 )
-def test_kinds_and_times_go_by_what_a_plain_reading_says(
-    behind, whole, rows, changed, kinds, since, until, where
-) -> None:
+def test_kinds_and_times_go_by_what_a_plain_reading_says(whole, rows, changed, kinds, since, until, where) -> None:
     memory = Memory(":memory:", encoder=WordEncoder(8))
 
     def write() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from keepworth import Facts, Memory
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.store.checks import check
 from keepworth.models.chat import ChatModel, comparison, extractor
@@ -62,19 +61,6 @@ def test_an_assistant_corrects_nobody() -> None:
         memory.add("My appointment is on Monday.", infer=True)
         memory.add([{"role": "assistant", "content": "Your appointment is on Tuesday."}], infer=True)
         assert texts(memory) == ["My appointment is on Monday.", "Your appointment is on Tuesday."]
-
-
-def test_the_first_calls_of_mem0_work_and_keep_no_courtesies() -> None:
-    memory = Mem0(Memory(encoder="hashing"))
-    said = [{"role": "user", "content": "I live in Bergen. Thanks!"}, {"role": "assistant", "content": "Noted!"}]
-    assert [result["event"] for result in memory.add(said, user_id="ana")["results"]] == ["ADD"]
-    (new,) = memory.add("I moved to Oslo.", user_id="ana")["results"]
-    assert (new["memory"], new["event"]) == ("I moved to Oslo.", "UPDATE")
-    assert [result["memory"] for result in memory.get_all(filters={"user_id": "ana"})["results"]] == [
-        "I moved to Oslo."
-    ]
-    assert memory.add("Thanks, that helps!", user_id="ana") == {"results": []}
-    memory.memory.close()
 
 
 def test_a_turn_that_a_writer_fails_at_is_kept_marked_as_it_was_said() -> None:

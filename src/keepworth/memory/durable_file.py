@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 PRIVATE = 0o600
 """The mode of what we create: memories hold what people said."""
-_PART = ".part"
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Of the files that belong to one database."""
-_OF_PART = re.compile(
-    rf"\.(?P<of>.+)\.(?P<writer>\d+)-[0-9a-f]{{8}}{re.escape(_PART)}(?:-wal|-shm|-journal)?", re.DOTALL
-)
-ABANDONED = 600
-"""Seconds after which a part that nobody wrote to is taken away, where its writer is not seen to live."""
 
 
 def part_of(target: Path) -> Path:
-    """A name for what will be `target`, that no other writer uses. What writers left that were killed goes."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(target.parent):
-            found = _OF_PART.fullmatch(name)
-            if found is None or found["of"] != target.name or _lives(int(found["writer"])):
-                continue
-            part = target.with_name(name)
-            if time.time() - part.stat().st_mtime > ABANDONED:
-                part.unlink()
-    return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}{_PART}")
-
-
-def _lives(process: int) -> bool:
-    """Whether a process of this number is there."""
-    try:
-        os.kill(process, 0)
-    except (OverflowError, ProcessLookupError):
-        return False
-    except OSError:  # another user's
-        return True
-    return True
+    """A name for what will be `target`, that no other writer uses."""
+    return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
 
 
 @contextlib.contextmanager

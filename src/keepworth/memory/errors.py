@@ -166,7 +166,7 @@ class Busy(MemoryProblem):
 
 
 class Forked(MemoryProblem):
-    """The process forked while a thread was in the middle of using the memory; the child cannot use it."""
+    """The memory was open when the process forked; the child cannot use it."""
 
 
 class Purged(MemoryProblem):

@@ -183,7 +183,7 @@ class Memory(Changes):
 
     def close(self) -> None:
         """Write what is waiting and let go of the file. What `within` gave leaves the file to the handle it came from."""
-        if self._shared:
+        if self._shared or self.store.database.forked:
             return
         if not self.read_only:
             self._decisions.close()

@@ -85,12 +85,6 @@ class TimeWindow:
         """Days from `when` to it: 0 inside, below 0 before it, above 0 after it."""
         return (when - self.start) / DAY if when < self.start else max(0.0, (when - self.end) / DAY)
 
-    def overlap(self, other: TimeWindow) -> float:
-        """Share of the union that is common, to the minute."""
-        common = min(self.end, other.end) - max(self.start, other.start) + _MINUTE
-        whole = max(self.end, other.end) - min(self.start, other.start) + _MINUTE
-        return max(0.0, common / whole)
-
 
 def window_of(question: str, asked_at: str = "") -> TimeWindow | None:
     """The window that `question` speaks of; None where it says no time, or one that needs a day on which it is asked and there is

@@ -84,6 +84,7 @@ def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
     assert right >= 17
 
 
+@pytest.mark.slow
 def test_where_a_question_comes_back_often_what_is_a_little_better_is_found_too() -> None:
     """The search puts both nearly level."""
     right = np.zeros((16, 200))
@@ -453,6 +454,7 @@ def test_the_newest_rewards_are_the_same_ones_after_reopening(tmp_path: Path) ->
         assert (found.times, found.earned, found.seen) == (live.times, live.earned, live.seen)
 
 
+@pytest.mark.slow
 def test_who_punishes_what_is_right_costs_the_others_little() -> None:
     topics, actions = ("shirt torn", "phone cracked", "lamp flickers", "kettle leaks"), ("refund", "repair", "replace")
 

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -18,12 +18,10 @@ from typer.testing import CliRunner
 from keepworth import Memory
 from keepworth.cli.memory import app
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.default import Ranked, default
+from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Account, Balance, Ledger
-from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.slots import Candidates, Query, Values
 
 ASKED = "how do I reset the router"
 HOLD = "to reset the router hold the button for ten seconds"
@@ -270,26 +268,6 @@ def test_once_the_interval_is_clear_the_item_is_withheld_no_more(well_known: Mem
         assert set(helps) <= {hit.id for hit in well_known.search(ASKED, top_k=2)}
 
 
-def test_chance_decides_once_in_an_episode_in_any_process(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
-    with filled_memory(path) as memory, opened(path, seed=9) as other:
-        rewarded(memory, 3)
-        withheld = 0
-        for number in range(30):
-            episode, asked = memory.episode("help the caller"), f"{ASKED} {hash((number, 1))} {10**9 + 7 * number}"
-            shown = [{hit.text for hit in episode.search(asked, top_k=2)}]
-            if number % 2:
-                shown += [{hit.text for hit in other.search(asked, top_k=2, episode=episode.id)}]
-            for _ in range(3):
-                shown += [{hit.text for hit in memory.search(asked, top_k=2, episode=episode.id)}]
-            assert all(each == shown[0] for each in shown)
-            withheld += shown[0] != {HOLD, PULL}
-            episode.reward(1.0)
-        assert 2 <= withheld <= 20
-        rows = [account.rows for account in memory.ledger().accounts]
-        assert sum(rows) == 32  # one of each episode after the first
-
-
 def drawn_too_late(memory: Memory) -> int:
     """How many items were put to the test in an episode that had shown them, or were shown after they were withheld."""
     episodes: dict[str, list[tuple[list[str], dict[str, float]]]] = {}
@@ -353,18 +331,6 @@ def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_proces
         shown = open_.search(ASKED, top_k=3)
         for _ in range(20):
             assert {hit.id for hit in again.search(ASKED, top_k=3, episode=open_.id)} == {hit.id for hit in shown}
-
-
-def test_episodes_in_which_nothing_may_be_tried_give_no_rows() -> None:
-    with filled_memory() as memory:
-        rewarded(memory, 5)
-        before = memory.ledger().accounts
-        for _ in range(20):
-            with memory.episode("help", explore=False) as episode:
-                assert episode.search(ASKED, top_k=2).propensity == 1.0
-                episode.reward(1.0)
-        after = memory.ledger().accounts
-        assert [each.rows for each in before] == [each.rows for each in after]
 
 
 def test_reopening_and_another_process_come_to_the_same(tmp_path: Path) -> None:
@@ -477,13 +443,3 @@ def test_what_harms_wherever_it_comes_up_stands_last(seed: int) -> None:
         assert hits[-1].id == hold.id
         assert memory.worth(hits[0].id, asked).effect > 0.0 > memory.worth(hold.id, asked).effect
         assert account.cost < 0.0
-
-
-@dataclass(frozen=True)
-class Still:
-    """The default policy, but that nothing moves by what was learned near a question."""
-
-    ranked: Ranked
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
-        return self.ranked(query, candidates, replace(values, means=np.zeros_like(values.means), better=None), pool)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem
-from keepworth.memory.item import LONGEST_WORDING, Item, later, now, worded
+from keepworth.memory.item import LONGEST_WORDING, Item, now, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import Ask, Hits, checked_query
 from keepworth.memory.search.where import parsed
@@ -27,16 +27,13 @@ TextsAt = Callable[[Any, str], list[str]]
 """(value, path) -> the texts that a path such as "m.text" or "c[*].t" leads to."""
 
 
-def as_langgraph_store(
-    memory: Any, *, fields: Sequence[str] | None = None, ttl: Mapping[str, Any] | None = None
-) -> Any:
+def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> Any:
     """A store whose items live in `memory` under agent_id "langgraph", one session per namespace.
 
     Args:
         memory: A `Memory`, or a `Client` of one that is served. A search with a filter looks among the 1,000 nearest.
         fields: Paths of what searches read where a put names none, as in LangGraph's index configuration; None for the whole
             value.
-        ttl: LangGraph's `TTLConfig`: "default_ttl" in minutes, "refresh_on_read".
     """
     try:
         base: Any = import_module("langgraph.store.base")
@@ -44,10 +41,7 @@ def as_langgraph_store(
         raise MemoryProblem("the LangGraph store needs LangGraph: pip install langgraph-checkpoint") from error
 
     class KeepworthStore(base.BaseStore):  # type: ignore[misc]  # the package is optional
-        supports_ttl = True
-
         def __init__(self) -> None:
-            self.ttl_config = None if ttl is None else dict(ttl)
             self._entries = _Entries(memory, base.get_text_at_path, fields)
 
         def batch(self, ops: Iterable[Any]) -> list[Any]:
@@ -57,7 +51,7 @@ def as_langgraph_store(
             results = [None if isinstance(op, base.PutOp) else self._read(op) for op in operations]
             puts = {(tuple(op.namespace), op.key): op for op in operations if isinstance(op, base.PutOp)}
             for (namespace, key), op in puts.items():
-                self._entries.put(namespace, key, op.value, op.ttl, op.index)
+                self._entries.put(namespace, key, op.value, op.index)
             return results
 
         async def abatch(self, ops: Iterable[Any]) -> list[Any]:
@@ -65,11 +59,11 @@ def as_langgraph_store(
 
         def _read(self, op: Any) -> Any:
             if isinstance(op, base.GetOp):
-                found = self._entries.get(tuple(op.namespace), op.key, refresh=op.refresh_ttl)
+                found = self._entries.get(tuple(op.namespace), op.key)
                 return None if found is None else base.Item(**_record(found))
             if isinstance(op, base.SearchOp):
                 prefix, filter = tuple(op.namespace_prefix), op.filter or {}
-                ranked = self._entries.search(prefix, op.query, filter, op.limit, op.offset, refresh=op.refresh_ttl)
+                ranked = self._entries.search(prefix, op.query, filter, op.limit, op.offset)
                 return [base.SearchItem(**_record(item), score=score) for item, score in ranked]
             if isinstance(op, base.ListNamespacesOp):
                 return self._entries.namespaces(op.match_conditions or (), op.max_depth, op.limit, op.offset)
@@ -84,10 +78,8 @@ class _Entries:
     def __init__(self, memory: Any, texts_at: TextsAt, fields: Sequence[str] | None = None) -> None:
         self._memory, self._texts_at, self._fields = memory, texts_at, fields
 
-    def get(self, namespace: Namespace, key: str, *, refresh: bool = False) -> Item | None:
+    def get(self, namespace: Namespace, key: str) -> Item | None:
         found = self._listed(_space(namespace), {"key": key})
-        if refresh:
-            self._refresh(found)
         return found[-1] if found else None
 
     def put(
@@ -95,11 +87,10 @@ class _Entries:
         namespace: Namespace,
         key: str,
         value: Mapping[str, Any] | None,
-        ttl: float | None = None,
         index: Sequence[str] | bool | None = None,
     ) -> None:
-        """value: None deletes; ttl: minutes, None for ever; index: paths of what searches read, None for the store's, False for
-        nothing. Raises InvalidText for a value that is not plain data."""
+        """value: None deletes; index: paths of what searches read, None for the store's, False for nothing. Raises InvalidText
+        for a value that is not plain data."""
         old = self.get(namespace, key)
         if value is None:
             if old is not None:
@@ -116,17 +107,14 @@ class _Entries:
             "value": dict(value),
             "indexed": bool(read),
         }
-        if ttl is not None:
-            metadata["ttl"] = ttl
-        options = {"key": read, "expires_at": "" if ttl is None else later(now(), 60.0 * ttl)}
         if old is None:
-            self._memory.add(text, repeat=True, metadata=metadata, **options, **_space(namespace))
+            self._memory.add(text, repeat=True, key=read, metadata=metadata, **_space(namespace))
             return
         metadata["created"] = old.metadata.get("created", old.written_at)
         if (old.text, old.key) == (text, read):
-            self._memory.update(old.id, metadata=metadata, expires_at=options["expires_at"])
+            self._memory.update(old.id, metadata=metadata)
         else:
-            self._memory.supersede(old.id, text, metadata=metadata, **options)
+            self._memory.supersede(old.id, text, key=read, metadata=metadata)
 
     def _searched(self, value: Mapping[str, Any], index: Sequence[str] | bool | None) -> str:
         """The texts that searches read, each on a line: those at the given paths, or the whole value. "" for nothing."""
@@ -138,16 +126,7 @@ class _Entries:
             texts = [text for path in paths for text in self._texts_at(value, path)]
         return worded("\n".join(texts)[:LONGEST_WORDING], "what searches read").strip()
 
-    def search(
-        self,
-        prefix: Namespace,
-        query: str | None,
-        filter: Mapping[str, Any],
-        limit: int,
-        offset: int,
-        *,
-        refresh: bool = False,
-    ) -> Found:
+    def search(self, prefix: Namespace, query: str | None, filter: Mapping[str, Any], limit: int, offset: int) -> Found:
         """With a query the nearest first, and last what searches do not read; without one the last put first."""
         asked = parsed(_asked(filter, "value"), place="filter")
 
@@ -165,10 +144,7 @@ class _Entries:
         if len(found) < offset + limit:
             listed = self._listed({"agent_id": AGENT}, {"$and": below} if below else {})
             found += [(item, None) for item in reversed(listed) if wanted(item)]
-        found = found[offset : offset + limit]
-        if refresh:
-            self._refresh([item for item, _ in found])
-        return found
+        return found[offset : offset + limit]
 
     def _hits(self, query: str, where: Mapping[str, Any]) -> Hits:
         """Without the policy of a memory that is here: callers give no rewards."""
@@ -183,12 +159,6 @@ class _Entries:
         asked = [(condition.match_type, condition.path) for condition in conditions]
         matching = {space[:depth] for space in spaces if all(_matches(space, kind, path) for kind, path in asked)}
         return sorted(matching)[offset : offset + limit]
-
-    def _refresh(self, items: Sequence[Item]) -> None:
-        """Those that were put for a while live as long from now as when they were put."""
-        for item in items:
-            if item.expires_at:
-                self._memory.update(item.id, expires_at=later(now(), 60.0 * item.metadata["ttl"]))
 
     def _listed(self, scope: Mapping[str, str], where: Mapping[str, Any]) -> list[Item]:
         """In order of writing."""

@@ -39,7 +39,7 @@ from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, lines
 from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
-from keepworth.memory.store import episode_log, forking, log, saved_state
+from keepworth.memory.store import episode_log, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.episode_log import Rewarded
 from keepworth.memory.store.log import Choice, News
@@ -88,16 +88,10 @@ class Learning:
         self._unsaved = 0  # rewards of this process since that was saved
         self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
         self._embedder: Embedder | None = None
-        self.after_fork(child=True)
-        forking.register(self)
-
-    def after_fork(self, *, child: bool) -> None:
-        """Begin with nothing learned in a child."""
-        if child:
-            self._lock = threading.RLock()
-            self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
-            self._generator: np.random.Generator | None = None
-            self._drawn: dict[int, log.EpisodeDraws] = {}
+        self._lock = threading.RLock()
+        self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
+        self._generator: np.random.Generator | None = None
+        self._drawn: dict[int, log.EpisodeDraws] = {}
 
     @property
     def experience(self) -> Experience:

@@ -260,10 +260,6 @@ class Embedder:
             _POOL.append(ThreadPoolExecutor(4, "keepworth-encode"))
         return _POOL[0].submit(self, texts).result
 
-    def unlocked(self) -> None:
-        """In a forked child: whoever held the lock is not here."""
-        self._lock = threading.Lock()
-
     def forget(self, text: str) -> None:
         """Drop one text's vector from the cache."""
         with self._lock:

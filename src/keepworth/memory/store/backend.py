@@ -1,4 +1,4 @@
-"""One memory in whatever database it lies: group commit, the coming and going of threads, and forks of the process.
+"""One memory in whatever database it lies: who may use it, and group commit.
 
 Writes queue up: those that wait together are carried out in one transaction, each under its own savepoint, so that one sync to
 disk pays for all.
@@ -25,16 +25,12 @@ from keepworth.memory.errors import (
     StorageFailed,
     StorageFull,
 )
-from keepworth.memory.store import forking
 
 if TYPE_CHECKING:
     from keepworth.memory.store.connection import AnyConnection
 
 Result = TypeVar("Result")
-FORKED = (
-    "{} was in use when the process forked, and cannot be used in the child: fork while no thread is in the middle of a call "
-    "to it, open it in the child only, or start the child with 'spawn'"
-)
+FORKED = "{} was open when the process forked, and cannot be used in the child: open it there alone, or start it with 'spawn'"
 
 GATHERING = 0.0005
 """Seconds a leader waits at most for others to join, where a commit costs a sync of several milliseconds."""
@@ -50,59 +46,6 @@ class QueuedWrite:
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
-
-
-class ConnectionGate:
-    """Counts who is inside; can be closed once all are out. A thread that is inside may enter again."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._inside = 0
-        self._closed = False
-        self._mine = threading.local()
-
-    def enter(self) -> list[int]:
-        """Waits while the gate is closed. Give what it returns to `leave`."""
-        depth: list[int] | None = getattr(self._mine, "depth", None)
-        if depth is None:
-            depth = self._mine.depth = [0]
-        if not depth[0]:
-            with self._changed:
-                while self._closed:
-                    self._changed.wait()
-                self._inside += 1
-        depth[0] += 1
-        return depth
-
-    def leave(self, depth: list[int]) -> None:
-        depth[0] -= 1
-        if not depth[0]:
-            with self._changed:
-                self._inside -= 1
-                if self._closed:
-                    self._changed.notify_all()
-
-    def close(self, patience: float) -> bool:
-        """Let nobody in any more, and wait until all are out; False, and open again, where this thread is inside itself or others
-        do not come out in time."""
-        if getattr(self._mine, "depth", [0])[0]:
-            return False
-        end = time.monotonic() + patience
-        with self._changed:
-            self._closed = True
-            while self._inside:
-                left = end - time.monotonic()
-                if left <= 0.0:
-                    self._closed = False
-                    self._changed.notify_all()
-                    return False
-                self._changed.wait(left)
-        return True
-
-    def open(self) -> None:
-        with self._changed:
-            self._closed = False
-            self._changed.notify_all()
 
 
 class Backend(ABC):
@@ -126,12 +69,6 @@ class Backend(ABC):
         self._durability = durability
         self._timeout = timeout
         self._closed = False
-        self._quiet = False  # whether every connection was closed for a fork
-        self._forget_others()
-
-    def _forget_others(self) -> None:
-        """As if no thread but this had ever been here: at the start, and in a forked child."""
-        self._forked = False
         self._process = os.getpid()
         self._write_lock = threading.RLock()
         self._turn = threading.Condition()
@@ -141,7 +78,6 @@ class Backend(ABC):
         self._leader = 0  # the thread that is in a transaction
         # Of each thread. reading: its connection inside `reading`, and known: what was asked there.
         self._local = threading.local()
-        self._gate = ConnectionGate()
 
     # What each database does in its own words.
 
@@ -164,31 +100,22 @@ class Backend(ABC):
     @abstractmethod
     def _close_connections(self) -> None: ...
 
-    @abstractmethod
-    def _leave_connections(self) -> None:
-        """In a child whose parent had connections open: they may be neither used nor closed here."""
-
     @property
     def has_files(self) -> bool:
         """Whether it is a file, beside which others may lie."""
         return False
 
     @abstractmethod
-    def pack(self, *, optimise: bool = False) -> bool:
-        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by. False where
-        something stays that this user cannot reach."""
+    def pack(self, *, optimise: bool = False) -> None:
+        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by."""
 
     @abstractmethod
     def truncate_log(self) -> bool:
         """Empty the log of writes. False where another process prevented it."""
 
-    @abstractmethod
-    def forget_samples(self, connection: AnyConnection) -> None:
-        """Samples of values, which queries are planned by, may quote what is erased."""
-
-    @abstractmethod
     def damage(self, connection: AnyConnection) -> list[str]:
-        """What the database itself finds wrong."""
+        """What the database itself finds wrong, where it can be asked."""
+        return []
 
     @abstractmethod
     def size(self) -> int:
@@ -215,39 +142,33 @@ class Backend(ABC):
     @contextlib.contextmanager
     def reading(self) -> Iterator[Any]:
         """A connection in a read transaction: everything read inside is of one moment. Nests."""
-        depth = self._enter()
-        try:
-            local = self._local
-            present = getattr(local, "reading", None)
-            if present is not None:
-                yield present
-                return
-            with self.translated():
-                connection = local.reading = self._reader()
-                # Who reads what lies in memory may write to it meanwhile, on the same connection.
-                local.known = None if self.in_memory else {}
-                try:
-                    yield connection
-                finally:
-                    local.reading = local.known = None
-                    self._leave(connection)
-        finally:
-            self._gate.leave(depth)
+        self._check_open()
+        local = self._local
+        present = getattr(local, "reading", None)
+        if present is not None:
+            yield present
+            return
+        with self.translated():
+            connection = local.reading = self._reader()
+            # Who reads what lies in memory may write to it meanwhile, on the same connection.
+            local.known = None if self.in_memory else {}
+            try:
+                yield connection
+            finally:
+                local.reading = local.known = None
+                self._leave(connection)
 
-    def _enter(self) -> list[int]:
-        """Begin to use connections. Give what it returns to `self._gate.leave`."""
-        if self._closed or self._forked or self._process != os.getpid():
-            self._refuse()
-        return self._gate.enter()
+    @property
+    def forked(self) -> bool:
+        """Whether it is another process's: this one is a child of that."""
+        return self._process != os.getpid()
 
-    def _refuse(self) -> None:
-        """Raise for what was closed, or carried into a child."""
-        if self._process != os.getpid():
-            # Forked by other means than Python's, so that no hook was called: the connections are the parent's.
-            self._carry_nothing()
-        if self._forked:
+    def _check_open(self) -> None:
+        """Raise Forked in a child of the process that opened it, and MemoryProblem where it was closed."""
+        if self.forked:
             raise Forked(FORKED.format(self.path))
-        raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
+        if self._closed:
+            raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
 
     def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result:
         """What `read` finds through `connection`; inside one `reading`, where nothing changes, it is asked once for each name."""
@@ -263,30 +184,21 @@ class Backend(ABC):
     # Writing.
 
     def check_writable(self) -> None:
-        """Raise ReadOnly for a file that was opened so."""
+        """Raise ReadOnly for a file that was opened so, and where it can be used no more."""
+        self._check_open()
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Around what uses the connection to write with."""
-        self.check_writable()
-        depth = self._enter()
-        try:
-            yield
-        finally:
-            self._gate.leave(depth)
-
     def write(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
+        self.check_writable()
         if self._leader == threading.get_ident():
             raise MemoryProblem("a write inside a write: do both in one")
         queued = QueuedWrite(work)
-        with self._writing():
-            if self.in_memory:  # whoever reads that holds the lock, and may write meanwhile
-                self._commit([queued])
-            else:
-                self._join(queued)
+        if self.in_memory:  # whoever reads that holds the lock, and may write meanwhile
+            self._commit([queued])
+        else:
+            self._join(queued)
         if queued.error is not None:
             raise queued.error
         result: Result = queued.result
@@ -373,36 +285,9 @@ class Backend(ABC):
 
     def close(self) -> None:
         """Close every connection; further calls are refused."""
-        if self._forked or self._process != os.getpid():
+        if self.forked:
             return  # the connections are the parent's
         with self._write_lock:
             if not self._closed:
                 self._closed = True
                 self._close_connections()
-
-    def before_fork(self) -> None:
-        """Close every connection, where all threads leave the memory in time."""
-        self._quiet = False
-        if self._closed or self._forked:
-            return
-        if self._gate.close(forking.PATIENCE):
-            self._quiet = True
-            if not self.in_memory:  # which has no other process to share with, and goes with its connection
-                self._close_connections()
-
-    def after_fork(self, *, child: bool) -> None:
-        """Go on, in a child only where all connections were closed."""
-        if self._closed or self._forked:
-            return
-        if not child:
-            if self._quiet:
-                self._gate.open()
-        elif self._quiet:
-            self._forget_others()
-        else:
-            self._carry_nothing()
-
-    def _carry_nothing(self) -> None:
-        self._leave_connections()
-        self._forget_others()
-        self._forked = True

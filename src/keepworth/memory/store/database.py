@@ -33,7 +33,7 @@ from keepworth.memory.errors import (
     StorageFailed,
     StorageFull,
 )
-from keepworth.memory.store import forking, schema
+from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5
@@ -108,9 +108,16 @@ Result = TypeVar("Result")
 OPEN: Counter[tuple[int, int]] = Counter()
 """Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
 _CARRIED: set[tuple[int, int]] = set()
-"""Files that the parent had connections to when it forked this process."""
-_LEFT: list[FileConnection | None] = []
-"""Those connections, which must not be closed here."""
+"""Files that the parent had open when it forked this process. SQLite would take the parent's locks on them for its own here."""
+
+
+def _carry() -> None:
+    _CARRIED.update(OPEN)
+    OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_carry)
 
 
 class _Patience:
@@ -163,7 +170,6 @@ class Database(Backend):
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
         self._identity: tuple[int, int] | None = None
         self._damage = ""  # as it was first met
-        self._generation = 0  # of connections: a fork closes those there are
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
             self._writer: FileConnection | None = self._open_first()
@@ -171,7 +177,6 @@ class Database(Backend):
         except BaseException:
             self._close_connections()
             raise
-        forking.register_database(self)
 
     def _open_first(self) -> FileConnection:
         if not self.in_memory:
@@ -285,14 +290,9 @@ class Database(Backend):
         local = self._local
         connection: FileConnection | None = getattr(local, "connection", None)
         # A connection that was made for a file that stays as it is (see `_still`) ends with that.
-        if (
-            connection is None
-            or local.generation != self._generation
-            or (local.still is not None and local.still != self._still())
-        ):
+        if connection is None or (local.still is not None and local.still != self._still()):
             local.still = self._still() if self.read_only else None
             connection = local.connection = self._connect(True)
-            local.generation = self._generation
         connection.execute("BEGIN")
         return connection
 
@@ -304,9 +304,7 @@ class Database(Backend):
 
     def _to_write(self) -> FileConnection:
         """The connection to write with; the caller holds the write lock."""
-        if self._writer is None:
-            with self.translated():
-                self._writer = self._connect(False)
+        assert self._writer is not None
         return self._writer
 
     def check_writable(self) -> None:
@@ -367,31 +365,23 @@ class Database(Backend):
             return True
         if self._damage:
             return False
-        depth = self._enter()
-        try:
-            with self._write_lock, self.translated():
-                busy = scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
-        finally:
-            self._gate.leave(depth)
-        return not busy
+        self._check_open()
+        with self._write_lock, self.translated():
+            return not scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def exclusive(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
-        with self._writing(), self._write_lock, self.translated():
+        self.check_writable()
+        with self._write_lock, self.translated():
             return work(self._to_write())
 
     @property
     def has_files(self) -> bool:
         return not self.in_memory
 
-    def pack(self, *, optimise: bool = False) -> bool:
+    def pack(self, *, optimise: bool = False) -> None:
         # Overwriting what is deleted is not enough, as pages that are balanced keep copies in what they do not use.
         self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
-        return True
-
-    def forget_samples(self, connection: AnyConnection) -> None:
-        if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
-            connection.execute("DELETE FROM sqlite_stat4")
 
     def damage(self, connection: AnyConnection) -> list[str]:
         return [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
@@ -423,7 +413,6 @@ class Database(Backend):
     def _close_connections(self) -> None:
         # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read
         # knows that there is one.
-        self._generation += 1
         writer = getattr(self, "_writer", None)
         if writer is not None:
             with contextlib.suppress(apsw.Error):
@@ -437,14 +426,6 @@ class Database(Backend):
                         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     connection.close(True)
         self._opened = []
-
-    def _leave_connections(self) -> None:
-        # Nor may others be opened to the same file here, as SQLite would take the parent's locks for its own.
-        _LEFT.extend(reference() for reference in self._opened)
-        _LEFT.append(self._writer)
-        self._opened = []
-        if self._identity is not None:
-            _CARRIED.add(self._identity)
 
 
 def _checked(path: object) -> str:

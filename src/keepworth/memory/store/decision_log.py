@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.item import Scope
-from keepworth.memory.store import forking
 from keepworth.memory.store.candidates import packed, unpacked
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.rows import OF_SCOPE, from_json, readable
@@ -60,16 +60,12 @@ class DecisionLog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._closed = False
-        self._begin()
-        forking.register(self)
-        _OPEN.add(self)
-
-    def _begin(self) -> None:
         self._waiting: list[Callable[[], Logged]] = []
         self._since = 0  # the newest purge when the first of them began to wait
         self._wake = threading.Condition()
         self._flushing = threading.Lock()
         self._thread: threading.Thread | None = None
+        _OPEN.add(self)
 
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
         """Durable when this returns. since: the newest purge when the first of them began to wait; None if they did not."""
@@ -93,6 +89,8 @@ class DecisionLog:
 
     def flush(self) -> None:
         """Commit what is waiting; also what another thread is committing is on file when this returns."""
+        if self._store.database.forked:
+            return  # what waits is the parent's, and so may be the lock
         with self._flushing:
             with self._wake:
                 entries, self._waiting, since = self._waiting, [], self._since
@@ -134,11 +132,6 @@ class DecisionLog:
             self._closed = True
             self._wake.notify_all()
         self.flush()
-
-    def after_fork(self, *, child: bool) -> None:
-        if child:
-            # What came since is the parent's, and so is the thread.
-            self._begin()
 
     def _insert(self, transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
         newest = newest_purge(transaction.connection)
@@ -231,6 +224,8 @@ def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
 
 
 _OPEN: weakref.WeakSet[DecisionLog] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_OPEN.clear)  # what waits is the parent's to write
 
 
 @atexit.register

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import MemoryProblem
@@ -21,8 +22,9 @@ from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.follower import PASSED_STATES, Follower
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.rows import NAMED, VECTORS
+from keepworth.memory.store.rows import VECTORS
 from keepworth.memory.store.transaction import erased_since
 from keepworth.memory.store.words import RankedTexts, ScopeSums, WordStatistics
 
@@ -36,46 +38,6 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 _LOG = logging.getLogger("keepworth.memory")
-PASSED_STATES = 1024
-"""Entries of the journal behind the newest whose names are remembered: a search that began before others wrote sees one."""
-
-
-class Position:
-    """How far what follows the journal has come: to entry `head`, which led to the state `name`; -1 before it began."""
-
-    __slots__ = ("_passed", "head", "name")
-
-    def __init__(self) -> None:
-        self.begin(-1, "")
-
-    def begin(self, head: int, name: str) -> None:
-        """Begin anew at this state."""
-        self.head, self.name = head, name
-        self._passed: dict[int, str] = {}
-
-    def stands_at(self, head: int, name: str) -> bool:
-        """Whether it is as this state has it."""
-        return (self.head, self.name) == (head, name)
-
-    def has_passed(self, head: int, name: str) -> bool:
-        """Whether it went through this state: another thread's look at the file was newer."""
-        return self._passed.get(head) == name
-
-    def leads_to(self, connection: AnyConnection, head: int) -> bool:
-        """Whether the journal, as this connection sees it, went through this state on its way to entry `head`."""
-        if self.head < 0 or self.head > head:
-            return False
-        query = f"SELECT {NAMED} FROM events WHERE seq = ?"
-        return (scalar(connection, query, (self.head,)) or "") == self.name
-
-    def move(self, connection: AnyConnection, head: int, name: str) -> None:
-        """Note that it came to this state, and by which others."""
-        self._passed[self.head] = self.name
-        names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
-        self._passed.update(select(connection, names, (max(self.head, head - PASSED_STATES),)))
-        while len(self._passed) > PASSED_STATES:
-            self._passed.pop(next(iter(self._passed)))
-        self.head, self.name = head, name
 
 
 @dataclass(slots=True)
@@ -122,16 +84,16 @@ class Derived:
         self._lock = threading.RLock()
         self._words_lock = threading.Lock()
         self._dense: DenseIndex | None = None
-        self._dense_at = Position()
+        self._dense_at = Follower()
         self._dense_set: tuple[Any, ...] = ()
         self._dense_state: tuple[Any, ...] = ()
         self._asked = False  # for anything by meaning
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
         self._scope_words = ScopeWords()
-        self._words_at = Position()
+        self._words_at = Follower()
         self._columns = MetadataColumns()
-        self._columns_at = Position()
+        self._columns_at = Follower()
         self.word_counts = WordStatistics()
         self.ranked_texts = RankedTexts()
         self._scope_sums = ScopeSums()
@@ -148,7 +110,7 @@ class Derived:
         before = self._corpus  # one read: another thread may put its own there meanwhile
         if before is not None and before.state == state:
             return before
-        documents, words = self._scope_sums.at(connection, state)
+        documents, words = self._scope_sums.at(connection, state[0] or 0, rows.named(state[1]).hex())
         known, tail = before.tail if before is not None else {}, {}
         languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
         newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"
@@ -218,20 +180,18 @@ class Derived:
             if self._dense is not None and self._dense_state == corpus.state:
                 return self._dense
             dimension = self._dimension(connection)
-            made, at, seq, name = corpus.state[3], self._dense_at, corpus.seq, corpus.name
+            made = corpus.state[3]
             if made is None:
                 raise self.database.made_anew()
-            known = self._dense is not None and self._dense_set == (self._store.set_id, made)
-            if self._dense is not None and known and at.has_passed(seq, name):
-                # What it has more is not to be read from here, so that nothing is shown which this connection does not see.
-                return self._dense
-            if known and at.leads_to(connection, seq):
-                self._follow(connection, at.head)
-                at.move(connection, seq, name)
-            else:
+
+            def load() -> None:
                 self._dense = self._loaded(connection, made, dimension)
-                at.begin(seq, name)
-            self._dense_set, self._dense_state = (self._store.set_id, made), corpus.state
+
+            served = (self._store.set_id, made)
+            anew = self._dense is None or self._dense_set != served
+            follow = partial(self._follow, connection)
+            if self._dense_at.reach(connection, corpus.seq, corpus.name, follow, load, anew=anew):
+                self._dense_set, self._dense_state = served, corpus.state
             assert self._dense is not None
             return self._dense
 
@@ -244,7 +204,7 @@ class Derived:
         self._to_keep = connection.in_file and (bool(self._unfit) or loose >= 2 * blocks.ITEMS)
         return DenseIndex(dimension, block if block.size else None)
 
-    def _follow(self, connection: AnyConnection, since: int) -> None:
+    def _follow(self, connection: AnyConnection, since: int) -> bool:
         """Apply to the dense index what the journal says changed after entry `since`."""
         import numpy as np
 
@@ -264,8 +224,9 @@ class Derived:
         fresh.sort()
         if fresh:
             parts = [rows.to_vectors(vector, self._dense.dimension) for _, _, vector in fresh]
-            listed = [(n, scope) for (n, scope, _), each in zip(fresh, parts, strict=True) for _ in each]
+            listed = [(n, scope) for (n, scope, _), part in zip(fresh, parts, strict=True) for _ in part]
             self._dense.put([n for n, _ in listed], [scope for _, scope in listed], np.concatenate(parts))
+        return True
 
     def write_blocks(self) -> None:
         """Write blocks of vectors that no block holds yet, and again what does not fit, so that the next process reads those. One
@@ -299,11 +260,9 @@ class Derived:
         if not held.asked_before(ids) and not at_once:
             return None
         with self._words_lock:
-            seq, name, at = corpus.seq, corpus.name, self._words_at
-            if not at.stands_at(seq, name) and not at.has_passed(seq, name):
-                self._follow_words(connection, seq, name)
-            if not at.stands_at(seq, name):
-                # It is ahead of what this connection sees, which may not read the whole of a scope for it.
+            follow = partial(self._follow_words, connection, corpus.seq)
+            if not self._words_at.reach(connection, corpus.seq, corpus.name, follow, held.clear):
+                # This connection may not read the whole of a scope for it.
                 return None if exact or held.missing(ids) else held
             for id in held.missing(ids):
                 size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
@@ -322,25 +281,21 @@ class Derived:
         """Whether the words of these scopes are held, as far as is known without a look at the file."""
         return ids is not None and not self._scope_words.missing(ids)
 
-    def _follow_words(self, connection: AnyConnection, seq: int, name: str) -> None:
-        """Bring the words of scopes to entry `seq`, or drop them where the journal does not lead there."""
-        held, at = self._scope_words, self._words_at
-        leads = (
-            seq - at.head <= PASSED_STATES and at.leads_to(connection, seq) and not erased_since(connection, at.head)
-        )
+    def _follow_words(self, connection: AnyConnection, seq: int, since: int) -> bool:
+        """Apply to the words of scopes what changed after entry `since`; False where that is much, or cannot be told."""
+        if seq - since > PASSED_STATES or erased_since(connection, since):
+            return False
         changed = (
             f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {WHOLE_TEXT} END FROM changes c "
             f"LEFT JOIN items i USING(n) WHERE c.seq > ? AND {_FOLLOWED}"
         )
-        listed = select(connection, changed, (at.head,)) if leads else []
+        listed = select(connection, changed, (since,))
         # Of an item whose creation was undone nothing says whose it was.
-        if not leads or any(scope is None for _, scope, _ in listed):
-            held.clear()
-            at.begin(seq, name)
-            return
-        for n, scope, said in listed:
-            held.change(scope, n, said)
-        at.move(connection, seq, name)
+        if any(scope is None for _, scope, _ in listed):
+            return False
+        for n, scope, text in listed:
+            self._scope_words.change(scope, n, text)
+        return True
 
     # Columns of metadata.
 
@@ -355,16 +310,11 @@ class Derived:
         import numpy as np
 
         assert where.tree is not None
-        corpus, columns, at = self.corpus(connection), self._columns, self._columns_at
-        seq, name = corpus.seq, corpus.name
+        corpus, columns = self.corpus(connection), self._columns
         with columns.lock:
-            later: list[int] | None = []
-            if at.has_passed(seq, name) and not at.stands_at(seq, name):
-                later = columns.changed_after(seq)
-            elif not at.stands_at(seq, name) and at.head < seq:
-                self._follow_columns(connection, seq, name)
-            elif not at.stands_at(seq, name):
-                later = None
+            follow, begin = partial(self._follow_columns, connection), partial(columns.start, corpus.seq)
+            there = self._columns_at.reach(connection, corpus.seq, corpus.name, follow, begin)
+            later = [] if there else columns.changed_after(corpus.seq)
             missing = columns.missing(where.tree)
             if later is None or (later and missing):
                 # It is ahead of what this connection sees, and what that is it cannot tell: read it for this once.
@@ -388,24 +338,21 @@ class Derived:
             mask[let] = True
         return mask
 
-    def _follow_columns(self, connection: AnyConnection, seq: int, name: str) -> None:
-        """Bring the columns to entry `seq`, or let them begin anew where the journal does not lead there."""
-        at = self._columns_at
-        if not at.leads_to(connection, seq) or erased_since(connection, at.head):
-            self._columns.start(seq)
-            at.begin(seq, name)
-            return
+    def _follow_columns(self, connection: AnyConnection, since: int) -> bool:
+        """Apply to the columns what changed after entry `since`; False where something was erased."""
+        if erased_since(connection, since):
+            return False
         changes = select(
             connection,
             f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END, i.kind, {schema.WHEN} "
             "FROM changes c LEFT JOIN items i USING(n) "
             f"WHERE c.seq > ? AND {_FOLLOWED} GROUP BY c.n, i.n ORDER BY 1",
-            (at.head,),
+            (since,),
         )
         known: dict[str, Any] = {}
         with rows.readable("metadata"):
-            self._columns.follow([(entry, n, _facts(known, *said)) for entry, n, *said in changes])
-        at.move(connection, seq, name)
+            self._columns.follow([(entry, n, _facts(known, *fields)) for entry, n, *fields in changes])
+        return True
 
 
 def _metadata_in(

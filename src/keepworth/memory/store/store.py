@@ -22,7 +22,7 @@ from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.scan import Scan
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.where import Filter
-from keepworth.memory.store import forking, notes, opening, rows, schema, undo
+from keepworth.memory.store import notes, opening, rows, schema, undo
 from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.derived import Derived
@@ -87,8 +87,8 @@ class Store:
         self._scope_names: dict[int, Scope] = {}
         self._inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
         self.set_id: int | None = None
-        self._begin()
-        forking.register(self)
+        self._lock = threading.RLock()
+        self.reset_caches()
         with self.database.reading() as connection:
             unfinished = notes.fact(connection, "erasing") is not None
         if unfinished and not self.database.read_only:
@@ -96,17 +96,6 @@ class Store:
 
             finish(self)
         self.use(None)
-
-    def _begin(self) -> None:
-        self._lock = threading.RLock()
-        self.reset_caches()
-
-    def after_fork(self, *, child: bool) -> None:
-        if child:
-            # Another thread may have been in the middle of a change to it, or have held its lock.
-            self._begin()
-            if self.embedder is not None:
-                self.embedder.unlocked()
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
         """Vectors of items as they are given, which need not be as they are now; made again where not on file. Shapes

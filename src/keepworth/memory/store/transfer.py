@@ -12,7 +12,6 @@ from collections.abc import Generator, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Scope, Status, checked_text, from_record, to_record
@@ -106,14 +105,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
     vectors: dict[str, bytes] = {}
     for start in range(0, len(items), 512):
         vectors.update(store.encode(item.searched_text for item in items[start : start + 512]))
-    try:
-        result: int = store.change(Scope(), work, vectors)
-    except KeepworthError:
-        raise
-    except refused as error:
-        raise NotAMemoryFile(
-            f"the import is not of an exported memory ({error}): give what `export` wrote; nothing was imported"
-        ) from error
+    result: int = store.change(Scope(), work, vectors)
     store.reset_caches()
     return result
 
@@ -163,7 +155,6 @@ def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, i
     values, named = [_decoded(cell) for cell in value], columns.split(", ")
     if name == "decision":
         values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
-    _check_numbers(named, values)
     if "scope" in named:
         place = named.index("scope")
         values[place] = scopes[values[place]]
@@ -181,17 +172,6 @@ def _check_whole(connection: AnyConnection, header: dict[str, Any], lines: int, 
             f"the import is incomplete: it has {lines} lines, {entries} journal entries up to number {last} and {items} "
             f"items, and says {announced}: export again; nothing was imported"
         )
-
-
-_NUMBERS = ("seq", "scope", "applied", "n", "changed", "step", "content")
-_MAY_LACK = ("applied", "content")
-
-
-def _check_numbers(columns: Iterable[str], values: Iterable[Any]) -> None:
-    """Raise ValueError for a text where a table has a whole number: SQLite would take it."""
-    for column, value in zip(columns, values, strict=True):
-        if column in _NUMBERS and type(value) is not int and not (value is None and column in _MAY_LACK):
-            raise ValueError(f"{column} must be a whole number, got {value!r:.40}")
 
 
 def _hold(transaction: Transaction, scan: Scan, now: str) -> None:

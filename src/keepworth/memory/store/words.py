@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.terms import terms_of_many
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
+from keepworth.memory.store.follower import Follower
 from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
@@ -204,42 +206,42 @@ class ScopeSums:
     costs what it changed, and not what all scopes cost."""
 
     def __init__(self) -> None:
-        self._each: dict[int, tuple[int, int]] = {}
-        self._documents = self._words = 0
-        self._state: tuple[Any, Any] = (None, None)
         self._lock = threading.Lock()
+        self._follower = Follower()
+        self._clear()
 
-    def at(self, connection: AnyConnection, state: Sequence[Any]) -> tuple[int, int]:
-        """As this connection sees it. state: number and chain of the newest entry."""
-        seq, chain = state[:2]
+    def _clear(self) -> None:
+        self._of_scope: dict[int, tuple[int, int]] = {}
+        self._documents = self._words = 0
+
+    def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
+        """As this connection sees it. seq, name: of the state after the newest entry."""
         with self._lock:
-            if (seq, chain) == self._state:
+            follow, begin = partial(self._follow, connection), partial(self._begin, connection)
+            if self._follower.reach(connection, seq, name, follow, begin):
                 return self._documents, self._words
-            if seq is not None and self._state[0] is not None and seq < self._state[0]:
-                # It is ahead of this one.
-                found = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
-                return int(found[0]), int(found[1])
-            changed = self._changed(connection)
-            query = "SELECT id, count, words FROM scopes"
-            if changed is None:
-                self._each, self._documents, self._words = {}, 0, 0
-                listed = select(connection, query)
-            else:
-                listed = select(connection, f"{query} WHERE id {AMONG}", (among(changed),))
-            for id, count, words in listed:
-                old = self._each.get(id, (0, 0))
-                self._each[id] = (count, words)
-                self._documents += count - old[0]
-                self._words += words - old[1]
-            self._state = (seq, chain)
-            return self._documents, self._words
+        documents, words = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
+        return int(documents), int(words)
 
-    def _changed(self, connection: AnyConnection) -> list[int] | None:
-        """Ids of the scopes that changed since; None where that cannot be told."""
-        seq, chain = self._state
-        if seq is None or first(connection, "SELECT chain FROM events WHERE seq = ?", (seq,)) != (chain,):
-            return None
+    def _begin(self, connection: AnyConnection) -> None:
+        self._clear()
+        self._read(select(connection, _SUMS))
+
+    def _follow(self, connection: AnyConnection, since: int) -> bool:
         query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
-        found = [id for (id,) in select(connection, query, (seq,))]
+        changed = [id for (id,) in select(connection, query, (since,))]
         # Of an item whose creation was undone nothing says whose it was.
-        return None if None in found or erased_since(connection, seq) else found
+        if None in changed or erased_since(connection, since):
+            return False
+        self._read(select(connection, f"{_SUMS} WHERE id {AMONG}", (among(changed),)))
+        return True
+
+    def _read(self, listed: Iterable[tuple[int, int, int]]) -> None:
+        for id, count, words in listed:
+            before = self._of_scope.get(id, (0, 0))
+            self._of_scope[id] = (count, words)
+            self._documents += count - before[0]
+            self._words += words - before[1]
+
+
+_SUMS = "SELECT id, count, words FROM scopes"

@@ -30,7 +30,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError, nearest
-from keepworth.serving.audit import AuditLog
 from keepworth.serving.calls import (
     ErrorShape,
     NotServed,
@@ -75,7 +74,6 @@ def application(
     error_shapes: Mapping[str, ErrorShape] | None = None,
     hints: Mapping[str, str] | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
-    audit: AuditLog | None = None,
     public: Collection[str] = (),
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
@@ -106,7 +104,7 @@ def application(
             *(route(method, path, stream(answers)) for (method, path), answers in (streamed or {}).items()),
             *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in (mounted or {}).items()),
         ],
-        middleware=[Middleware(_Door, guard, limits, hosts, errors, audit, frozenset(public))],
+        middleware=[Middleware(_Door, guard, limits, hosts, errors, frozenset(public))],
         exception_handlers={
             HTTPException: errors.no_route,
             NotServed: errors.not_served,
@@ -124,7 +122,6 @@ class _Door:
     limits: ServerLimits
     hosts: tuple[str, ...] | None
     errors: _Errors
-    audit: AuditLog | None
     public: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,38 +130,21 @@ class _Door:
         try:
             scope["access"] = self._check(scope["method"], scope["path"], Headers(scope=scope))
         except NotServed as error:
-            if self.audit is not None:
-                self.audit.refused(scope["method"], error.status)
             await self.errors.refusal(error, scope["path"])(scope, receive, send)
             return
-        scope["touched"], scope["tool"] = [], {}
-        outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
-        started = noted = False
+        started = False
 
         async def pass_on(message: Message) -> None:
-            nonlocal outcome, started
-            if message["type"] == "http.response.start":
-                started = True
-                episode = Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
-                outcome = message["status"], episode
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                note()  # so that whoever has the answer finds it in the audit log
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
             await send(message)
-
-        def note() -> None:
-            nonlocal noted
-            if self.audit is not None and not noted:
-                noted = True
-                self.audit.answered(scope, *outcome)
 
         try:
             await self.app(scope, receive, pass_on)
         except asyncio.CancelledError:  # the server closes, and has waited for as long as it does
             if not started:
                 closing = NotServed("The server is closing.", "Ask again once it runs.", status=503, hang_up=True)
-                await self.errors.refusal(closing, scope["path"])(scope, receive, pass_on)
-        finally:
-            note()
+                await self.errors.refusal(closing, scope["path"])(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Headers) -> Any:
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
@@ -313,9 +293,7 @@ async def hung_up(request: Request) -> None:
 
 def _call(request: Request, raw: bytes, body: dict[str, Any], caller: WaitingCaller) -> ServedCall:
     query, path = dict(request.query_params), dict(request.path_params)
-    return ServedCall(
-        body, query, caller, path, request.scope.get("access"), raw, request.headers, request.scope["touched"]
-    )
+    return ServedCall(body, query, caller, path, request.scope.get("access"), raw, request.headers)
 
 
 def _response(answer: Any) -> Response:

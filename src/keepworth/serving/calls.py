@@ -45,8 +45,7 @@ class WaitingCaller:
 class ServedCall:
     """One request: its JSON, the parameters of its URL, and who waits for the answer.
 
-    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes; touched:
-    ids that it concerns beside those of its path, which whoever answers it adds."""
+    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes."""
 
     body: dict[str, Any]
     query: Mapping[str, str]
@@ -55,7 +54,6 @@ class ServedCall:
     access: Any = None
     raw: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
-    touched: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +64,6 @@ class ReadyAnswer:
     kind: str = "application/json"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-
-
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-
-def known_method(name: str) -> str:
-    """A method, as a label may say it: a caller can make up any word, and none of those is kept."""
-    return name if name in METHODS else "(other)"
 
 
 def brief(value: object) -> str:

@@ -248,7 +248,6 @@ class Gateway:
             turn = None
             while turn is None:  # again where something was erased at that very moment
                 turn = self._with_memory(GatewayTurn(call.raw, mode), open, format, call, bounds, body, pieces)
-            call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error

@@ -18,7 +18,6 @@ from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
-from keepworth.serving.audit import AuditLog, audit_of
 from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
 from keepworth.serving.memory_routes import memory_table
@@ -71,7 +70,6 @@ class MemoryServer(HttpServer):
     ) -> None:
         place = place_of(path)
         self.tokens = Tokens(tokens_of(place.beside))
-        self.audit = AuditLog(audit_of(place.beside))
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.mcp = mcp
@@ -126,7 +124,6 @@ class MemoryServer(HttpServer):
                 **({} if mcp else {"/mcp": "The tools for hosts are off: start the server with --mcp."}),
                 **({} if upstream is not None else dict.fromkeys((*OPENAI_PATHS, ANTHROPIC_PATH), _NO_GATEWAY)),
             },
-            audit=self.audit,
             hosts=(*LOCAL_HOSTS, host) if reachable_here_alone(host) else None,
             public=[path for _, path in page],
         )

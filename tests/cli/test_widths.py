@@ -11,9 +11,10 @@ import pytest
 from keepworth.cli import eval_stream
 from keepworth.cli.main import main
 from keepworth.cli.show import print_curves, print_tables
-from keepworth.cli.tables import print_rows
+from keepworth.cli.tables import print_rows, print_table
 from keepworth.episodes.text import terminal
 from keepworth.evaluation.curves import arm_name
+from keepworth.evaluation.tables import table_of_rows
 from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
@@ -42,6 +43,33 @@ def test_a_run_fits(width: int, run: RunFolder) -> None:
     assert text.count("trained, another question's memory") == 2, "of the trained and of the untrained model"
     assert len(INTERVAL.findall(text)) >= 16
     printed(width, lambda console: print_curves(run, console))
+
+
+METRICS = (
+    "operation accuracy",
+    "operation accuracy, near",
+    "accuracy on ADD",
+    "accuracy on UPDATE",
+    "invalid operations",
+)
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, 200])
+def test_many_columns_are_whole(width: int) -> None:
+    rows = [
+        {"arm": arm, "metric": metric, "mean": 0.5125, "low": 0.25, "high": 0.75, "n": 40 + len(metric)}
+        for arm in ("untrained", "trained", "always the most frequent operation of the training set")
+        for metric in METRICS
+    ]
+    table = table_of_rows("The manager, on cases it has not seen", rows, "95 % intervals.")
+    text = printed(width, lambda console: print_table(table, console))
+    assert text.count("0.512") == text.count("[0.25, 0.75]") == 3 * len(METRICS)
+    for metric in table.metrics:
+        once = len(re.findall(rf"^  {metric}  ", text, re.MULTILINE))
+        assert once == 3 if width < 200 else metric in text, (
+            "whole, on a line of its own for each arm where it is narrow"
+        )
+    assert width < 200 or sum("0.512" in line for line in text.splitlines()) == 3
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -347,12 +347,3 @@ def test_tools_reach_both(tmp_path: Path) -> None:
         ann, bo = token(server, "", "ann", shared=WRITES), token(server, "", "bo", shared=READS)
         Client(server.url, ann).add("We deploy on Friday", user_id="team")
         anyio.run(used, server, ann, bo)
-
-
-def test_a_hook_recalls_both(server: MemoryServer, tenant: str) -> None:
-    from keepworth.serving.hook import ServedMemory
-
-    client(server, tenant, "ann", shared=WRITES).add("We deploy on Friday", user_id="team")
-    for bounds in ({}, {"user_id": "bo"}):
-        hook = ServedMemory(server.url, token(server, tenant, "bo", shared=READS), bounds, 3.0)
-        assert "We deploy on Friday" in hook.search(hook.begin("deploy"), "when do we deploy", 5)[1]

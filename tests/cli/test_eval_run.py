@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -280,31 +278,3 @@ def test_who_stops_it_is_told_how_much_is_left_and_that_it_goes_on(
     monkeypatch.undo()
     called(*words)
     assert len((out / "rows.jsonl").read_text().splitlines()) == 16
-
-
-@pytest.mark.slow
-def test_pages_need_no_sideways_scrolling(tmp_path: Path) -> None:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no browser is installed")
-    out = tmp_path / "out"
-    ran(saved(tmp_path / "mine.jsonl", lines()), out, "none", "bm25", "search", "random")
-    for page in (out / "report.html",):
-        text = page.read_text()
-        asks = "<script>document.title = document.documentElement.scrollWidth + ' ' + innerWidth</script></body>"
-        page.write_text(text.replace("</body>", asks))
-        for width in (390, 830, 1280):
-            command = [
-                browser,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                f"--window-size={width},900",
-                "--dump-dom",
-            ]
-            shown = subprocess.run(
-                [*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True
-            ).stdout
-            found = re.search(r"<title>(\d+) (\d+)</title>", shown)
-            assert found is not None
-            assert int(found[1]) <= int(found[2]), (page.name, width)

@@ -10,10 +10,11 @@ import pytest
 
 from keepworth.cli import eval_stream
 from keepworth.cli.main import main
-from keepworth.cli.show import print_comparison, print_curves, print_tables
-from keepworth.cli.tables import print_rows
+from keepworth.cli.show import print_curves, print_tables
+from keepworth.cli.tables import print_rows, print_table
 from keepworth.episodes.text import terminal
 from keepworth.evaluation.curves import arm_name
+from keepworth.evaluation.tables import table_of_rows
 from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
@@ -32,19 +33,43 @@ def printed(width: int, work: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
-    folder = tmp_path_factory.mktemp("runs")
-    return [sample_run(folder / name, steps=steps) for name, steps in (("demo", 6), ("another-with-a-longer-name", 4))]
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return sample_run(tmp_path_factory.mktemp("runs") / "demo", steps=6)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_run_and_a_comparison_fit(width: int, runs: list[RunFolder]) -> None:
-    text = printed(width, lambda console: print_tables(runs[0], console))
+def test_a_run_fits(width: int, run: RunFolder) -> None:
+    text = printed(width, lambda console: print_tables(run, console))
     assert text.count("trained, another question's memory") == 2, "of the trained and of the untrained model"
-    printed(width, lambda console: print_curves(runs[0], console))
-    both = printed(width, lambda console: print_comparison(runs, console))
-    assert "another-with-a-longer-name" in both
-    assert len(INTERVAL.findall(both)) >= 16
+    assert len(INTERVAL.findall(text)) >= 16
+    printed(width, lambda console: print_curves(run, console))
+
+
+METRICS = (
+    "operation accuracy",
+    "operation accuracy, near",
+    "accuracy on ADD",
+    "accuracy on UPDATE",
+    "invalid operations",
+)
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, 200])
+def test_many_columns_are_whole(width: int) -> None:
+    rows = [
+        {"arm": arm, "metric": metric, "mean": 0.5125, "low": 0.25, "high": 0.75, "n": 40 + len(metric)}
+        for arm in ("untrained", "trained", "always the most frequent operation of the training set")
+        for metric in METRICS
+    ]
+    table = table_of_rows("The manager, on cases it has not seen", rows, "95 % intervals.")
+    text = printed(width, lambda console: print_table(table, console))
+    assert text.count("0.512") == text.count("[0.25, 0.75]") == 3 * len(METRICS)
+    for metric in table.metrics:
+        once = len(re.findall(rf"^  {metric}  ", text, re.MULTILINE))
+        assert once == 3 if width < 200 else metric in text, (
+            "whole, on a line of its own for each arm where it is narrow"
+        )
+    assert width < 200 or sum("0.512" in line for line in text.splitlines()) == 3
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.environments.environment import Step
-from keepworth.environments.scene import Known, Replayed, Scene, Seat, ends, goes_on, stream_task
+from keepworth.environments.scene import Scene, ends, goes_on
 from keepworth.episodes.episode import Observation, StopReason, Task
+from keepworth.methods.worlds._replayed import Known, Replayed, Seat
+from keepworth.methods.worlds._scenes import stream_task
 from tests.environments.game import Game, Met
 
 PLAYED: Counter[str] = Counter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from keepworth.models.encoders import (
     HashingEncoder,
     SentenceEncoder,
     encoder,
-    features,
     open_sentence_encoder,
 )
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
@@ -85,19 +83,6 @@ def test_hashing_is_pinned() -> None:
 
 
 PINNED = [0.349732, 0.279968, 0.435506, 0.715475, 0.0, -0.12443, -0.186646, -0.217753]
-
-
-def test_hashing_features_of_one_short_text_by_hand() -> None:
-    assert features("Ab ab!") == {
-        "w ab": math.sqrt(2),
-        "w !": 1.0,
-        "p ab ab": 0.7,
-        "p ab !": 0.7,
-        "c <ab": 0.3 * math.sqrt(2),
-        "c ab>": 0.3 * math.sqrt(2),
-        "c <ab>": 0.3 * math.sqrt(2),
-        "c <!>": 0.3,
-    }
 
 
 @settings(max_examples=60, deadline=None)

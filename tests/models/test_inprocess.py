@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
 from keepworth.models.attention import Layout, round_up, tree, with_layout
-from keepworth.models.drawing import common_head, draw, together, uniforms
+from keepworth.models.drawing import draw, together
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
@@ -121,18 +121,6 @@ def test_a_head_that_prompts_share_is_computed_once_and_changes_nothing(monkeypa
             assert sample.logprobs == pytest.approx(scored, abs=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 1), max_size=70), st.lists(st.lists(st.integers(0, 3), min_size=1), min_size=1))
-def test_the_common_head_is_common_and_leaves_every_prompt_something(head, tails) -> None:
-    prompts = [tuple(head + tail) for tail in tails]
-    shared = common_head(prompts, multiple=4, least=8)
-    assert shared % 4 == 0
-    assert shared == 0 or len({prompt[:shared] for prompt in prompts}) == 1
-    assert all(len(prompt) > shared for prompt in prompts)
-    if len(prompts) > 1 and len(head) >= 8:
-        assert shared >= len(head) - len(head) % 4
-
-
 def test_seed_fixes_the_draw_and_batching_does_not_change_it() -> None:
     model = tiny_model(precision="fp64")
     params = SamplingParams(max_tokens=6, n=3, seed=5)
@@ -170,37 +158,6 @@ def test_draws_invert_the_running_sum(vocabulary, seed, temperature) -> None:
     upper = expected.exp().cumsum(-1).gather(-1, tokens[..., None]).squeeze(-1)
     assert (uniform <= upper + 1e-6).all()
     assert (uniform >= upper - logprobs.double().exp() - 1e-6).all()
-
-
-def test_uniforms_depend_on_prompt_and_sample_not_on_company() -> None:
-    few, many = uniforms(SamplingParams(4, n=1, seed=9), [2]), uniforms(SamplingParams(4, n=3, seed=9), [0, 1, 2])
-    assert torch.equal(few[0, 0], many[2, 0])
-    assert len({tuple(row.tolist()) for row in many.flatten(0, 1)}) == 9
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 40), st.lists(st.integers(0, 9), max_size=4)), min_size=1, max_size=6))
-def test_every_branch_token_has_its_own_predictor_and_mask(shape) -> None:
-    prompts = [tuple(range(1, length + 1)) for length, _ in shape]
-    branches = [[tuple(range(50 + 10 * j, 50 + 10 * j + n)) for j, n in enumerate(own)] for _, own in shape]
-    batch = tree(prompts, branches)
-    width, prompt_width = batch.ids.shape[1], batch.ids.shape[1] - batch.mask.shape[2]
-    expected = []
-    for i, (prompt, own) in enumerate(zip(prompts, branches, strict=True)):
-        for branch in own:
-            previous = prompt[-1]
-            for token in branch:
-                expected.append((i, previous, token))
-                previous = token
-    flat = batch.ids.flatten()
-    found = list(zip(batch.row.tolist(), flat[batch.predictor].tolist(), batch.target.tolist(), strict=True))
-    assert found == expected
-    for column in range(prompt_width, width):  # a branch column sees exactly its prompt and its own past
-        for row in range(len(prompts)):
-            seen = batch.mask[row, 0, column - prompt_width].nonzero().flatten().tolist()
-            assert [c for c in seen if c < prompt_width] == list(range(len(prompts[row])))
-            assert column in seen
-            assert max(seen) == column
 
 
 def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are_within_bounds() -> None:

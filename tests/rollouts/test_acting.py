@@ -9,13 +9,14 @@ import pytest
 
 from keepworth.agents.acting import FunctionActor
 from keepworth.environments.environment import Step
-from keepworth.environments.scene import Course, StreamTask
+from keepworth.environments.scene import StreamTask
 from keepworth.environments.streams import opened
 from keepworth.episodes.episode import Episode, Observation, StopReason, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.search.search import Hits
+from keepworth.methods.worlds._scenes import Course
 from keepworth.rollouts.driver import Feedback, run_episode
 
 

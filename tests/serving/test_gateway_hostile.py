@@ -101,6 +101,7 @@ TEXT = st.lists(st.sampled_from(["tea", "rain", "Oslo", "I", "like", "live", "in
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.sampled_from(["ana", "bo", ""]), TEXT), min_size=2, max_size=4))
 def test_what_goes_upstream_and_comes_back_is_the_same_with_another_tenant_beside(

@@ -25,7 +25,6 @@ from mcp.client.streamable_http import streamable_http_client
 
 from keepworth import Memory
 from keepworth.serving.access import new_access
-from keepworth.serving.audit import audit_of, entries
 from keepworth.serving.memory_server import MemoryServer
 
 TOOLS = {
@@ -153,27 +152,6 @@ def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_pa
 
     with MemoryServer(tmp_path / "agent.mem", encoder="hashing", mcp=True) as server:
         anyio.run(session, server)
-
-
-def test_the_audit_log_says_which_tool_was_called_and_what_came_of_it(tmp_path: Path) -> None:
-    async def run() -> None:
-        with MemoryServer(tmp_path / "agent.mem", encoder=None, mcp=True) as server:
-            token = server.tokens.add(new_access(user_id="ana", roles=("read", "write")))
-            async with connected(server, token) as client:
-                await call(client, "add_memory", text="a word of mine")
-                await mistake(client, "rollback_episode", episode="some words")
-                await mistake(client, "get_memory", id="words of a model")
-                await mistake(client, "add_memory", text="a word of mine", user_id="bo")
-
-    anyio.run(run)
-    found = [entry for entry in entries(audit_of(tmp_path / "agent.mem")) if "tool" in entry]
-    assert [(each["what"], each["tool"], each["outcome"], each.get("ids", [])) for each in found] == [
-        ("POST /mcp", "add_memory", "done", ["m1"]),
-        ("POST /mcp", "rollback_episode", "refused", []),
-        ("POST /mcp", "get_memory", "refused", []),
-        ("POST /mcp", "add_memory", "refused", []),
-    ]
-    assert "word" not in audit_of(tmp_path / "agent.mem").read_text()
 
 
 def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(tmp_path: Path) -> None:

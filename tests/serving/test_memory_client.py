@@ -350,6 +350,7 @@ def killed_under_load(folder: Path, kills: int, seed: int) -> None:
     assert server.stop() == (130, "")
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "RETRIES", 8)
     killed_under_load(tmp_path, kills=1, seed=1)

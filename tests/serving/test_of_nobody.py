@@ -65,13 +65,6 @@ def test_who_runs_the_server_alone_is_given_everything(server: MemoryServer) -> 
         assert {item.text for item in client.get_all()} == {ANAS, NOBODYS}
 
 
-def test_a_hook_of_nobody_shows_what_is_of_nobody(server: MemoryServer) -> None:
-    from keepworth.serving.hook import ServedMemory
-
-    hook = ServedMemory(server.url, token(server), {}, 3.0)
-    assert hook.search(hook.begin("gate"), "gate", 5)[1] == f"- {NOBODYS}"
-
-
 def test_tools_of_nobody_show_what_is_of_nobody(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     import anyio

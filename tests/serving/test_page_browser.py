@@ -14,7 +14,6 @@ from benchmarks.page.world import fill
 from keepworth import policy
 from keepworth.serving.access import Access, new_access
 from keepworth.serving.memory_server import MemoryServer
-from tests.evaluation.sample_run import sample_run
 from tests.serving.chromium import browser, missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
@@ -335,49 +334,4 @@ def test_without_javascript_the_page_says_what_to_type(chromium: Any, served: Se
     page = context.new_page()
     page.goto(served.server.url)
     assert "keepworth memory search" in page.inner_text("main")
-    context.close()
-
-
-# -- the reports of runs, which have the same style ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_report_scrolls_one_way_and_its_captions_stay_in_their_cards(
-    chromium: Any, tmp_path_factory: pytest.TempPathFactory, width: int, scheme: str
-) -> None:
-    from keepworth.evaluation.report import write_report
-
-    folder = tmp_path_factory.mktemp("reports")
-    runs = [sample_run(folder / name, steps=6) for name in ("one", "another-with-a-long-name-of-one-word")]
-    pages = [write_report(run) for run in runs]
-    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    for path in pages:
-        page, said = context.new_page(), list[str]()
-        page.on("console", lambda message, said=said: said.append(message.text))
-        page.on("pageerror", lambda error, said=said: said.append(str(error)))
-        page.goto(path.as_uri())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
-        out = page.evaluate(
-            """[...document.querySelectorAll('figure.chart')].flatMap(figure => {
-                 const card = figure.getBoundingClientRect();
-                 return [...figure.querySelectorAll('figcaption *, .legend *')].filter(each => {
-                   const box = each.getBoundingClientRect();
-                   return box.left < card.left - 1 || box.right > card.right + 1 || each.scrollWidth > each.clientWidth + 1
-                     && getComputedStyle(each).display !== 'inline';
-                 }).map(each => each.textContent);
-               })"""
-        )
-        assert out == [], path.name
-        sideways = (
-            "[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
-        )
-        assert page.evaluate(sideways) == 0, f"{path.name} has a table that scrolls sideways"
-        widths = page.evaluate(
-            "[...document.querySelectorAll('.whisker')].map(each => each.clientWidth).filter(Boolean)"
-        )
-        assert all(width > 60 for width in widths), "intervals can be seen where they are drawn"
-        assert violations(page) == [], path.name
-        assert said == []
-        page.close()
     context.close()

@@ -13,7 +13,6 @@ import pytest
 from keepworth import Memory
 from keepworth.cli.main import main
 from keepworth.serving.application import ServerLimits
-from keepworth.serving.audit import audit_of, entries
 from keepworth.serving.hook import HookProblem, ServedMemory, cleaned
 from keepworth.serving.http_server import reachable_here_alone
 from keepworth.serving.memory_server import MemoryServer
@@ -106,19 +105,6 @@ def test_tools_are_bounded_as_routes_are(tmp_path: Path) -> None:
         more.set()
         first.join(20)
         assert 503 in statuses, "bytes of all requests together are bounded"
-
-
-def test_the_audit_of_changes_has_no_line_of_a_tool_that_reads_or_that_is_none(tmp_path: Path) -> None:
-    pytest.importorskip("mcp")
-    with MemoryServer(tmp_path / "a.mem", encoder=None, mcp=True) as server:
-        tool(server, "no_such_tool_but_words", text="x")
-        asked(server, "POST", "/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=MCP)
-        tool(server, "search_memories", query="tea")
-        tool(server, "add_memory", text="I like tea")
-        tool(server, "get_memory", id="m99")
-    noted = list(entries(audit_of(tmp_path / "a.mem")))
-    assert [entry["tool"] for entry in noted] == ["add_memory", "get_memory"]
-    assert not any("no_such_tool" in str(entry) or "changes" in entry for entry in noted)
 
 
 def test_a_hook_with_a_wrong_token_says_what_to_send(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode
 from keepworth.memory.search.scope_words import LARGEST
 from keepworth.memory.store import derived as store_module
 from keepworth.serving.access import Tokens, new_access, shared_of, tokens_of
-from keepworth.serving.audit import audit_of, entries
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
 
@@ -292,23 +291,6 @@ def test_whoever_lacks_the_permission_is_answered_as_if_the_scope_did_not_exist(
         assert stripped[0] == stripped[1]
 
 
-def test_the_audit_says_which_scope_was_meant(server: MemoryServer, tenant: str) -> None:
-    ann = client(server, tenant, "ann", shared=WRITES)
-    ours = ann.add("We deploy on Friday", user_id="team")
-    ann.update(ours.id, "We deploy on Monday")
-    ann.delete(ours.id)
-    with pytest.raises(InvalidScope):
-        ann.add("x", user_id="a stranger's words")
-    found = [entry for entry in entries(audit_of(server.memories.place.file)) if entry.get("tenant") == tenant]
-    assert [each.get("ids", []) for each in found] == [
-        ["user_id=team", ours.id],
-        [ours.id, "user_id=team"],
-        [ours.id, "user_id=team"],
-        [],
-    ]
-    assert {each["user"] for each in found} == {"ann"}
-
-
 # -- the gateway, MCP and hooks ---------------------------------------------------------------------------------------
 
 
@@ -365,14 +347,3 @@ def test_tools_reach_both(tmp_path: Path) -> None:
         ann, bo = token(server, "", "ann", shared=WRITES), token(server, "", "bo", shared=READS)
         Client(server.url, ann).add("We deploy on Friday", user_id="team")
         anyio.run(used, server, ann, bo)
-    noted = [entry for entry in entries(audit_of(tmp_path / "m.mem")) if entry.get("tool") == "update_memory"]
-    assert noted[0]["ids"] == ["m1", "user_id=team"]
-
-
-def test_a_hook_recalls_both(server: MemoryServer, tenant: str) -> None:
-    from keepworth.serving.hook import ServedMemory
-
-    client(server, tenant, "ann", shared=WRITES).add("We deploy on Friday", user_id="team")
-    for bounds in ({}, {"user_id": "bo"}):
-        hook = ServedMemory(server.url, token(server, tenant, "bo", shared=READS), bounds, 3.0)
-        assert "We deploy on Friday" in hook.search(hook.begin("deploy"), "when do we deploy", 5)[1]

@@ -5,7 +5,8 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.tasks.splits import SPLITS, draw_order, side, sides, tied
+from keepworth.methods.benchmarks._files import assign_sides
+from keepworth.tasks.splits import SPLITS, draw_order, side, tied
 
 
 def test_side_follows_the_hash() -> None:
@@ -24,10 +25,10 @@ def test_ties_are_transitive_and_named_after_the_smallest() -> None:
 
 @given(st.dictionaries(st.text(max_size=4), st.sets(st.integers(0, 8), max_size=3), max_size=12))
 def test_no_mark_is_on_two_sides_and_order_does_not_matter(marks: dict[str, set[int]]) -> None:
-    found = sides(marks)
+    found = assign_sides(marks)
     for mark in range(9):
         assert len({found[name] for name in marks if mark in marks[name]}) <= 1
-    assert sides(dict(reversed(list(marks.items())))) == found
+    assert assign_sides(dict(reversed(list(marks.items())))) == found
     assert all(name >= root and tied(marks)[root] == root for name, root in tied(marks).items())
 
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.model import Model
-from keepworth.episodes.text import as_line
 from keepworth.memory.policy.slots import Presented
 
 if TYPE_CHECKING:
@@ -51,52 +49,3 @@ class LinearAgent(TabularAgent):
 
 SimulatedAgent = Callable[[str, Sequence[str], Sequence[float], Presented, "Floats"], str]
 """(what is seen, the actions, the simulated agent's log-odds, what memory shows, noise) -> the action taken."""
-
-
-# A language model as a policy that scores: the candidate action with the best mean log-probability is taken.
-#
-# No text is generated, so nothing can be malformed. Scores are calibrated by the contextual prior, log p(a | context) minus
-# log p(a | context without the situation and memory), which takes out how likely an action is as a string ("Calibrate
-# Before Use", arXiv 2102.09690).
-
-
-HEAD = "Choose the action that fits the situation.\n"
-ASK = "Situation: {situation}\nAction:"
-NOTHING = "N/A"
-REMEMBERED = 10_000
-
-
-class ScoringAgent:
-    """model: anything that scores.
-
-    The fixed head comes first in every prompt, so that an engine that keeps shared prefixes reads it once. What was scored
-    is kept (`REMEMBERED` prompts at most): arms of a comparison that show the same ask once.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self._scored: dict[tuple[str, str, tuple[str, ...]], Floats] = {}
-
-    def __call__(
-        self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
-    ) -> str:
-        return actions[int(self.scores(situation, actions, shown.text).argmax())]
-
-    def scores(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
-        """Calibrated mean log-probability of each action, shape (len(actions),), in nats per token."""
-        return self._raw(situation, actions, memory) - self._raw(NOTHING, actions, "")
-
-    def _raw(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
-        key = (situation, memory, tuple(actions))
-        if key not in self._scored:
-            if len(self._scored) >= REMEMBERED:
-                self._scored.clear()
-            self._scored[key] = self._ask(situation, actions, memory)
-        return self._scored[key]
-
-    def _ask(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
-        body = f"{memory}\n" if memory else ""
-        prompt = self.model.encode(HEAD + body + ASK.format(situation=as_line(situation)))
-        branches = [self.model.encode_continuation(f" {as_line(action)}") for action in actions]
-        (scored,) = self.model.score([prompt], [branches])
-        return np.array([float(np.mean(tokens)) for tokens in scored])

@@ -27,8 +27,8 @@ def stream(
         str,
         option(
             "--agent",
-            "The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), usual (tabular where "
-            "memory is of one episode, else linear), or model:NAME, a language model that scores the actions.",
+            "The frozen policy: linear (advice counts by similarity), tabular (advice counts fully), or usual (tabular where "
+            "memory is of one episode, else linear).",
         ),
     ] = "usual",
     workers: Annotated[int, option("--workers", "Streams that run at the same time, a process each.", min=1)] = 1,

@@ -1,11 +1,8 @@
-"""`keepworth show`, `keepworth report`, `keepworth checkpoint`: what a run learned, in the terminal and as a page, and what it
-continues from.
-"""
+"""`keepworth show` and `keepworth report`: what a run learned, in the terminal and as a page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,9 +20,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    names: Annotated[
-        list[str] | None, argument("RUN", "Runs, or one evaluation; the latest run if none is given.")
-    ] = None,
+    name: Annotated[str, argument("[RUN]", "A run or an evaluation; the latest run if none is given.")] = "",
     episodes: Annotated[bool, option("--episodes", "Page through the episodes instead.")] = False,
     step: Annotated[int | None, option("--step", "Episodes of this step only.")] = None,
     role: Annotated[str | None, option("--role", "Episodes of this role only.")] = None,
@@ -36,23 +31,15 @@ def show(
     as_json: Annotated[bool, option("--json", "Print its tables as JSON; with --episodes, a line each.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
+    """Show a run: its tables and curves, or its episodes."""
     from keepworth.episodes.episode import episode_to_json
-    from keepworth.episodes.errors import KeepworthError
     from keepworth.episodes.text import terminal
 
     console = terminal()
     # What says which episodes are meant asks for episodes.
     episodes = episodes or worst or any(value is not None for value in (step, role, arm, limit, export))
-    if names and len(names) > 1:
-        if episodes:
-            raise KeepworthError("--episodes pages through those of one run.", "Name one.")
-        if as_json:
-            raise KeepworthError("--json prints one run.", "Name one.")
-        print_comparison([named_or_latest(name, runs) for name in names], console)
-        return
     if episodes:
-        folder = named_or_latest(names[0] if names else "", runs).path
+        folder = named_or_latest(name, runs).path
         episodes_shown = _fitting(folder, step, arm, role, worst, limit)
         if export is not None:
             from keepworth.tasks.traces import write_traces
@@ -73,10 +60,10 @@ def show(
                     stored.episode.stop.value,
                 )
                 console.print(episode_panel(stored.episode, named))
-    elif names and (evaluated := _evaluated(names[0], runs)) is not None:
+    elif (evaluated := _evaluated(name, runs)) is not None:
         _print_evaluation(_summary(evaluated), console, as_json)
     else:
-        run = named_or_latest(names[0] if names else "", runs)
+        run = named_or_latest(name, runs)
         if as_json:
             say_json(_as_record(run), indent=1)
             return
@@ -200,28 +187,6 @@ def print_tables(run: RunFolder, console: Console) -> None:
         console.print(f"\n{headline}\n", style="bold")
     for result in tables_of(run):
         print_table(result, console)
-
-
-def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
-    """What differs between several runs, and what was measured last."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from keepworth.evaluation.report import compared
-
-    comparison = compared(runs)
-    if comparison.settings:
-        table = Table(title="What differs", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-        for heading in ("", *comparison.names):
-            table.add_column(heading, overflow="fold")
-        for key, values in comparison.settings.items():
-            table.add_row(key, *(Text("" if value is None else str(value)) for value in values))
-        console.print(table)
-    else:
-        console.print("They are set alike.", style="dim")
-    if comparison.table:
-        print_table(comparison.table, console)
 
 
 def print_curves(run: RunFolder, console: Console) -> None:

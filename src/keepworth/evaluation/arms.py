@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents.simulated import LinearAgent, ScoringAgent, TabularAgent
+from keepworth.agents.simulated import LinearAgent, TabularAgent
 from keepworth.environments.made_up import ORDERS, SPLITS
 from keepworth.environments.streams import KIND_NAMES, missing, opened, world
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
@@ -44,7 +44,6 @@ CHANGES = {
     "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
 }
 AGENTS = ("usual", "linear", "tabular")
-MODEL = "model:"
 ATTACK_ARMS = "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,mixture"
 
 
@@ -70,7 +69,7 @@ def compare_streams(
     Args:
         out: A folder for rows, summary and page. The same comparison, given again, continues.
         length: Tasks of a stream; 0 for its own number.
-        agent: One of `AGENTS`, or `model:NAME`.
+        agent: One of `AGENTS`.
         tuned: A file of settings by kind of stream and method.
         method: The arm that claims are made of; "" for the last that learns.
         announce: Is told what so many seeds can say, before anything runs.
@@ -89,10 +88,7 @@ def compare_streams(
         _check_arm(arm)
     for order in orders:
         require_known("order", order, ORDERS)
-    if agent.startswith(MODEL):
-        _scoring(agent.removeprefix(MODEL))
-    elif agent not in AGENTS:
-        raise UnknownName("agent", agent, (*AGENTS, f"{MODEL}NAME"))
+    require_known("agent", agent, AGENTS)
     require_known("split", split, SPLITS)
     if method and method not in arms:
         raise UnknownName("arm", method, arms, "--arms")
@@ -206,8 +202,7 @@ def run_job(
     stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
     vectors: dict[str, Any] = {}
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
-    model = _scoring(agent.removeprefix(MODEL)) if agent.startswith(MODEL) else None
-    policy = model or (TabularAgent() if tabular else LinearAgent())
+    policy = TabularAgent() if tabular else LinearAgent()
     results = []
     for arm in arms:
         base, _, changed = arm.partition("+")
@@ -216,24 +211,9 @@ def run_job(
         if changed == "on":
             chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
-        # What it would have done with other memory is one more pass of a model for every task.
-        regret = model is None
-        run = run_stream(
-            stream, system, policy, HashedWords(), seed=seed, control=control, cache=vectors, measure_regret=regret
-        )
+        run = run_stream(stream, system, policy, HashedWords(), seed=seed, control=control, cache=vectors)
         results.append(row(name, order, seed, arm, run))
     return results
-
-
-@cache
-def _scoring(name: str) -> ScoringAgent:
-    """Raises what `path_of` raises."""
-    from keepworth.episodes.extras import require
-    from keepworth.models.files import ModelKind, path_of
-    from keepworth.models.inprocess import InProcessModel
-
-    require("llm", "a model as the agent")
-    return ScoringAgent(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
 
 
 def settings_on(name: str) -> dict[str, Any]:

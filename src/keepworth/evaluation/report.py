@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.curves import (
-    arm_name,
     drawn,
-    metric_name,
     panels,
 )
 from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings, table
-from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
-from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
+from keepworth.evaluation.tables import tables_of
+from keepworth.learning.run_folder import RunFolder, StoredEpisode, disk
 from keepworth.page.charts import Panel
 
 EPISODE_LIMIT = 20_000
@@ -129,82 +125,3 @@ def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
         "stop": episode.stop.value,
         "errors": list(episode.errors),
     }
-
-
-# Several runs side by side: what they were set to, and what they measured last.
-
-
-@dataclass(frozen=True, slots=True)
-class RunComparison:
-    """names: of the runs, as told apart; settings: each one that differs, with its value in every run (None: not there);
-    table: a column per run; panels: a series per run."""
-
-    names: tuple[str, ...]
-    settings: Mapping[str, tuple[Any, ...]]
-    table: ResultTable | None
-
-
-def compared(runs: Sequence[RunFolder]) -> RunComparison:
-    """Raises KeepworthError where there are fewer than two, or one is named twice."""
-    if len(runs) < 2:
-        raise KeepworthError("A comparison needs at least two runs.", "Name more of them.")
-    if len({run.path.resolve() for run in runs}) < len(runs):
-        raise KeepworthError("One run is named twice: nothing would differ.", "Name each run once.")
-    names = _distinguish(runs)
-    evals = {name: run.evals() for name, run in zip(names, runs, strict=True)}
-    return RunComparison(
-        names,
-        differing([run.config for run in runs]),
-        _table(evals),
-    )
-
-
-def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    """Settings that are not the same in all, by their dotted names."""
-    flat = [flatten(config) for config in configs]
-    keys = dict.fromkeys(key for config in flat for key in config)
-    absent = object()
-    return {
-        key: tuple(config.get(key) for config in flat)
-        for key in keys
-        if any(config.get(key, absent) != flat[0].get(key, absent) for config in flat)
-    }
-
-
-def _distinguish(runs: Sequence[RunFolder]) -> tuple[str, ...]:
-    """Their names; with the folder above where two are called the same."""
-    names = [run.name for run in runs]
-    return tuple(
-        name if names.count(name) == 1 else f"{run.path.resolve().parent.name}/{name}"
-        for name, run in zip(names, runs, strict=True)
-    )
-
-
-def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
-    """The latest value of every arm's leading metric that at least two runs measured: a line each, a column per run."""
-    latest: dict[str, dict[str, Row]] = {}
-    arms: dict[tuple[Any, Any], dict[str, None]] = {}
-    for row in (row for rows in evals.values() for row in rows):
-        arms.setdefault((row.get("role"), row.get("split")), {})[str(row["arm"])] = None
-    for name, rows in evals.items():
-        leading: dict[tuple[Any, Any], str] = {}
-        for row in rows:
-            where = (row.get("role"), row.get("split"))
-            if leading.setdefault(where, str(row["metric"])) == row["metric"]:
-                split = f", {row['split']}" if row.get("split") else ""
-                label = f"{metric_name(str(row['metric']))}{split}: {arm_name(str(row['arm']), arms[where])}"
-                latest.setdefault(label, {})[name] = row
-    lines = tuple(
-        ArmRow(
-            arm=label,
-            label=label,
-            cells=tuple(Cell.of(by_run.get(name)) for name in evals),
-            n=" / ".join(dict.fromkeys(f"{row['n']:,}" for row in by_run.values())),
-        )
-        for label, by_run in latest.items()
-        if len(by_run) > 1
-    )
-    note = (
-        "The latest measurement of each run. The intervals are each run's own over its questions, not of a difference."
-    )
-    return ResultTable("Held-out", tuple(evals), lines, note) if lines else None

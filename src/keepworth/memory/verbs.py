@@ -110,7 +110,7 @@ class Verb:
         model: The fields, checked.
         of: The method of `Memory` or `LiveEpisode` with the same arguments.
         key: The name of the result in the answer; "" where the result is the whole answer.
-        writes: Whether an idempotency key has a meaning, and an audit of changes names it.
+        writes: Whether an idempotency key has a meaning.
         pages: Whether it lists a page at a time; the answer then has `next`.
         lines: Whether the answer is lines of JSON.
     """

@@ -98,12 +98,11 @@ def run_stream(
     seed: int,
     control: str = "learn",
     cache: Cache | None = None,
-    measure_regret: bool = True,
 ) -> StreamRun:
     """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
-    loop = _Loop(stream, method, agent, encoder, seed, control, cache, measure_regret)
+    loop = _Loop(stream, method, agent, encoder, seed, control, cache)
     try:
         # A thread of its own: whoever calls may be inside a running loop, as notebooks are.
         with ThreadPoolExecutor(1) as beside:
@@ -123,7 +122,6 @@ class _Loop:
         seed: int,
         control: str,
         cache: Cache | None,
-        measure_regret: bool,
     ) -> None:
         self.stream, self.agent, self.control = stream, agent, control
         self.memory: Memory | None = None
@@ -145,7 +143,6 @@ class _Loop:
         self.hostile: dict[str, int] = {}
         self.rules: dict[int, str] = {}
         self.observing = stream.long_term and self.memory is not None
-        self.measure_regret = measure_regret
         # What is being met, for controls that know more than a memory does.
         self.scene: Scene | None = None
         self.rule = ""
@@ -204,7 +201,7 @@ class _Loop:
         run.triggered[number] = task.triggered
         if task.triggered:
             run.target[number] = float(acted == scene.target and scene.target not in scene.right)
-        if self.measure_regret and playing.decisions == 1 and scene.right:
+        if playing.decisions == 1 and scene.right:
             self._regret(number, scene, outcome)
         if self.control == "irrelevant":
             for row in range(before, len(self.experience.pool)):

@@ -1,7 +1,7 @@
 """The ASGI application: who may ask, how much, and what becomes of an answer that nobody waits for any more.
 
 A request is refused by its head where it can be: before a byte of its body is read, the host, the page it comes from, the key and
-the length it announces are checked. Computing happens in threads; a caller that hangs up takes its request along.
+the length it announces are checked. Computing happens in threads.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError, nearest
-from keepworth.serving.audit import AuditLog
 from keepworth.serving.calls import (
     ErrorShape,
     NotServed,
     ReadyAnswer,
     RouteAnswers,
     ServedCall,
-    WaitingCaller,
     brief,
     json_object,
     openai_error,
@@ -71,16 +69,14 @@ def application(
     *,
     streamed: Mapping[tuple[str, str], Streamed] | None = None,
     mounted: Mapping[str, ASGIApp] | None = None,
-    left: Callable[[WaitingCaller], None] | None = None,
     error_shapes: Mapping[str, ErrorShape] | None = None,
     hints: Mapping[str, str] | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
-    audit: AuditLog | None = None,
     public: Collection[str] = (),
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
-    is an application of its own. workers: threads, one for each request that may be under way at once. left: told
-    of callers that hung up. error_shapes: what errors look like, by the beginning of a path, where others are problem details
+    is an application of its own. workers: threads, one for each request that may be under way at once.
+    error_shapes: what errors look like, by the beginning of a path, where others are problem details
     (RFC 9457); None for OpenAI's everywhere. hints: what to do where a path is not there, by its beginning. hosts: what callers
     may call this server; None for anything, where it listens to more than this machine. public: paths that anybody may read,
     whatever page leads there."""
@@ -95,10 +91,10 @@ def application(
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
     def compute(answers: RouteAnswers) -> Callable[[Request, bytes], Awaitable[Response]]:
-        return lambda request, raw: _answered(request, raw, answers, workers, left, errors)
+        return lambda request, raw: _answered(request, raw, answers, workers, errors)
 
     def stream(answers: Streamed) -> Callable[[Request, bytes], Awaitable[Response]]:
-        return lambda request, raw: answers(_call(request, raw, {}, WaitingCaller()), request)
+        return lambda request, raw: answers(_call(request, raw, {}), request)
 
     return Starlette(
         routes=[
@@ -106,7 +102,7 @@ def application(
             *(route(method, path, stream(answers)) for (method, path), answers in (streamed or {}).items()),
             *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in (mounted or {}).items()),
         ],
-        middleware=[Middleware(_Door, guard, limits, hosts, errors, audit, frozenset(public))],
+        middleware=[Middleware(_Door, guard, limits, hosts, errors, frozenset(public))],
         exception_handlers={
             HTTPException: errors.no_route,
             NotServed: errors.not_served,
@@ -124,7 +120,6 @@ class _Door:
     limits: ServerLimits
     hosts: tuple[str, ...] | None
     errors: _Errors
-    audit: AuditLog | None
     public: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,38 +128,21 @@ class _Door:
         try:
             scope["access"] = self._check(scope["method"], scope["path"], Headers(scope=scope))
         except NotServed as error:
-            if self.audit is not None:
-                self.audit.refused(scope["method"], error.status)
             await self.errors.refusal(error, scope["path"])(scope, receive, send)
             return
-        scope["touched"], scope["tool"] = [], {}
-        outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
-        started = noted = False
+        started = False
 
         async def pass_on(message: Message) -> None:
-            nonlocal outcome, started
-            if message["type"] == "http.response.start":
-                started = True
-                episode = Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
-                outcome = message["status"], episode
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                note()  # so that whoever has the answer finds it in the audit log
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
             await send(message)
-
-        def note() -> None:
-            nonlocal noted
-            if self.audit is not None and not noted:
-                noted = True
-                self.audit.answered(scope, *outcome)
 
         try:
             await self.app(scope, receive, pass_on)
         except asyncio.CancelledError:  # the server closes, and has waited for as long as it does
             if not started:
                 closing = NotServed("The server is closing.", "Ask again once it runs.", status=503, hang_up=True)
-                await self.errors.refusal(closing, scope["path"])(scope, receive, pass_on)
-        finally:
-            note()
+                await self.errors.refusal(closing, scope["path"])(scope, receive, send)
 
     def _check(self, method: str, path: str, headers: Headers) -> Any:
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
@@ -279,43 +257,23 @@ async def _answered(
     raw: bytes,
     answers: RouteAnswers,
     workers: Executor,
-    gone: Callable[[WaitingCaller], None] | None,
     errors: _Errors,
 ) -> Response:
-    caller = WaitingCaller()
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    loop = asyncio.get_running_loop()
 
     def computed() -> Response:
         """In a thread of its own: reading a large body takes a while, too."""
         try:
-            return _response(answers(_call(request, raw, _body(raw, kind), caller)))
+            return _response(answers(_call(request, raw, _body(raw, kind))))
         except Exception as error:
             return errors.of(error, request.url.path)
 
-    work = loop.run_in_executor(workers, computed)
-    left = asyncio.ensure_future(hung_up(request))
-    try:
-        both: set[asyncio.Future[Any]] = {work, left}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and gone is not None:
-            await loop.run_in_executor(None, gone, caller)
-        return await work
-    finally:
-        left.cancel()
+    return await asyncio.get_running_loop().run_in_executor(workers, computed)
 
 
-async def hung_up(request: Request) -> None:
-    """Returns when the caller has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _call(request: Request, raw: bytes, body: dict[str, Any], caller: WaitingCaller) -> ServedCall:
+def _call(request: Request, raw: bytes, body: dict[str, Any]) -> ServedCall:
     query, path = dict(request.query_params), dict(request.path_params)
-    return ServedCall(
-        body, query, caller, path, request.scope.get("access"), raw, request.headers, request.scope["touched"]
-    )
+    return ServedCall(body, query, path, request.scope.get("access"), raw, request.headers)
 
 
 def _response(answer: Any) -> Response:

@@ -1,4 +1,4 @@
-"""What passes between HTTP and what answers it: a request, who waits for it, an answer that is no JSON object, and a refusal."""
+"""What passes between HTTP and what answers it: a request, an answer that is no JSON object, and a refusal."""
 
 from __future__ import annotations
 
@@ -34,28 +34,18 @@ class NotServed(KeepworthError):
         self.code, self.about, self.value = code, about, value
 
 
-@dataclass(slots=True, eq=False)
-class WaitingCaller:
-    """Who waits for an answer. Once it has left, what it asked for is not computed any further."""
-
-    left: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class ServedCall:
-    """One request: its JSON, the parameters of its URL, and who waits for the answer.
+    """One request: its JSON and the parameters of its URL.
 
-    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes; touched:
-    ids that it concerns beside those of its path, which whoever answers it adds."""
+    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes."""
 
     body: dict[str, Any]
     query: Mapping[str, str]
-    caller: WaitingCaller
     path: Mapping[str, str] = field(default_factory=dict)
     access: Any = None
     raw: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
-    touched: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +56,6 @@ class ReadyAnswer:
     kind: str = "application/json"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
-
-
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-
-def known_method(name: str) -> str:
-    """A method, as a label may say it: a caller can make up any word, and none of those is kept."""
-    return name if name in METHODS else "(other)"
 
 
 def brief(value: object) -> str:

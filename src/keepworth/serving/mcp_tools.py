@@ -109,7 +109,6 @@ class CheckedTool(Tool):  # type: ignore[misc]
             mistake = first_mistake(error, kind, "argument", f"in {self.name}")
             if mistake.about in WHOSE:
                 mistake.fix = "Leave it out: whose memory it is, the token says, or how the host is configured."
-            _noted(context, self.name, "refused")
             raise ToolError(str(mistake)) from None
         try:
             return await super().run(arguments, context, convert_result)
@@ -246,31 +245,20 @@ def sessions(server: MCPServer[Any], most: int) -> StreamableHTTPSessionManager:
 def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callable[..., Any]:
     """A tool's function as the SDK calls it: with the call in place of the host, the role checked, and what goes wrong as a tool
     says it: mistakes by their message, bugs without one."""
-    reads = verb.role == "read" and not verb.writes  # which an audit of changes leaves out
 
     def guarded(context: Context[Any, Any], **options: Any) -> Any:
-        name = function.__name__
-        ids = [str(options[name]) for name in ("id", "target", "episode") if options.get(name)]
         try:
             open, access, bounds = opened(context)
             access.require(verb.role)
-            owners = open.owners(ids) if access.shared else ()
-            whose = [f"user_id={owner}" for owner in owners if owner != access.user_id]
-            whose += [f"{name}={value}" for name, value in bounds.items()]
             within = OpenMemory(open.memory.within(**dict[str, Any](bounds))) if bounds else open
-            result = function(ToolHost(within.memory, access, within, bounds), **options)
-            made = [str(getattr(result, name)) for name in ("id", "episode") if hasattr(result, name)]
-            _noted(context, name, "done", *ids, *whose, *made, reads=reads)
-            return result
+            return function(ToolHost(within.memory, access, within, bounds), **options)
         except KeepworthError as error:
-            _noted(context, name, "refused", *ids)
             message = str(error)
             for path in _paths(opened, context):
                 message = message.replace(path, "this memory")
             raise ToolError(message) from None
         except Exception as error:
-            _noted(context, name, "failed", *ids)
-            _LOG.exception("the tool %s failed", name, exc_info=error)
+            _LOG.exception("the tool %s failed", function.__name__, exc_info=error)
             raise ToolError("Something broke inside the memory; its log says what.") from None
 
     hints = get_type_hints(function, include_extras=True)
@@ -286,14 +274,6 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
         "return": hints["return"]
     }
     return guarded
-
-
-def _noted(context: Any, tool: str, outcome: str, *ids: str, reads: bool = False) -> None:
-    """What the audit log says of a call. Over standard input there is no request, and no log."""
-    asked = getattr(context.request_context, "request", None)
-    if asked is not None and "tool" in asked.scope:
-        asked.scope["tool"].update(tool=tool, outcome=outcome, changes="" if reads else "yes")
-        asked.scope["touched"].extend(ids)
 
 
 def _paths(opened: Opened, context: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -73,9 +73,6 @@ def _answer(verb: Verb, memories: OpenMemories, call: ServedCall) -> Any:
     given = fields.model_dump(exclude_unset=True)
     try:
         open = memories.of(access)
-        named = list(_named(given, call.path))
-        if access.shared:
-            named += [f"user_id={name}" for name in open.owners(named) if name != access.user_id]
 
         def answered() -> Any:
             result = verb.function(ServedCaller(open.memory, access, open), **call.path, **given)
@@ -88,30 +85,9 @@ def _answer(verb: Verb, memories: OpenMemories, call: ServedCall) -> Any:
             return answer
 
         key = call.headers.get(_KEY)
-        answer = answered() if key is None or not verb.writes else _once(verb, key, access, open, call, answered)
-        call.touched.extend(named)  # of what was carried out alone: what is refused may say any words
-        if verb.writes:
-            call.touched.extend(_made(answer))
-        return answer
+        return answered() if key is None or not verb.writes else _once(verb, key, access, open, call, answered)
     except KeepworthError as error:
         raise problem(error, {**call.query, **call.body, **call.path}, memories.paths()) from error
-
-
-def _named(given: Mapping[str, Any], path: Mapping[str, str]) -> Iterator[str]:
-    """Ids that a request names, and whose things it is about where it says so."""
-    yield from path.values()
-    yield from given.get("ids", ())
-    yield from (value for name in ("target", "episode") if (value := given.get(name)))
-    yield from (f"{name}={value}" for name in ("user_id", "agent_id") if (value := given.get(name)))
-
-
-def _made(answer: Any) -> Iterator[str]:
-    """Ids of what was made for a request."""
-    if isinstance(answer, Mapping):
-        made = [answer, *(answer["items"] if isinstance(answer.get("items"), list) else [])]
-        yield from (
-            record["id"] for record in made if isinstance(record, Mapping) and isinstance(record.get("id"), str)
-        )
 
 
 def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCall, answered: Callable[[], Any]) -> Any:

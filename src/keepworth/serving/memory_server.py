@@ -1,4 +1,4 @@
-"""A memory, and an agent's way to it, behind HTTP: the application that also serves models, with other routes."""
+"""A memory, and an agent's way to it, behind HTTP."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from keepworth.episodes.needs import needs_server
 
 from starlette.types import ASGIApp
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
-from keepworth.serving.audit import AuditLog, audit_of
 from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
 from keepworth.serving.memory_routes import memory_table
@@ -26,7 +24,6 @@ from keepworth.serving.open_memories import OpenMemories
 from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
 
 if TYPE_CHECKING:
-    from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.gateway import Gateway, GatewaySettings
     from keepworth.serving.upstream import Upstream
 
@@ -49,7 +46,6 @@ class MemoryServer(HttpServer):
         host: An address of this machine that others reach, too; without TLS, which belongs in front.
         upstream: Where OpenAI's routes lead, with memory in between (`Gateway`); "" for nowhere.
         upstream_key: What it wants as a bearer token.
-        model: Of this process, in place of an upstream. It is taken over.
         mcp: Whether its tools are at /mcp, for hosts of the Model Context Protocol.
         options: Of `Memory`; items with secrets go into quarantine where no scan= is given.
     """
@@ -64,14 +60,12 @@ class MemoryServer(HttpServer):
         limits: ServerLimits | None = None,
         upstream: str = "",
         upstream_key: str = "",
-        model: InProcessModel | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         **options: Any,
     ) -> None:
         place = place_of(path)
         self.tokens = Tokens(tokens_of(place.beside))
-        self.audit = AuditLog(audit_of(place.beside))
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.mcp = mcp
@@ -79,13 +73,7 @@ class MemoryServer(HttpServer):
         self._limits = limits or ServerLimits()
         self._sessions: Any = None
         there: Upstream | None = None
-        if upstream and model is not None:
-            raise KeepworthError("A gateway has one upstream, an address or a model of this process.", "Leave one out.")
-        if model is not None:
-            from keepworth.serving.model_server import upstream_of
-
-            there = upstream_of(model)
-        elif upstream:
+        if upstream:
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
@@ -126,7 +114,6 @@ class MemoryServer(HttpServer):
                 **({} if mcp else {"/mcp": "The tools for hosts are off: start the server with --mcp."}),
                 **({} if upstream is not None else dict.fromkeys((*OPENAI_PATHS, ANTHROPIC_PATH), _NO_GATEWAY)),
             },
-            audit=self.audit,
             hosts=(*LOCAL_HOSTS, host) if reachable_here_alone(host) else None,
             public=[path for _, path in page],
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
 from keepworth.memory.place import MemoryPlace, place_of
-from keepworth.memory.store import episode_log
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed
 
@@ -41,21 +40,6 @@ class OpenMemory:
     def episode(self, id: str) -> LiveEpisode:
         """Raises UnknownEpisode."""
         return self._remembered(self.memory.reopen(id))
-
-    def owners(self, ids: Iterable[str]) -> list[str]:
-        """Names of the users under whom the items and episodes of these ids lie, of those that are seen here."""
-        listed = list(ids)
-        scopes = [
-            item.scope
-            for item in self.memory.store.fetch(self.memory.scopes.seen(), listed).values()
-            if item is not None
-        ]
-        scopes += [
-            begun.scope
-            for id in listed
-            if id.startswith("e") and (begun := episode_log.begun_as(self.memory.store, self.memory.scopes.seen(), id))
-        ]
-        return list(dict.fromkeys(scope.user for scope in scopes))
 
     def touch(self, id: str) -> None:
         """So that what is searched in an episode waits for its next act. "" is none. Raises UnknownEpisode."""

@@ -4,9 +4,9 @@ A file `my_env.py` makes of a plain task set one with a memory (`--env.id my_env
 
     import verifiers.v1 as vf
     from keepworth import Memory
-    from keepworth.serving.verifiers_memory import remembering
+    from keepworth.serving.verifiers_memory import add_memory
 
-    RememberingEnv = remembering(vf.SingleAgentEnv, Memory("agent.mem"))
+    RememberingEnv = add_memory(vf.SingleAgentEnv, Memory("agent.mem"))
     __all__ = ["RememberingEnv"]
 """
 
@@ -24,7 +24,7 @@ from keepworth.memory.memory import Memory
 from keepworth.serving.trl import shown
 
 
-def remembering(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> type[vf.Env]:
+def add_memory(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> type[vf.Env]:
     """The class of environments, with a memory. Each episode begins with a search for its task's prompt; the memory is told what
     it earned: the reward of its trace, or the mean where several agents made one. An episode that failed is not told."""
     opened: ContextVar[LiveEpisode | None] = ContextVar("keepworth_episode", default=None)

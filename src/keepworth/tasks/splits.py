@@ -38,11 +38,6 @@ def tied(marks: Mapping[str, Iterable[Hashable]]) -> dict[str, str]:
     return {identifier: root(identifier) for identifier in marks}
 
 
-def sides(marks: Mapping[str, Iterable[Hashable]]) -> dict[str, str]:
-    """The side of each id, with tied ids kept together."""
-    return {identifier: side(smallest) for identifier, smallest in tied(marks).items()}
-
-
 def draw_order(*parts: object) -> str:
     """A sort key for seeded draws that is the same on every machine, Python version and hash seed: sha256 of the
     parts.

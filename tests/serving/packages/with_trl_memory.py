@@ -1,5 +1,5 @@
-"""Updates of TRL's `GRPOTrainer` with a memory as its environment and with a memory in its prompts, on a tiny model whose words
-are given to it; prints the rewards, and what the memory was told: python -m ...with_trl_memory."""
+"""Updates of TRL's `GRPOTrainer` with a memory in its prompts, on a tiny model whose words are given to it; prints the rewards,
+and what the memory learned: python -m ...with_trl_memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from keepworth import Memory
-from keepworth.serving.trl import recalling, telling, with_memory
+from keepworth.serving.trl import recall_for, reward_memory
 
 QUESTIONS = {"Where does Ana live?": "Oslo", "What does Bo play?": "chess"}
 PROMPTS: list[str] = []
@@ -38,19 +38,15 @@ def tokenizer() -> Any:
 
 
 class Scripted(trl.GRPOTrainer):  # type: ignore[misc]
-    """The trainer as it is, but for what the model says: it keeps something, then answers with what it remembers."""
+    """The trainer as it is, but for what the model says: it answers with what it remembers."""
 
     def _generate_single_turn(self, prompt_ids: Any, *args: Any, **options: Any) -> tuple[list[list[int]], None]:
         words, said = self.processing_class, []
         for ids in prompt_ids:
             text = words.decode(ids)
             PROMPTS.append(text)
-            if "<tools>" in text and "<tool_response>" not in text:
-                call = {"name": "remember", "arguments": {"text": "The sky is blue."}}
-                reply = f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>"
-            else:
-                reply = ("Oslo" if "Ana lives in Oslo" in text else "no idea") + "<|im_end|>"
-            said.append(words.encode(reply, add_special_tokens=False))
+            reply = "Oslo" if "Ana lives in Oslo" in text else "no idea"
+            said.append(words.encode(f"{reply}<|im_end|>", add_special_tokens=False))
         return said, None
 
 
@@ -58,7 +54,7 @@ def score(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
     return [float(right in each[-1]["content"]) for each, right in zip(completions, answer, strict=True)]
 
 
-def trained(how: str) -> dict[str, Any]:
+def trained() -> dict[str, Any]:
     PROMPTS.clear()
     torch.manual_seed(0)
     words = tokenizer()
@@ -69,11 +65,7 @@ def trained(how: str) -> dict[str, Any]:
     rows = datasets.Dataset.from_list(
         [{"prompt": [{"role": "user", "content": asked}], "answer": answer} for asked, answer in QUESTIONS.items()]
     )
-    more: dict[str, Any] = {"reward_funcs": telling(score, memory)}
-    if how == "environment":
-        more["environment_factory"] = with_memory(memory)
-    else:
-        rows = rows.with_transform(recalling(memory))
+    rows = rows.with_transform(recall_for(memory))
     rewards: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         config = trl.GRPOConfig(
@@ -88,7 +80,13 @@ def trained(how: str) -> dict[str, Any]:
             shuffle_dataset=False,
             disable_tqdm=True,
         )
-        trainer = Scripted(model=model, args=config, train_dataset=rows, processing_class=words, **more)
+        trainer = Scripted(
+            model=model,
+            args=config,
+            train_dataset=rows,
+            processing_class=words,
+            reward_funcs=reward_memory(score, memory),
+        )
         calculated = trainer._calculate_rewards
 
         def noted(*args: Any) -> Any:
@@ -98,13 +96,9 @@ def trained(how: str) -> dict[str, Any]:
 
         trainer._calculate_rewards = noted
         trainer.train()
-    told = [memory.episode_record(episode).reward for episode in memory.episodes()]
-    kept = sorted({each.text for each in memory.get_all()})
-    (ana,) = [each for each in memory.get_all() if "Ana" in each.text]
+    (ana,) = memory.get_all()
     return {
         "rewards": rewards,
-        "told": told,
-        "kept": kept,
         "shown": sum("Ana lives in Oslo." in each for each in PROMPTS),
         "credited": [ana.values.credited, ana.values.total],
     }
@@ -112,4 +106,4 @@ def trained(how: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    print(json.dumps({name: trained(name) for name in ("environment", "prompts")}))  # noqa: T201
+    print(json.dumps(trained()))  # noqa: T201

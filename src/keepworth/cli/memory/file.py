@@ -1,4 +1,4 @@
-"""`keepworth memory backup`, `export`, `import`; `stats`, `check`, `compact`, `reembed`; `quarantine`, `audit` and `token`."""
+"""`keepworth memory backup`, `export`, `import`; `stats`, `check`, `compact`, `reembed`; `quarantine` and `token`."""
 
 from __future__ import annotations
 
@@ -333,29 +333,6 @@ def quarantine(
     if not memory.quarantined(limit=1):
         yield NoteLine("Nothing is held back.")
     yield from map(item_line, every_page(lambda after: memory.quarantined(after=after)))
-
-
-@command(FILE, examples="keepworth memory audit --last 20 --json", opens=None)
-def audit(
-    file: MemoryPlace, last: Annotated[int, option("--last", "So many entries, the newest.", min=1)] = 100
-) -> Lines:
-    """Show who did what through `keepworth serve --memory`, by the ids of tokens."""
-    from collections import deque
-
-    from keepworth.serving.audit import audit_of, entries
-
-    _tokens(file)  # raises where there is no such memory
-    noted = deque(entries(audit_of(file.beside)), last)
-    if not noted:
-        yield Line(None, "Nothing is noted: `keepworth serve --memory` notes who changes what.")
-    for entry in noted:
-        who = " ".join(str(entry[name]) for name in ("tenant", "user", "agent") if entry.get(name))
-        what = [str(entry.get(name, "")) for name in ("at", "token")] + [who, str(entry["what"])]
-        if "tool" in entry:
-            what.append(f"{entry['tool']}: {entry.get('outcome', '')}")
-        more = f"{entry['times']} times" if "times" in entry else entry.get("status", "")
-        ids = " ".join(entry.get("ids", []))
-        yield Line(entry, one_line(f"{'  '.join(part for part in what if part)}  {more}  {ids}".rstrip()))
 
 
 tokens_app = App(help="Give and take back the tokens of `keepworth serve --memory`.")

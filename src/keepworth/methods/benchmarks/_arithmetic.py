@@ -25,8 +25,9 @@ from importlib import resources
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.sentences import sentences
+from keepworth.methods.benchmarks._files import assign_sides
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import SPLITS, side, sides
+from keepworth.tasks.splits import SPLITS, side
 from keepworth.tasks.verifiers import shown
 
 SOURCES = ("gsm8k", "svamp")
@@ -104,7 +105,7 @@ def _gsm8k(data: bytes) -> Iterable[Problem]:
 
 def _svamp(data: bytes) -> list[Problem]:
     records = json.loads(data)
-    side_of = sides({record["ID"]: _marks(record["Body"]) for record in records})
+    side_of = assign_sides({record["ID"]: _marks(record["Body"]) for record in records})
     return [
         Problem(
             id=record["ID"],

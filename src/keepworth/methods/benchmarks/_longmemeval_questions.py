@@ -14,9 +14,10 @@ from importlib import resources
 from typing import Any
 
 from keepworth.episodes.episode import Session, Turn
+from keepworth.methods.benchmarks._files import assign_sides
 from keepworth.tasks.entries import covered
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.splits import sides, tied
+from keepworth.tasks.splits import tied
 
 TYPES = (
     "knowledge-update",
@@ -56,7 +57,7 @@ def questions() -> tuple[LongMemEvalQuestion, ...]:
     other's sessions under new ids."""
     records = sorted(_records(), key=lambda record: str(record["question_id"]))
     marks = {record["question_id"]: set(_marks(record)) for record in records}
-    side_of, tie_of = sides(marks), tied(marks)
+    side_of, tie_of = assign_sides(marks), tied(marks)
     return tuple(_question(record, side_of[record["question_id"]], tie_of[record["question_id"]]) for record in records)
 
 

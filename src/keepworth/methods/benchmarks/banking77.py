@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._files import PathName, find_data
 from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, WrongFormat, located, text_of
+from keepworth.tasks.data_files import WrongFormat, text_of
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS, draw_order, side
 
@@ -71,8 +72,8 @@ def banking77(
 
 
 def customer_queries(data: PathName | None, part: str) -> Sequence[tuple[str, str]]:
-    """(text, intent) of BANKING77's part "train" or "test"; `data` as in `located`. Raises MissingData, WrongFormat."""
-    path = located(
+    """(text, intent) of BANKING77's part "train" or "test"; `data` as in `find_data`. Raises MissingData, WrongFormat."""
+    path = find_data(
         "BANKING77",
         (f"{part}.csv.gz", f"{part}.csv"),
         data,

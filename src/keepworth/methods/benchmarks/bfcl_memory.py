@@ -14,10 +14,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._files import PathName, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS
 
@@ -40,8 +41,8 @@ def bfcl_memory(split: str, *, data: PathName | None = None) -> list[Task]:
     require_known("split", split, SPLITS)
 
     def read(file: str, *fields: str) -> Sequence[Mapping[str, Any]]:
-        path = located(_NAME, (file,), data, folder="bfcl_memory", source=_SOURCE, several=True)
-        return records(path, _NAME, fields)
+        path = find_data(_NAME, (file,), data, folder="bfcl_memory", source=_SOURCE, several=True)
+        return read_records(path, _NAME, fields)
 
     answers = {record["id"]: record for record in read("memory_answers.jsonl", "id", "ground_truth", "source")}
     talks = {

@@ -11,12 +11,13 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 
 def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: int = 100) -> list[Task]:
@@ -32,7 +33,7 @@ def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: 
     require_known("split", split, SPLITS)
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
-    path = located(
+    path = find_data(
         "LifelongAgentBench",
         ("db_bench.json", "knowledge_graph.json", "data.json"),
         data,
@@ -40,10 +41,10 @@ def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: 
         source="huggingface.co/datasets/csyq/LifelongAgentBench",
     )
     records_by_id = {
-        str(record.get("id", number)): record for number, record in enumerate(records(path, "LifelongAgentBench"))
+        str(record.get("id", number)): record for number, record in enumerate(read_records(path, "LifelongAgentBench"))
     }
     read = {id: _lifelong(record, path) for id, record in records_by_id.items()}
-    side_of = sides({id: {normalise(question)} for id, (question, _, _) in read.items()})
+    side_of = assign_sides({id: {normalise(question)} for id, (question, _, _) in read.items()})
     train = [id for id in read if side_of[id] == "train"]
     remembered = train[: min(memories, len(train) // 2)]
     haystack = tuple(

@@ -17,9 +17,10 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._files import find_data, read_records
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import MissingData, WrongFormat, located, records
+from keepworth.tasks.data_files import MissingData, WrongFormat
 from keepworth.tasks.json_lines import marked
 from keepworth.tasks.splits import SPLITS
 
@@ -93,7 +94,7 @@ def locomo(
 def find(data: str | os.PathLike[str] | None = None) -> Path:
     """The path of the data file; MissingData says where it was looked for."""
     source = "github.com/snap-research/locomo (data/locomo10.json)"
-    return located("LoCoMo", _NAMES, data, folder="locomo", source=source, licence="CC BY-NC 4.0")
+    return find_data("LoCoMo", _NAMES, data, folder="locomo", source=source, licence="CC BY-NC 4.0")
 
 
 def iso_date(text: str) -> str:
@@ -102,7 +103,7 @@ def iso_date(text: str) -> str:
 
 
 def _conversation(path: Path, index: int, split: str, corrections: Mapping[str, _Correction]) -> list[Task]:
-    conversations = records(path, "LoCoMo", ("conversation", "qa"))
+    conversations = read_records(path, "LoCoMo", ("conversation", "qa"))
     if index >= len(conversations):
         raise WrongFormat(
             f"{path} holds {len(conversations)} conversations; number {index} is needed.", "Get the full locomo10.json."

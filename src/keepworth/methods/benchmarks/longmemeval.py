@@ -7,14 +7,15 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._longmemeval import longmemeval, longmemeval_shared
 from keepworth.methods.benchmarks._longmemeval_questions import gold_answers, iso_date, questions
 from keepworth.methods.benchmarks._passages import name_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 _S = (
     *("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),
@@ -34,14 +35,14 @@ def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bo
     require_known("split", split, SPLITS)
     source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
     names = tuple(name + end for name in _S for end in ("", ".gz"))
-    path = located("LongMemEval S or M", names, data, folder="longmemeval", source=source)
-    records_by_id = {str(record["question_id"]): record for record in records(path, "LongMemEval", _FIELDS)}
+    path = find_data("LongMemEval S or M", names, data, folder="longmemeval", source=source)
+    records_by_id = {str(record["question_id"]): record for record in read_records(path, "LongMemEval", _FIELDS)}
     split_of = {question.id: question.split for question in questions()}
     marks = {
         id: {*map(str, record["answer_session_ids"]), f"question {normalise(str(record['question']))}"}
         for id, record in records_by_id.items()
     }
-    side_of = sides(marks)
+    side_of = assign_sides(marks)
     return [
         _task(id, record, split)
         for id, record in records_by_id.items()

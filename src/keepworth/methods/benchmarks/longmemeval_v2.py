@@ -10,12 +10,13 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 
 def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "small", words: int = 400) -> list[Task]:
@@ -34,13 +35,13 @@ def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "sma
 
     def read(file: str, *fields: str) -> Sequence[Mapping[str, Any]]:
         source = "huggingface.co/datasets/xiaowu0162/longmemeval-v2"
-        path = located("LongMemEval-V2", (file,), data, folder="longmemeval-v2", source=source, several=True)
-        return records(path, "LongMemEval-V2", fields)
+        path = find_data("LongMemEval-V2", (file,), data, folder="longmemeval-v2", source=source, several=True)
+        return read_records(path, "LongMemEval-V2", fields)
 
     questions = read("questions.jsonl", "id", "domain", "question", "answer")
     trajectories = {str(trajectory["id"]): trajectory for trajectory in read("trajectories.jsonl", "id", "states")}
     haystacks = read(f"haystacks/lme_v2_{tier}.json")[0]
-    side_of = sides({str(question["id"]): {normalise(str(question["question"]))} for question in questions})
+    side_of = assign_sides({str(question["id"]): {normalise(str(question["question"]))} for question in questions})
     made: dict[str, Session] = {}
     tasks = []
     for question in questions:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.methods.benchmarks._rows import asked_in, pairs
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.entries import windows_of
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 COMPETENCIES = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
 
@@ -31,7 +31,7 @@ def memory_agent_bench(
     UnknownName."""
     require_known("split", split, SPLITS)
     require_known("competency", competency, COMPETENCIES)
-    path = located(
+    path = find_data(
         "MemoryAgentBench",
         (f"{competency}.jsonl", f"{competency}.json", f"{competency}.jsonl.gz"),
         data,
@@ -40,9 +40,9 @@ def memory_agent_bench(
     )
     rows = {
         name_of("memoryagentbench", record["context"]): record
-        for record in records(path, "MemoryAgentBench", ("context", "questions", "answers"))
+        for record in read_records(path, "MemoryAgentBench", ("context", "questions", "answers"))
     }
-    side_of = sides({id: set(asked_in(row)) for id, row in rows.items()})
+    side_of = assign_sides({id: set(asked_in(row)) for id, row in rows.items()})
     tasks = []
     for id, row in rows.items():
         if side_of[id] != split:

@@ -11,12 +11,12 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.methods.benchmarks._rows import asked_in, pairs
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, located, records
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 
 def _right(value: Any) -> tuple[str, str]:
@@ -38,7 +38,7 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
     product, by its number) or, for plans, `token_f1`. tags: type (category, or the paper), split, cluster (the row), step.
     No evidence is marked. Errors: MissingData, WrongFormat."""
     require_known("split", split, SPLITS)
-    path = located(
+    path = find_data(
         "MemoryArena",
         ("data.jsonl", "data.jsonl.gz"),
         data,
@@ -47,9 +47,9 @@ def memory_arena(split: str, *, data: PathName | None = None) -> list[Task]:
     )
     rows = {
         f"{number}-{record.get('id', number)}": record
-        for number, record in enumerate(records(path, "MemoryArena", ("questions", "answers")))
+        for number, record in enumerate(read_records(path, "MemoryArena", ("questions", "answers")))
     }
-    side_of = sides({id: set(asked_in(row)) for id, row in rows.items()})
+    side_of = assign_sides({id: set(asked_in(row)) for id, row in rows.items()})
     tasks = []
     for id, row in rows.items():
         if side_of[id] != split:

@@ -15,11 +15,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._files import PathName, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage, with_evidence
 from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.splits import SPLITS, draw_order
 
 FIELDS = ("id", "question", "answer", "supporting_facts", "context")
@@ -44,7 +44,7 @@ def _tasks(
 ) -> list[Task]:
     require_known("split", split, SPLITS)
     paths = {
-        side: located(
+        side: find_data(
             name,
             (f"{side}.jsonl.gz", f"{side}.jsonl"),
             data,
@@ -60,7 +60,7 @@ def _tasks(
         later |= _supporting(paths[side], name)
     tasks = [
         _task(record, folder, split)
-        for record in records(paths[split], name, FIELDS)
+        for record in read_records(paths[split], name, FIELDS)
         if not later & {title for title, _ in record["supporting_facts"]}
     ]
     return over_one_haystack(tasks, folder, split) if pooled else tasks
@@ -68,7 +68,7 @@ def _tasks(
 
 @lru_cache(maxsize=8)
 def _supporting(path: Path, name: str) -> frozenset[str]:
-    return frozenset(title for record in records(path, name, FIELDS) for title, _ in record["supporting_facts"])
+    return frozenset(title for record in read_records(path, name, FIELDS) for title, _ in record["supporting_facts"])
 
 
 def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:

@@ -13,13 +13,13 @@ from typing import Any
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.methods.benchmarks._competing import competes
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._longmemeval import sessions_of
 from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, draw_order, sides
+from keepworth.tasks.splits import SPLITS, draw_order
 
 _FIRST = "2023-01-01T09:00"
 _ASKED = "2024-01-01T09:00"
@@ -37,12 +37,12 @@ def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10,
         raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
     names = ("explicit_with_mcq.jsonl.gz", "explicit_with_mcq.jsonl")
     source = "github.com/amazon-science/PrefEval (explicit preferences joined with their options by topic and index)"
-    path = located("PrefEval", names, data, folder="prefeval", source=source, licence="CC BY-NC 4.0")
+    path = find_data("PrefEval", names, data, folder="prefeval", source=source, licence="CC BY-NC 4.0")
     records_by_id = {
         f"{record['topic']}/{record['index']}": record
-        for record in records(path, "PrefEval", ("topic", "index", "preference", "question", "mcq"))
+        for record in read_records(path, "PrefEval", ("topic", "index", "preference", "question", "mcq"))
     }
-    side_of = sides(
+    side_of = assign_sides(
         {id: {normalise(record["preference"]), normalise(record["question"])} for id, record in records_by_id.items()}
     )
     drawn = sorted(sessions_of(split), key=lambda session: draw_order("prefeval", seed, session.id))

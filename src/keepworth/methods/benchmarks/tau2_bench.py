@@ -11,13 +11,13 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, passage
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 
 def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) -> list[Task]:
@@ -32,13 +32,13 @@ def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) 
     if memories < 0:
         raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
     source = "github.com/sierra-research/tau2-bench (data/tau2/domains/DOMAIN)"
-    path = located("tau2-bench", ("tasks.json",), data, folder="tau2", source=source)
+    path = find_data("tau2-bench", ("tasks.json",), data, folder="tau2", source=source)
     records_by_id = {
         str(record["id"]): record
-        for record in records(path, "tau2-bench", ("id", "user_scenario", "evaluation_criteria"))
+        for record in read_records(path, "tau2-bench", ("id", "user_scenario", "evaluation_criteria"))
     }
     wanted = {id: _wanted(record) for id, record in records_by_id.items()}
-    side_of = sides({id: {normalise(text)} for id, text in wanted.items()})
+    side_of = assign_sides({id: {normalise(text)} for id, text in wanted.items()})
     cut = path.parent / "split_tasks.json"
     if cut.is_file():
         cuts = json.loads(cut.read_text(encoding="utf-8"))

@@ -6,12 +6,12 @@ from datetime import datetime
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import name_of, remembered, solved
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 _ANNOTATED = "2025-07"
 """An end in this month is when the annotator's program ran, not what a question says."""
@@ -39,14 +39,14 @@ def time_ranges(
     require_known("verifier", verifier, ("interval_iou", "interval_match"))
     names = ("question_time_ranges.json.gz", "question_time_ranges.json", "question_time_range_annotated_0717.json")
     source = "github.com/Elvin-Yiming-Du/Memory-T1 (data/question_time_range_annotated_0717.json)"
-    path = located("Time-Dialog's ranges", names, data, folder="time_dialog_ranges", source=source)
+    path = find_data("Time-Dialog's ranges", names, data, folder="time_dialog_ranges", source=source)
     answer_of: dict[str, tuple[str, str]] = {}
-    for record in records(path, "Time-Dialog's ranges", ("question", "question_time_range")):
+    for record in read_records(path, "Time-Dialog's ranges", ("question", "question_time_range")):
         ends = record["question_time_range"]
         known_ends = [str(ends.get(end)) for end in ("start", "end")]
         if all(_known_time(end) for end in known_ends) and known_ends[0] <= known_ends[1]:
             answer_of.setdefault(" ".join(str(record["question"]).split()), (known_ends[0][:16], known_ends[1][:16]))
-    side_of = sides({text: {normalise(text)} for text in answer_of})
+    side_of = assign_sides({text: {normalise(text)} for text in answer_of})
     solved_texts = [text for text in answer_of if side_of[text] == "train" and remembered(text)]
     test_texts = [text for text in answer_of if side_of[text] == split and (split != "train" or not remembered(text))]
     if not test_texts:

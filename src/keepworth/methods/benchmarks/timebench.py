@@ -10,14 +10,14 @@ from typing import Any
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import mixed, name_of, passage, with_evidence
 from keepworth.methods.benchmarks._passages import pooled as over_one_haystack
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, located, records
 from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 QUESTIONS = (
     *("tempreason_l2", "tempreason_l3", "timeqa_easy", "timeqa_hard"),
@@ -76,12 +76,12 @@ def _sided(
     """Sides follow from all tasks of a kind, so that choosing fewer moves no question."""
     lines: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for name in every:
-        path = located(
+        path = find_data(
             _NAME, (f"{name}.jsonl.gz", f"{name}.jsonl"), data, folder="timebench", source=_SOURCE, several=True
         )
         fields = ("Premise", "Hypothesis", "Label") if name in INFERENCES else ("context",)
-        lines |= {f"{name}/{number}": (name, line) for number, line in enumerate(records(path, _NAME, fields))}
-    side_of = sides({id: set(_marks(line)) for id, (_, line) in lines.items()})
+        lines |= {f"{name}/{number}": (name, line) for number, line in enumerate(read_records(path, _NAME, fields))}
+    side_of = assign_sides({id: set(_marks(line)) for id, (_, line) in lines.items()})
     candidates = (
         made(id, name, line, split) for id, (name, line) in lines.items() if side_of[id] == split and name in wanted
     )

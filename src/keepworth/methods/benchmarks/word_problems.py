@@ -12,12 +12,13 @@ from dataclasses import replace
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
 from keepworth.methods.benchmarks._arithmetic import arithmetic
+from keepworth.methods.benchmarks._files import PathName, assign_sides, find_data, read_records
 from keepworth.methods.benchmarks._passages import remembered, solved
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import Benchmark
-from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import normalise
-from keepworth.tasks.splits import SPLITS, sides
+from keepworth.tasks.splits import SPLITS
 
 
 def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed: int = 0) -> list[Task]:
@@ -27,7 +28,7 @@ def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed
     worked solutions are read from `data`. No memory is marked as evidence. tags: type, split. Errors: MissingData,
     WrongFormat."""
     tasks, solved_tasks = _halves("gsm8k", split)
-    path = located(
+    path = find_data(
         "GSM8K with worked solutions",
         ("train.jsonl.gz", "train.jsonl"),
         data,
@@ -35,7 +36,8 @@ def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed
         source="github.com/openai/grade-school-math (grade_school_math/data)",
     )
     worked = {
-        record["question"]: _worked(str(record["answer"])) for record in records(path, "GSM8K", ("question", "answer"))
+        record["question"]: _worked(str(record["answer"]))
+        for record in read_records(path, "GSM8K", ("question", "answer"))
     }
     missing = next((task.input for task in solved_tasks if task.input not in worked), None)
     if missing is not None:
@@ -59,12 +61,12 @@ def math500(split: str, *, data: PathName | None = None, memories: int = 150, se
     normalised, or equal as numbers. tags: type (the subject), split, level. Errors: MissingData, WrongFormat."""
     require_known("split", split, SPLITS)
     source = "github.com/ZubinGou/math-evaluation-harness (data/math_oai/test.jsonl) or github.com/openai/prm800k"
-    path = located("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)
+    path = find_data("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)
     rows = {
         str(record["unique_id"]): record
-        for record in records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
+        for record in read_records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
     }
-    side_of = sides({id: {normalise(str(row["problem"]))} for id, row in rows.items()})
+    side_of = assign_sides({id: {normalise(str(row["problem"]))} for id, row in rows.items()})
     solved_ids = [id for id in rows if side_of[id] == "train" and remembered(id)]
     ids = [id for id in rows if side_of[id] == split and (split != "train" or not remembered(id))]
     haystack = solved(

@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 
-from keepworth.environments.scene import Known, Replayed, Seat, Staged, StreamTask, stream_task
+from keepworth.environments.scene import Staged, StreamTask
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import fix_for, missing
+from keepworth.methods.worlds._replayed import Known, Replayed, Seat
+from keepworth.methods.worlds._scenes import stream_task
 
 
 def lacks(package: str) -> str:

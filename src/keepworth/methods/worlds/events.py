@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.made_up import checked, leanings, phrase, words
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask, only_way, stream_task
+from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
+from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
 
 NOWHERE = "say nobody knows"

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.made_up import SPLITS, checked, words
-from keepworth.environments.scene import Course, Foreign, Scene, Stream, StreamTask, stream_task
+from keepworth.environments.scene import Foreign, Scene, Stream, StreamTask
 from keepworth.environments.streams import World
+from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
 
 DRIFT = (0.4, 0.6)

@@ -15,8 +15,9 @@ import numpy as np
 
 from keepworth.environments.environment import Step
 from keepworth.environments.made_up import ORDERS, checked, leanings, phrase, words
-from keepworth.environments.scene import Course, Scene, Stream, StreamTask, ends, only_way, stream_task
+from keepworth.environments.scene import Scene, Stream, StreamTask, ends
 from keepworth.environments.streams import World
+from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
 
 WALK = "walk on"

@@ -9,9 +9,10 @@ import numpy as np
 
 from keepworth.environments.environment import Step
 from keepworth.environments.made_up import checked, words
-from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
+from keepworth.methods.worlds._scenes import stream_task
 from keepworth.registry import Method
 
 # At each step the observation names the sub-routine at work and the last tool's result; the right next tool depends on

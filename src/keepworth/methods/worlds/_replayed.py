@@ -1,0 +1,77 @@
+"""A deterministic environment whose steps are remembered, so that arms which act alike do not play the same game again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from keepworth.environments.environment import Step
+from keepworth.environments.scene import Scene, Staged, ends
+from keepworth.episodes.episode import Observation, StopReason, Task
+
+History = tuple[str, ...]
+"""The actions taken since the start."""
+Known = dict[History, tuple[Step, Scene]]
+"""What each course of actions led to, and what is met then."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """The one place at an engine that plays one game at a time: whoever takes it ends the game of who sat there."""
+
+    holder: object = None
+
+
+class Replayed:
+    """What `make()` would show, played only where `known` does not hold it yet.
+
+    make: an environment that is the same game at each call, and does the same after the same actions. known: shared by everybody
+    who plays this game. A step that is not known is reached by playing the game up to it, so that a game in a slow engine costs
+    as much as its distinct courses. seat: of the engine, where games that are under way at the same time share one; a game that
+    lost it is played again up to where it was. An action that is not possible loses the game.
+    """
+
+    __slots__ = ("_begun", "_history", "_known", "_live", "_make", "_seat")
+
+    def __init__(self, make: Callable[[], Staged], known: Known, seat: Seat | None = None) -> None:
+        self._make, self._known = make, known
+        self._seat = seat or Seat(self)
+        self._history: History = ()
+        self._live: Staged | None = None
+        self._begun: tuple[Task, int] | None = None
+
+    @property
+    def scene(self) -> Scene:
+        return self._known[self._history][1]
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._history, self._live, self._begun = (), None, (task, seed)
+        return (await self._reach()).observation
+
+    async def step(self, action: str) -> Step:
+        if action not in self.scene.actions:
+            lost = ends(0.0, 0.0)
+            return replace(lost, stop=StopReason.PARSE_ERROR, errors=(f"{action!r:.80} is not possible here",))
+        self._history = (*self._history, action)
+        if self._live is not None and self._seat.holder is self:
+            step = await self._live.step(action)
+            return self._known.setdefault(self._history, (step, self._live.scene))[0]
+        return await self._reach()
+
+    async def close(self) -> None:
+        if self._live is not None:
+            await self._live.close()
+
+    async def _reach(self) -> Step:
+        if self._history not in self._known:
+            assert self._begun is not None
+            if self._live is not None:
+                await self._live.close()
+            self._seat.holder = self
+            self._live = self._make()
+            step = Step(await self._live.reset(*self._begun))
+            self._known.setdefault((), (step, self._live.scene))
+            for count, action in enumerate(self._history, start=1):
+                step = await self._live.step(action)
+                self._known.setdefault(self._history[:count], (step, self._live.scene))
+        return self._known[self._history][0]

@@ -1,0 +1,51 @@
+"""What worlds make their tasks of: scenes with one way, scenes in a fixed order, and tasks with their tags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from keepworth.environments.environment import Step
+from keepworth.environments.scene import SUCCESS, Scene, Staged, StreamTask, ends, goes_on
+from keepworth.episodes.episode import Observation, Task
+
+
+def only_way(goal: str, observation: str, action: str, named: tuple[str, ...] = ()) -> Scene:
+    """A scene in which only one thing can be done."""
+    return Scene(goal, observation, (action,), named=named, right=frozenset({action}), leaning=(0.0,))
+
+
+class Course:
+    """Scenes in a fixed order. One with a single action is passed; every other must be answered rightly, or it is lost."""
+
+    __slots__ = ("_place", "_scenes")
+
+    def __init__(self, *scenes: Scene) -> None:
+        self._scenes = scenes
+        self._place = 0
+
+    @property
+    def scene(self) -> Scene:
+        return self._scenes[self._place]
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._place = 0
+        return self.scene.seen
+
+    async def step(self, action: str) -> Step:
+        scene = self.scene
+        progress = None if len(scene.actions) == 1 else float(action in scene.right)
+        if progress == 0.0 or self._place == len(self._scenes) - 1:
+            return ends(float(progress != 0.0), progress)
+        self._place += 1
+        return goes_on(self.scene, progress)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def stream_task(
+    key: str, environment: Callable[[], Staged], rule: str, difficulty: float, goal: str = ""
+) -> StreamTask:
+    """The task `key`, whose first parts name its stream. goal: what it asks for, where that is the same throughout."""
+    tags = {"rule": rule, "difficulty": f"{difficulty:.6g}"}
+    return StreamTask(Task(key, key.split("/")[0], goal, (), SUCCESS, tags=tags), environment, rule, difficulty)

@@ -86,7 +86,7 @@ test-ray: $(RAY)/.installed
 
 $(RAY)/.installed: pyproject.toml requirements/ray.txt
 	@$(PYTHON) -m venv $(RAY)
-	@$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,ray,server]" -r requirements/ray.txt
+	@$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,ray,serve]" -r requirements/ray.txt
 	@touch $@
 
 # Two more frameworks and their worlds, which nothing else here needs.

@@ -1,6 +1,6 @@
 """What an installation costs: seconds and megabytes of the package alone and with extras, and how fast it starts.
 
-    python -m benchmarks.install --extras train,server --json benchmarks/install.json
+    python -m benchmarks.install --extras train,serve --json benchmarks/install.json
 
 A wheel of this folder is installed without a cache into fresh environments with an empty home, as pip is set up here.
 Megabytes (10^6 bytes) are what that adds to an empty environment, pip's compiled files included. The weights of the encoder
@@ -73,7 +73,7 @@ def measured(wheel: Path, extras: str, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--extras", default="train,server", help="what is installed in the second environment")
+    parser.add_argument("--extras", default="train,serve", help="what is installed in the second environment")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:

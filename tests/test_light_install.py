@@ -138,6 +138,7 @@ def test_what_needs_an_extra_says_which(tmp_path: Path) -> None:
     ran = run(script, tmp_path)
     lines = [line.strip() for line in ran.stderr.splitlines()]
     assert lines[2::3] == ["2"] * len(REFUSED), ran.stderr
-    assert lines[1::3] == [f'hint: pip install "keepworth[{extra}]"' for _, extra in REFUSED]
+    more = {"serve": "; or serve a memory: keepworth serve --memory agent.mem"}
+    assert lines[1::3] == [f'hint: pip install "keepworth[{extra}]"{more.get(line, "")}' for line, extra in REFUSED]
     assert all(" needs " in line and line.endswith("not installed.") for line in lines[::3]), ran.stderr
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["somewhere"], "refused before anything is written"

@@ -32,7 +32,7 @@ def asked() -> list[Requirement]:
     extras = project["optional-dependencies"]
     lines = [
         *project["dependencies"],
-        *(line for name in ("llm", "train", "server", "docs", "dev") for line in extras[name]),
+        *(line for name in ("llm", "train", "server", "serve", "docs", "dev") for line in extras[name]),
     ]
     pins = (ROOT / "requirements" / "pins.in").read_text(encoding="utf-8").splitlines()
     every = [Requirement(line) for line in [*lines, *(line for line in pins if line and line[0] != "#")]]

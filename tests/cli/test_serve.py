@@ -8,25 +8,38 @@ from pathlib import Path
 import pytest
 
 from keepworth.cli.main import main
+from keepworth.cli.serve import _model_or_run
+from keepworth.learning.run_folder import RunFolder
 from keepworth.serving.memory_server import MemoryServer
 
 
-def test_a_port_in_use_is_said_before_a_memory_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_said_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert main(["serve", "--memory", str(tmp_path / "a.mem"), "--encoder", "none", "--port", str(port)]) == 2
+        assert main(["serve", "smollm2-135m-instruct", "--memory", "a.mem", "--port", str(port)]) == 2
     said = capsys.readouterr().err
     assert f"Port {port} of 127.0.0.1 cannot be listened on" in said
     assert "--port 0" in said
-    assert not (tmp_path / "a.mem").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         ([], "There is no memory to serve"),
+        (["both", "--memory", "a.mem", "--role", "manger"], "Did you mean 'manager'"),
+        (["none", "--memory", "a.mem"], "has not finished training a role"),
+        (["bothh"], "Did you mean 'both'"),
+        (["bothh", "--memory", "a.mem"], "Did you mean 'both'"),
+        (["owner/tiny", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "owner/tiny is what answers"),
+        (["both", "--memory", "a.mem"], "trained answerer and manager"),
+        (["both", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "both is what answers"),
+        (["both", "--memory", "a.mem", "--stdio"], "--stdio serves its host alone"),
+        (["--memory", "a.mem", "--role", "answerer"], "--role names a role of a run"),
         (["--memory", "a.mem", "--writer", "ruels"], "Did you mean 'rules'"),
         *((["--memory", path], "Name a file, such as agent.mem") for path in ("", ".", "/")),
         *(
@@ -47,11 +60,30 @@ def test_a_port_in_use_is_said_before_a_memory_is_made(tmp_path: Path, capsys: p
     ],
 )
 def test_mistakes_are_named(
-    arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    assert main(["serve", *arguments, "--port", "0"]) == 2
+    for name, roles in (("both", ("answerer", "manager")), ("none", ())):
+        with RunFolder.create(tmp_path / name, {}) as run:
+            for role in roles:
+                with run.writing_weights(role) as folder:
+                    (folder / "weights.safetensors").write_bytes(b"")
+    assert main(["serve", *arguments, "--port", "0", "--runs", str(tmp_path)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_run_is_named_as_a_model_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("mine", "smollm2-135m-instruct"):
+        RunFolder.create(tmp_path / name, {}).close()
+    assert main(["serve", str(tmp_path / "mine"), "--memory", str(tmp_path / "a.mem"), "--port", "0"]) == 2
+    assert "has not finished training a role" in capsys.readouterr().err
+    assert _model_or_run("mine", tmp_path) == ("", "mine")
+    assert _model_or_run("smollm2-135m-instruct", tmp_path) == ("smollm2-135m-instruct", "")
+    folder = str(tmp_path / "smollm2-135m-instruct")
+    assert _model_or_run(folder, tmp_path) == ("", folder)
+    assert _model_or_run("owner/name", tmp_path) == ("owner/name", "")
+    assert _model_or_run("", tmp_path) == ("", "")
 
 
 def test_what_is_served_beside_the_memory_is_said_with_its_address(

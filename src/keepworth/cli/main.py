@@ -36,6 +36,7 @@ app.command(
     examples="""
     keepworth serve --memory agent.mem
     keepworth serve --memory agent.mem --upstream https://api.openai.com/v1
+    keepworth serve demo --memory agent.mem
     """,
 )(serve)
 
@@ -78,6 +79,7 @@ app.command(
     examples="""
     keepworth show
     keepworth show demo --episodes --worst --limit 10
+    keepworth show demo demo-quick
     """,
 )(show)
 app.command(rich_help_panel=LOOK, examples="keepworth report")(report)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.command import option
-from keepworth.cli.output import interruptible, say
+from keepworth.cli.command import argument, option
+from keepworth.cli.output import Runs, interruptible, say
 from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
@@ -25,7 +26,10 @@ LOCAL = "127.0.0.1"
 
 
 def serve(
+    what: Annotated[str, argument("[MODEL|RUN]", "What answers in a gateway, a model or a run.")] = "",
+    role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
     port: Annotated[int, option("--port", "Where to listen; 0 takes any that is free.", min=0, max=65535)] = 8000,
+    runs: Runs = Path("runs"),
     memory: Annotated[
         MemoryPlace | None,
         option("--memory MEMORY", "A file, or an address in Postgres; made if not there.", parser=place_of),
@@ -61,15 +65,20 @@ def serve(
 ) -> None:
     """Serve a memory to agents, with a page to look at it.
 
-    Every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, a gateway that
-    remembers for any program that speaks to OpenAI. The token is what KEEPWORTH_API_KEY holds, if it is set.
+    Every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, or a model or a run, a gateway
+    that remembers for any program that speaks to OpenAI. The token is what KEEPWORTH_API_KEY holds, if it is set.
     Ctrl-C stops."""
     from keepworth.episodes.extras import require
 
+    model, run = _model_or_run(what, runs)
+    alone = "--stdio serves its host alone."
     _refuse(
         (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
+        (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
         (bool(user and not stdio), "--user is for --stdio.", "Over HTTP, a token says whose memory it is."),
-        (stdio and bool(upstream or mcp), "--stdio serves its host alone.", "Leave --upstream and --mcp out."),
+        (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
+        (stdio and bool(what), alone, f"Leave {what} out."),
+        (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
     )
     assert memory is not None
     from keepworth.memory.scan import scan_of
@@ -91,8 +100,16 @@ def serve(
         from keepworth.memory import by_name
 
         by_name.writer(writer)  # raises, and loads what was trained, before anything is served
-    if upstream:
+    if what:
+        require("serve", "keepworth serve MODEL --memory")
+        from keepworth.serving.http_server import bind
+
+        bind(host, port).close()  # said before a model is loaded for nothing
+        say(f"Loading {what} ...", error=True)
+        options["model"] = _trained(run, role, runs) if run else _loaded(model)
+    elif upstream:
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
+    if what or upstream:
         from keepworth.episodes.errors import require_known
         from keepworth.serving.gateway import GatewaySettings
 
@@ -193,3 +210,38 @@ def upstream_key_in(variable: str, upstream: str) -> str:
             f"Set it (export {variable}=...), name another with --upstream-key, or say --upstream-key none to send none.",
         )
     return key
+
+
+def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
+    """(model, run): one of them is "". A catalogued model comes before a run of its name, which its folder still names. Raises
+    UnknownName for a word that is neither."""
+    from keepworth.episodes.errors import UnknownName
+    from keepworth.learning.run_folder import is_run, list_runs
+    from keepworth.models.files import KNOWN
+
+    if is_run(Path(what)) or (what not in KNOWN and what and is_run(runs / what)):
+        return "", what
+    if what and what not in KNOWN and "/" not in what and not Path(what).exists():
+        raise UnknownName("model or run", what, [*KNOWN, *(path.name for path in list_runs(runs))])
+    return what, ""
+
+
+def _trained(name: str, role: str, runs: Path) -> InProcessModel:
+    """What a run trained, with an adapter in its weights. Raises KeepworthError where there is nothing of the kind."""
+    from keepworth.learning.run_folder import find_run
+    from keepworth.models.threads import settle_threads
+    from keepworth.recipes.trained import trained_by
+
+    model = trained_by(find_run(name, runs), role).merged("bf16")
+    settle_threads(model)
+    return model
+
+
+def _loaded(model: str) -> InProcessModel:
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+    from keepworth.models.threads import settle_threads
+
+    loaded = InProcessModel.load(path_of(model, kind=ModelKind.LANGUAGE), name=model, precision="bf16")
+    settle_threads(loaded)
+    return loaded

@@ -32,6 +32,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "server": Extra("serving a memory", ("starlette", "uvicorn")),
         "gateway": Extra("memory in front of a model", ("starlette", "uvicorn")),
         "mcp": Extra("tools of the Model Context Protocol", ("starlette", "uvicorn", "mcp")),
+        "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
         "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
         "envs": Extra(
             "puzzles of Reasoning Gym, the streams household and science",

@@ -96,7 +96,8 @@ def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
     if roles and MANAGER not in roles:
         raise KeepworthError(
             f"{path} trained {' and '.join(roles)}, which does not say what a memory keeps.",
-            "Name a run that trained a manager: keepworth train memory_r1 --role manager.",
+            "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
+            f"keepworth serve {path}.",
         )
     trained = trained_by(run, MANAGER if roles else "")
     changed = max(file.stat().st_mtime_ns for file in trained.weights.glob("*.safetensors"))

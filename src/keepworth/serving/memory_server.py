@@ -1,4 +1,4 @@
-"""A memory, and an agent's way to it, behind HTTP."""
+"""A memory, and an agent's way to it, behind HTTP: the application that also serves models, with other routes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from keepworth.episodes.needs import needs_server
 
 from starlette.types import ASGIApp
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
 from keepworth.serving.access import Access, Tokens, tokens_of
@@ -24,6 +25,7 @@ from keepworth.serving.open_memories import OpenMemories
 from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
 
 if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.gateway import Gateway, GatewaySettings
     from keepworth.serving.upstream import Upstream
 
@@ -46,6 +48,7 @@ class MemoryServer(HttpServer):
         host: An address of this machine that others reach, too; without TLS, which belongs in front.
         upstream: Where OpenAI's routes lead, with memory in between (`Gateway`); "" for nowhere.
         upstream_key: What it wants as a bearer token.
+        model: Of this process, in place of an upstream. It is taken over.
         mcp: Whether its tools are at /mcp, for hosts of the Model Context Protocol.
         options: Of `Memory`; items with secrets go into quarantine where no scan= is given.
     """
@@ -60,6 +63,7 @@ class MemoryServer(HttpServer):
         limits: ServerLimits | None = None,
         upstream: str = "",
         upstream_key: str = "",
+        model: InProcessModel | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         **options: Any,
@@ -73,7 +77,13 @@ class MemoryServer(HttpServer):
         self._limits = limits or ServerLimits()
         self._sessions: Any = None
         there: Upstream | None = None
-        if upstream:
+        if upstream and model is not None:
+            raise KeepworthError("A gateway has one upstream, an address or a model of this process.", "Leave one out.")
+        if model is not None:
+            from keepworth.serving.model_server import upstream_of
+
+            there = upstream_of(model)
+        elif upstream:
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)

@@ -56,9 +56,18 @@ class Upstream:
         url: With or without `/v1`.
         key: What the upstream wants as a bearer token, if it wants one.
         seconds: For the beginning of an answer, and between two parts of it.
+        transport: What answers in the place of a network; such an upstream is called by `name` and keeps nothing.
     """
 
-    def __init__(self, url: str, key: str = "", *, seconds: float = 600.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        seconds: float = 600.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+        name: str = "",
+    ) -> None:
         try:
             parts = urlsplit(url)
             if parts.port == 0:
@@ -77,11 +86,14 @@ class Upstream:
                 f"The upstream {url!r:.80} is no address.", "Give one such as https://api.openai.com/v1."
             )
         base = url.rstrip("/")
-        self.url, self._key = base if parts.path.strip("/") else f"{base}/v1", key
+        self._base = base if parts.path.strip("/") else f"{base}/v1"
+        self.url, self.transport, self._key = name or self._base, transport, key
+        self.tenants_apart = transport is not None
+        """Whether what it keeps for one tenant is nothing that another can name."""
         self._timeout = httpx.Timeout(seconds, connect=10.0, pool=None).as_dict()
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=15.0)
         # A transport alone: a client around it would follow redirects, keep cookies, and take time.
-        self._http = httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+        self._http = transport or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
 
     async def send(
         self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
@@ -128,7 +140,7 @@ class Upstream:
             raise NotServed(
                 f"The path {path!r:.80} is not passed on.", "Names in a path have no '..', '%', '?' or '#'.", status=404
             )
-        wanted = f"{self.url}/{quote('/'.join(parts), safe=_IN_PATHS)}"
+        wanted = f"{self._base}/{quote('/'.join(parts), safe=_IN_PATHS)}"
         return f"{wanted}?{quote(query, safe=_IN_QUERIES)}" if query else wanted
 
     async def _parts(self, response: httpx.Response) -> AsyncIterator[bytes]:

@@ -79,7 +79,6 @@ app.command(
     examples="""
     keepworth show
     keepworth show demo --episodes --worst --limit 10
-    keepworth show demo demo-quick
     """,
 )(show)
 app.command(rich_help_panel=LOOK, examples="keepworth report")(report)

@@ -26,7 +26,7 @@ LOCAL = "127.0.0.1"
 
 
 def serve(
-    what: Annotated[str, argument("[MODEL|RUN]", "What answers in a gateway, a model or a run.")] = "",
+    what: Annotated[str, argument("MODEL|RUN", "What answers in a gateway, a model or a run.")] = "",
     role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
     port: Annotated[int, option("--port", "Where to listen; 0 takes any that is free.", min=0, max=65535)] = 8000,
     runs: Runs = Path("runs"),

@@ -38,7 +38,7 @@ from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from benchmarks.speed.training_ours import group
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.presets import presets, without_kl
+from keepworth.learning.objective.presets import preset
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 
 WRITTEN = HERE.parent / "gpu.json"
@@ -222,7 +222,7 @@ def gradients(
 
 
 def learner_of(model: InProcessModel, named: dict[str, torch.Tensor]) -> Learner:
-    return Learner(model, named, without_kl(presets()["grpo"]), Optimisation(learning_rate=1e-5), "policy")
+    return Learner(model, named, preset("grpo", kl=None), Optimisation(learning_rate=1e-5), "policy")
 
 
 class _Operations(TorchDispatchMode):

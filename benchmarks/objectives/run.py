@@ -53,7 +53,7 @@ from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import kept_groups
 from keepworth.learning.objective.presets import preset, presets
-from keepworth.learning.reference import reference_values
+from keepworth.methods.objectives.a_star_po import reference_values
 from keepworth.methods.recipes._bank.rerolls import sampled_sessions
 from keepworth.models.adapter import Named, attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
@@ -127,7 +127,6 @@ SETTINGS: dict[str, Setting] = {
             Arm("fresh", "lite_ppo", lag=0),
             Arm("uncorrected", "lite_ppo"),
             Arm("areal", "areal"),
-            Arm("areal, interpolated", "areal", {"ratio": "Token(interpolated)"}),
             Arm("tis", "tis"),
             Arm("icepop", "icepop"),
             Arm("vcpo", "vcpo"),

@@ -48,7 +48,7 @@ def main() -> None:
     torch.set_num_threads(work.threads)
     from keepworth.episodes.model import SamplingParams
     from keepworth.learning.learner import Learner, Optimisation
-    from keepworth.learning.objective.presets import presets, without_kl
+    from keepworth.learning.objective.presets import preset
     from keepworth.models.adapter import attach_lora
     from keepworth.models.inprocess import InProcessModel
 
@@ -61,7 +61,7 @@ def main() -> None:
         token_budget=max(2048, group_tokens),
         checkpointing="on" if work.recomputed else "auto",
     )
-    learner = Learner(model, named, without_kl(presets()["grpo"]), optimisation, "policy")
+    learner = Learner(model, named, preset("grpo", kl=None), optimisation, "policy")
 
     def step(number: int) -> dict[str, float]:
         texts = work.batch(number)

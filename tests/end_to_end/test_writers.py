@@ -22,8 +22,8 @@ from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.store.checks import check
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.writers._episodes import RawCases
+from keepworth.methods.writers.trained import trained
 from keepworth.models.chat import ChatModel, extractor
-from keepworth.recipes.trained import manager_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.scripted import scripted
 
@@ -148,9 +148,9 @@ def test_a_run_that_has_trained_a_manager_is_a_writer(tmp_path: Path) -> None:
     )  # fmt: skip
     with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
         with pytest.raises(KeepworthError, match="has not finished training a role"):
-            manager_of(run.path)
+            trained(folder=run.path)
         memory_r1.METHOD.make.train(config, run, SilentProgress())
-    manager = manager_of(run.path)
+    manager = trained(folder=run.path)
     (line,) = manager.choose([ManagerState((), (), "Ana moved to Oslo.")])
     assert isinstance(line, str)
     memory = opened(manager)

@@ -23,9 +23,10 @@ from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.master_weights import Diverged, MasterWeights
 from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.parts import Mixed, Truncate
-from keepworth.learning.objective.presets import preset, presets, varied, without_kl
+from keepworth.learning.objective.parts import Mixed
+from keepworth.learning.objective.presets import preset, presets, varied
 from keepworth.learning.rows import rows_of
+from keepworth.methods.objectives.tis import Truncate
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model
@@ -184,7 +185,7 @@ def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypat
     def weights_and_metrics(unpacked: bool) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         monkeypatch.setattr(Learner, "_reads_proximal_first", lambda self: unpacked)
         model = tiny_model(precision="fp64")
-        objective = varied(without_kl(presets()["grpo"]), correction=Truncate(2.0))
+        objective = varied(presets()["grpo"], kl=None, correction=Truncate(2.0))
         learner = Learner(model, unfreeze(model), objective, Optimisation(learning_rate=1e-2), "speaker")
         metrics = learner.update(groups_of(model))
         return dict(model.network.state_dict()), metrics

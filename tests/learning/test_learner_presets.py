@@ -17,10 +17,11 @@ from keepworth.learning.critic import Critic
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.options import Objective, initial
-from keepworth.learning.objective.parts import OptimalBaseline, Sequence
+from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, presets
 from keepworth.learning.rows import Rows, rows_of
+from keepworth.methods.objectives.vcpo import OptimalBaseline
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 from tests.learning.objective.toys import runnable

@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.parts import KlLoss, Reset, Teacher
+from keepworth.learning.objective.parts import KlLoss, Reset
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import row_scores
-from keepworth.learning.reference import OtherTokenizer, Reference, reference_values
+from keepworth.learning.reference import OtherTokenizer, Reference
 from keepworth.learning.rows import rows_of
+from keepworth.methods.objectives.a_star_po import reference_values
+from keepworth.methods.objectives.kdrl import Teacher
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 from tests.learning.turns import ROLE, sampled_groups

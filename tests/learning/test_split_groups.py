@@ -13,7 +13,7 @@ from keepworth.episodes import FinishReason, Group, Sample, VersionSpan
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus, Sequence
-from keepworth.learning.objective.presets import preset, without_kl
+from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.test_learner import group
@@ -23,7 +23,7 @@ from tests.models.tiny import tiny_model
 OBJECTIVES: dict[str, Objective] = {
     "group_relative": GROUP_RELATIVE,
     "grpo": preset("grpo"),
-    "gspo": without_kl(preset("gspo")),
+    "gspo": preset("gspo", kl=None),
     "ppo": preset("ppo"),
     "vcpo": preset("vcpo"),
     "entropy": preset("rloo", entropy=EntropyBonus(0.01)),

@@ -14,8 +14,9 @@ import torch
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.parts import Cispo, Clip, GroupStd, KlLoss, Outcome
+from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome
 from keepworth.learning.objective.presets import preset
+from keepworth.methods.objectives.cispo import Cispo
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model, tiny_network
 

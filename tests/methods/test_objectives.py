@@ -15,7 +15,7 @@ from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Correction, Positive, Surrogate, part
 from keepworth.learning.objective.policy_loss import Gap, denominators, loss
-from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.learning.objective.presets import preset, varied
 from keepworth.registry import methods
 from tests.learning.objective.toys import Toy, runnable, toy
 
@@ -74,7 +74,7 @@ def test_a_new_part_is_one_class_that_is_written_checked_explained_and_acts(monk
             assert gap.batch.version_lag is not None
             return None, gap.batch.version_lag <= self.lag
 
-    plain = without_kl(preset("grpo", surrogate="Plain"))
+    plain = preset("grpo", surrogate="Plain", kl=None)
     powered, dropping = varied(plain, surrogate="Powered(0.5)"), varied(plain, correction="OldLeftOut(0)")
     assert Objective(**powered.model_dump()) == powered
     with pytest.raises(ValueError, match="Powered: power"):

@@ -16,11 +16,12 @@ from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Truncate
+from keepworth.learning.objective.parts import Clip, KlLoss, Outcome
 from keepworth.learning.objective.presets import presets
 from keepworth.learning.passes import BudgetTooSmall
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.methods.recipes._overwrite_reader import OverwriteReader
 from keepworth.models.adapter import unfreeze

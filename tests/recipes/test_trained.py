@@ -15,9 +15,9 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.methods.recipes import memory_r1, strings
+from keepworth.methods.writers import trained
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes import trained
-from keepworth.recipes.trained import manager_of, trained_by
+from keepworth.recipes.trained import trained_by
 from keepworth.serving.memory_server import MemoryServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import STRINGS, run_of
@@ -111,7 +111,7 @@ def test_a_server_keeps_what_the_manager_of_a_run_says(managed: RunFolder, says:
 def test_the_model_of_a_run_is_what_chooses_and_is_loaded_once(
     managed: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = manager_of(managed.path).choose(STATES)
+    lines = trained.trained(folder=managed.path).choose(STATES)
     assert lines
     loads: list[Path] = []
     load = InProcessModel.load

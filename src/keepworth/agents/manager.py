@@ -156,7 +156,7 @@ def _state(items: Sequence[Item], fact: str, seed: str) -> ManagerState:
 class Manager:
     """The manager as a writer of memory: `Memory(path, writer=Manager(choose))`. Each message is a fact, or what another writer
     adds; the `k` items nearest to it are shown, and one operation is asked for. The one that a run has trained:
-    `keepworth.recipes.trained.manager_of`."""
+    `keepworth.methods.writers.trained.trained`."""
 
     choose: Choose
     facts: Writer | None = None

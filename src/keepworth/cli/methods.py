@@ -77,9 +77,10 @@ def show(
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":
-            from keepworth.learning.objective.explain import explain
+            from keepworth.learning.objective.explain import described
+            from keepworth.learning.objective.presets import preset, source_of
 
-            say(f"\n{explain(name)}\n")
+            say(f"\n{described(preset(name), source_of(name))}\n")
         for arm in (measured or {}).get("arms", ()):
             say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
         for gap in (measured or {}).get("comparisons", ()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ from keepworth.learning.mixture import Imitation, MixedLoss, OtherLoss, other_lo
 from keepworth.learning.objective.advantage import advantages, kept_groups, select
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.inputs import require_clip, require_inputs, require_off_policy
-from keepworth.learning.objective.options import Controls, Objective, advanced, initial, learning_rate_scale
+from keepworth.learning.objective.options import Controls, Objective, advanced, initial
 from keepworth.learning.objective.parts import Advised, Amount, Count, KlReward, ObjectiveError, checked
 from keepworth.learning.objective.policy_loss import (
     Denominators,
@@ -38,7 +38,7 @@ from keepworth.learning.objective.policy_loss import (
 )
 from keepworth.learning.passes import Checkpointing, MicroBatch, Passes, PassRoom, row_scores
 from keepworth.learning.reference import reference_for, require_same_tokens, teacher_scores
-from keepworth.learning.rows import Rows, Texts, require_credit, require_roles, rows_of, soft_values_of
+from keepworth.learning.rows import Rows, Texts, require_credit, require_roles, rows_of
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
 from keepworth.models.inprocess import InProcessModel
@@ -94,10 +94,6 @@ def rate_at(optimisation: Optimisation, step: int) -> float:
         return 1.0
     left = max(0, optimisation.steps - step) / (optimisation.steps - rising)
     return left if optimisation.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
-
-
-PROXIMAL = ("proximal", "interpolated")
-"""Anchors that log-probabilities from before the update are compared with."""
 
 
 class Learner:
@@ -205,7 +201,7 @@ class Learner:
             if self.critic is not None and self.steps < self.critic.settings.warmup:
                 continue
             chosen = sorted(set(part) & set(learning))
-            others = other_losses(self.mixture, groups, self.roles, self.steps, temperature) if self.mixture else []
+            others = other_losses(self.mixture, groups, self.roles, self.steps) if self.mixture else []
             if chosen or others:
                 measured |= self._step(
                     rows, chosen, temperature, partial(self._loss, rows, advantage, divisors), others
@@ -285,7 +281,7 @@ class Learner:
         if bool(rows.unscored.any()):
             lp, _ = self.passes.scores(rows, every, temperature)
             batch = replace(batch, lp_behaviour=torch.where(rows.unscored, lp.to(kind), batch.lp_behaviour))
-        if objective.ratio.anchor in PROXIMAL and self._reads_proximal_first():
+        if objective.ratio.anchor == "proximal" and self._reads_proximal_first():
             batch = replace(batch, lp_proximal=self.passes.scores(rows, every, temperature)[0].to(kind))
         if self.reference is not None:
             with self.reference.active():
@@ -294,16 +290,8 @@ class Learner:
             teacher: Any = self.teacher  # of the first learner, who alone asks it
             told = self.shares.first(lambda: teacher_scores(teacher, rows, every, temperature))
             batch = replace(batch, lp_teacher=told)
-        if objective.needs_soft_values:
-            values = self.soft_values or {}
-            batch = replace(batch, soft_value=self.shares.first(lambda: soft_values_of(rows, values, objective.name)))
-        if "score_norm" in objective.advantage.needs:
-            named = list(self.master_weights.named.values())
-            norms = score_norms(
-                named, batch, lambda chosen: self._gradients(named, rows, chosen, temperature), self.shares
-            )
-            batch = replace(batch, score_norm=norms)
-        return batch
+        measured = objective.advantage.measure(self, replace(rows, batch=batch), temperature)
+        return replace(batch, **measured)
 
     def _advised(self, rows: Rows, critic: Critic) -> tuple[Rows, dict[str, float]]:
         """The rows with the critic's advice, and what was measured of its learning before it gave that."""
@@ -350,7 +338,7 @@ class Learner:
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The scalar to minimise of the chosen rows, and what is logged."""
         part = rows.batch.rows(chosen)
-        if self.objective.ratio.anchor in PROXIMAL and part.lp_proximal is None:
+        if self.objective.ratio.anchor == "proximal" and part.lp_proximal is None:
             part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
         weighed = advantage[torch.tensor(chosen)]
         scalar, metrics = loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
@@ -372,15 +360,6 @@ class Learner:
             given = [(score, leaf.grad[own]) for score, leaf in scores if leaf.grad is not None]
             torch.autograd.backward([score for score, _ in given], [gradient for _, gradient in given])
         return metrics, lp.detach()
-
-    def _gradients(
-        self, named: Sequence[torch.Tensor], rows: Rows, chosen: Sequence[int], temperature: float
-    ) -> Iterator[Gradients]:
-        """Of the sum of the log-probabilities of the chosen rows, part by part; this learner's alone."""
-        alone = Passes(self.model, self.passes.room)
-        for _, each in alone.training(rows, alone.split(rows, chosen)):
-            lp, _ = row_scores(self.model, rows, each.rows, temperature)  # zero where nothing was drawn
-            yield torch.autograd.grad(lp.sum(), named, allow_unused=True)
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
@@ -417,7 +396,7 @@ class Learner:
         objective = self.objective
         return (
             isinstance(objective.kl, KlReward)
-            or "score_norm" in objective.advantage.needs
+            or objective.advantage.reads_proximal
             or objective.denominator == "kept"
             or objective.step_control is not None
             or objective.needs_selection
@@ -449,11 +428,9 @@ class Learner:
         _, episode = torch.unique(batch.episode, return_inverse=True)
         gap = ((batch.lp_proximal - batch.lp_behaviour) * batch.mask).sum(1)
         drift = torch.zeros(int(episode.max()) + 1, dtype=gap.dtype).index_add_(0, episode, gap)
-        return scheduled * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
+        return scheduled * self.objective.step_control.scale(float(effective_sample_size(drift)))
 
 
-Gradients = Sequence[torch.Tensor | None]
-"""One for each trained tensor; None where it has none."""
 LossOf = Callable[[Sequence[int], torch.Tensor, torch.Tensor], tuple[torch.Tensor, dict[str, float]]]
 """(rows, their log-probabilities and entropies) -> the scalar to minimise, and what is logged."""
 
@@ -463,35 +440,6 @@ def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
         (episode, number) for number, part in enumerate(parts) for episode in batch.episode[list(part.rows)].tolist()
     }
     return len(places) > len({episode for episode, _ in places})
-
-
-def score_norms(
-    parameters: Sequence[torch.Tensor],
-    batch: Batch,
-    gradients: Callable[[list[int]], Iterable[Gradients]],
-    shares: Shares,
-) -> torch.Tensor:
-    """[B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode; one backward pass an episode, whole episodes
-    being shared out.
-
-    gradients: row numbers -> gradients of the sum of their log-probabilities, in parts that add up. It is the g of the optimal
-    baseline b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w counts once.
-    Source: Stable Asynchrony (VCPO), arXiv 2602.17616.
-    """
-    norms = torch.zeros(batch.shape[0], dtype=torch.float64)
-    members = [(batch.episode == episode).nonzero().flatten().tolist() for episode in torch.unique(batch.episode)]
-    for number in shares.pick([float(batch.mask[rows].sum()) for rows in members]):
-        rows = members[number]
-        totals: list[torch.Tensor | None] = [None] * len(parameters)
-        for part in gradients(rows):
-            totals = [
-                each if total is None else total + each if each is not None else total
-                for total, each in zip(totals, part, strict=True)
-            ]
-        squares = [(total.detach().to(torch.float64) ** 2).sum() for total in totals if total is not None]
-        norms[rows] = torch.stack(squares).sum().sqrt().cpu() if squares else 0.0
-    (norms,) = shares.joined(norms)
-    return norms.to(batch.mask.device)
 
 
 def _require_effect(objective: Objective, teacher: bool, soft_values: bool, critic: bool) -> None:

@@ -13,12 +13,9 @@ from keepworth.episodes.needs import needs_train
 
 import torch
 
-from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model
-from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import SoftValue
 from keepworth.learning.passes import MicroBatch
 from keepworth.learning.rows import Rows
 from keepworth.models.adapter import Named
@@ -103,18 +100,3 @@ def teacher_scores(teacher: Model, rows: Rows, parts: Sequence[MicroBatch], temp
             for row, logprobs in zip(members, scored, strict=True):
                 found[row, : len(logprobs)] = torch.tensor(logprobs)
     return torch.where(rows.batch.mask > 0, found, 0.0)
-
-
-def reference_values(groups: Sequence[Group], objective: Objective) -> dict[str, float]:
-    """V* of each task from groups that the reference sampled (about 8 answers each), for a `SoftValue`.
-
-    Source: A*-PO, arXiv 2505.20686.
-    """
-    if not isinstance(objective.advantage, SoftValue):
-        raise ValueError(f"objective {objective.name!r} has no SoftValue: it reads no values of tasks")
-    temperature = objective.advantage.temperature
-    values = {}
-    for group in groups:
-        rewards = torch.tensor([episode.reward for episode in group.episodes], dtype=torch.float64)
-        values[group.task] = float(soft_value(rewards, temperature))
-    return values

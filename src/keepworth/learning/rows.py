@@ -272,15 +272,3 @@ def require_roles(groups: Sequence[Group], roles: Sequence[str]) -> None:
                 f"The role {role!r} is to be trained, and no call of this step's episodes has it.",
                 f"Their calls have: {', '.join(sorted(there))}. Give it an agent whose calls name it, or leave it out.",
             )
-
-
-def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> torch.Tensor:
-    """[B] float64: the value under the reference of each row's task. Raises BadEpisode for a task without one."""
-    for task in rows.tasks:
-        if task not in values:
-            raise BadEpisode(
-                f"Objective {name!r} needs the value of task {task!r} under the reference, which was not measured.",
-                "Sample about 8 answers of each task before training and hand "
-                "keepworth.learning.reference.reference_values(groups, objective) to the learner.",
-            )
-    return torch.tensor([values[task] for task in rows.tasks], dtype=torch.float64)

@@ -24,7 +24,6 @@ from keepworth.recipes.settings import (
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Model, Tokens
-    from keepworth.learning.collect.sources import Demonstrations
     from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
@@ -263,24 +262,6 @@ def demonstrated(system: System, model: InProcessModel, task: Task, identity: st
         memory_snapshot="",
         policy_version=model.version,
     )
-
-
-def demonstrations(system: System, tasks: Sequence[Task], share: float, seed: int = 0) -> Demonstrations:
-    """A source of right answers to tasks (`System.right`), a group for each.
-
-    Args:
-        system: Knows what is right.
-        tasks: That are shown.
-        share: Of an update's groups.
-        seed: Of their order.
-    """
-    from keepworth.episodes import Group
-    from keepworth.learning.collect.sources import Demonstrations
-
-    def make(model: InProcessModel) -> list[Group]:
-        return [Group(task.key, "", (demonstrated(system, model, task, f"right/{task.key}"),)) for task in tasks]
-
-    return Demonstrations(make, share, seed=seed)
 
 
 def term_value(episode: Episode, name: str) -> float:

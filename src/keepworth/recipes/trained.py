@@ -1,21 +1,15 @@
-"""What a run trained, found and loaded: to be exported, served, or to write what a memory keeps."""
+"""What a run trained, looked up and loaded: to be exported, served, or to write what a memory keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import cast
 
 from keepworth.episodes.needs import needs_train
 
-from keepworth.agents.manager import ROLE as MANAGER
-from keepworth.agents.manager import Choose, Manager, ManagerState, chosen_by
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder, read_json
-from keepworth.memory.policy.slots import Writer
 from keepworth.models.adapter import load_trained, merged_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
@@ -83,34 +77,3 @@ def model_of(run: RunFolder) -> str:
 
 def precision_of(run: RunFolder) -> Precision:
     return cast(Precision, run.environment.get("precision", "bf16"))
-
-
-def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
-    """The manager that a run trained, as a writer: `Memory("agent.mem", writer=manager_of("runs/mine"))`.
-    It says of each fact whether it is added, takes the place of another, removes one, or changes nothing. facts: the writer
-    that finds them in what was said; without one each message is a fact.
-
-    Raises KeepworthError where there is none. The model is loaded once for a process, and asked by one thread at a time."""
-    run = RunFolder.open(Path(path))
-    roles = run.finished_roles()
-    if roles and MANAGER not in roles:
-        raise KeepworthError(
-            f"{path} trained {' and '.join(roles)}, which does not say what a memory keeps.",
-            "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
-            f"keepworth serve {path}.",
-        )
-    trained = trained_by(run, MANAGER if roles else "")
-    changed = max(file.stat().st_mtime_ns for file in trained.weights.glob("*.safetensors"))
-    return Manager(_choose_by(trained, changed), facts)
-
-
-@lru_cache(maxsize=2)
-def _choose_by(trained: Trained, changed: int) -> Choose:
-    """changed: when, so that weights which were trained anew are loaded anew."""
-    choose, lock = chosen_by(trained.loaded()), Lock()
-
-    def one_at_a_time(states: Sequence[ManagerState]) -> list[str]:
-        with lock:
-            return choose(states)
-
-    return one_at_a_time

@@ -8,19 +8,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from keepworth.episodes.episode import Episode, Group, Task
+from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.learning.collect.asynchrony import Asynchrony, Staleness, synchronous
-from keepworth.learning.collect.curriculum import CANDIDATES, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
-from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.pipeline import Episodes, Pipeline
-from keepworth.learning.collect.sources import Source
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
 from keepworth.learning.mixture import MixedLoss
@@ -30,7 +27,6 @@ from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
 from keepworth.learning.passes import PassRoom
 from keepworth.learning.placement import WorkerPart
-from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import RunFolder, is_run
 from keepworth.learning.shares import Shares
 from keepworth.learning.trainer import restore
@@ -52,7 +48,7 @@ from keepworth.recipes.settings import (
     sets_entropy,
     with_budget,
 )
-from keepworth.rollouts.driver import RolloutContext, together
+from keepworth.rollouts.driver import RolloutContext
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
@@ -136,7 +132,7 @@ def train_role(
         episodes = make(model)
         episodes.begin(learner)
         learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
-        valued = () if learner.soft_values is None else (ValuedTasks(learner, episodes, size, settings.seed),)
+        valued = objective.advantage.sources(learner, episodes, size, settings.seed)
         collector = Pipeline(
             run,
             learner,
@@ -291,37 +287,6 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
     model = loaded_model(config.model_copy(update={"model": name}), progress, precision)
     model.network.requires_grad_(False)
     return model if taught is None else with_weights(model, kept_weights(taught, role))
-
-
-VALUED = 1000
-"""How far the draws that measure tasks under the reference lie behind those of the training, in retries."""
-
-
-class ValuedTasks(Source):
-    """For an objective that reads values of tasks: each task's is measured when a group of it is first to be trained on, on as
-    many answers of the reference as a group has, and stays in the learner's checkpoints."""
-
-    name, replays = "values of tasks", False
-
-    def __init__(self, learner: Learner, episodes: RecipeEpisodes, group_size: int, seed: int) -> None:
-        self._learner, self._episodes, self._size, self._seed = learner, episodes, group_size, seed
-
-    def review(self, groups: list[Group], step: int) -> list[Group]:
-        values, reference = self._learner.soft_values, self._learner.reference
-        assert values is not None
-        assert reference is not None
-        indices = {group.task: int(group.episodes[0].id.split("/")[0]) for group in groups}
-        new = [index for task, index in indices.items() if task not in values]
-        if new:
-            tasks = [self._episodes.task(index) for index in new]
-            seed = draw_seed(self._seed, step, group_at(0, VALUED * CANDIDATES))
-            rollout = self._episodes.rollout
-            with reference.active():
-                made = together(self._learner.model, tasks, rollout, n=self._size, seed=seed, indices=new)
-            whole = [(group, tuple(episode for episode in group.episodes if not has_failed(episode))) for group in made]
-            measured = [replace(group, episodes=good) for group, good in whole if len(good) > 1]
-            values.update(reference_values(measured, self._learner.objective))
-        return [group for group in groups if group.task in values]
 
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:

@@ -5,11 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective.advantage import advantages, overlong_penalty, scaled
+from keepworth.learning.objective.advantage import advantages, scaled
 from keepworth.learning.objective.formulas import centered, whitened
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import BatchStd, GroupStd, KlReward, TaskStd
+from keepworth.learning.objective.parts import BatchStd, GroupStd, KlReward
 from keepworth.learning.objective.presets import preset, varied
+from keepworth.methods.objectives.aepo import TaskStd
+from keepworth.methods.objectives.dapo import OverlongPenalty
 from tests.learning.objective.toys import bandit_batch, toy
 
 GRPO = preset("grpo")
@@ -80,9 +82,9 @@ def test_an_episode_of_many_rows_counts_once() -> None:
 def test_optimal_baseline() -> None:
     rewards = torch.tensor([1.0, 0.0, 0.3], dtype=torch.float64)
     group, equal = torch.zeros(3, dtype=torch.long), torch.full((3,), 2.5, dtype=torch.float64)
-    torch.testing.assert_close(centered(rewards, group, "optimal", equal), centered(rewards, group, "group"))
+    torch.testing.assert_close(centered(rewards, group, "group", equal), centered(rewards, group, "group"))
     weight = torch.tensor([1.0, 4.0, 0.5], dtype=torch.float64)
-    baseline = (rewards - centered(rewards, group, "optimal", weight))[0]
+    baseline = (rewards - centered(rewards, group, "group", weight))[0]
 
     def spread(b: torch.Tensor) -> float:
         return float((weight * (rewards - b) ** 2).sum())
@@ -103,7 +105,7 @@ def test_whitening_ignores_padding() -> None:
 
 
 def test_overlong_penalty() -> None:
-    got = overlong_penalty(torch.tensor([10.0, 80.0, 90.0, 100.0, 130.0]), 100, 0.2)
+    got = OverlongPenalty(0.2).shape(torch.zeros(5), torch.tensor([10.0, 80.0, 90.0, 100.0, 130.0]), 100)
     torch.testing.assert_close(got, torch.tensor([0.0, 0.0, -0.5, -1.0, -1.0]))
     with pytest.raises(ValueError, match="length_budget"):
         advantages(toy().batch, preset("dapo"))

@@ -9,14 +9,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective.advantage import CreditTable, advantages, step_returns, value_targets
+from keepworth.learning.objective.advantage import CreditTable, advantages, value_targets
 from keepworth.learning.objective.batch import Batch, Steps, episode_table
-from keepworth.learning.objective.formulas import gae, reward_to_go, soft_value
-from keepworth.learning.objective.parts import Gae, StepIndex, StepState
-from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.learning.objective.formulas import gae
+from keepworth.learning.objective.parts import Gae
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.methods.objectives._turns import StepIndex, StepState, step_returns
+from keepworth.methods.objectives.a_star_po import soft_value
+from keepworth.methods.objectives.reinforce_pp import reward_to_go
+from keepworth.methods.objectives.t_spmo import tree
 from tests.learning.objective.toys import bandit_batch, toy
 
-PPO = varied(without_kl(preset("ppo")), advantage=Gae(0.95))
+PPO = varied(preset("ppo"), kl=None, advantage=Gae(0.95))
 
 
 def tensor(*values: float) -> torch.Tensor:
@@ -78,7 +82,7 @@ def test_observation_tokens_do_not_touch_advantages(discount: float, trace: floa
 
 def test_value_targets_are_advantages_plus_values_before_whitening() -> None:
     batch = toy().batch
-    whitening = without_kl(preset("ppo"))
+    whitening = preset("ppo", kl=None)
     raw = advantages(batch, varied(whitening, advantage=Gae(0.95)))
     assert batch.values is not None
     torch.testing.assert_close(value_targets(batch, whitening), torch.where(batch.mask > 0, raw + batch.values, 0.0))
@@ -93,7 +97,7 @@ def test_a_terminal_reward_may_sit_on_the_last_turn() -> None:
         return rows(masks, [1.0, 0.3], step=step, steps=steps, values=torch.rand(2, 4).double() * 0)
 
     for name in ("reinforce_pp", "ppo", "gigpo"):
-        objective = without_kl(preset(name))
+        objective = preset(name, kl=None)
         on_turn = advantages(batch(tensor(0.0, 1.0, 0.0, 0.3)), objective)
         on_episode = advantages(batch(tensor(0.0, 0.0, 0.0, 0.0)), objective)
         torch.testing.assert_close(on_turn, on_episode)
@@ -113,7 +117,7 @@ def gigpo_batch(states: list[int], rewards: list[float]) -> Batch:
 
 
 def test_gigpo_by_hand() -> None:
-    objective = without_kl(preset("gigpo", advantage=StepState(1.0, 1.0, 0.5)))
+    objective = preset("gigpo", advantage=StepState(1.0, 1.0, 0.5), kl=None)
     got = advantages(gigpo_batch([7, 1, 7, 2], [1.0, 0.0]), objective)
     # Returns 0.5 and 0 in the shared state: +-0.25 beside the episode's +-0.5; the other turns are alone.
     torch.testing.assert_close(got, torch.tensor([[0.75, 0.5], [-0.75, -0.5]], dtype=torch.float64))
@@ -125,7 +129,7 @@ def test_gigpo_by_hand() -> None:
 
 def test_a_state_may_recur_at_another_time() -> None:
     """Turn 1 of the first episode and turn 0 of the second see the same state: returns 1 and 0.25 (discount 0.5)."""
-    objective = without_kl(preset("gigpo", advantage=StepState(0.0, 1.0, 0.5)))
+    objective = preset("gigpo", advantage=StepState(0.0, 1.0, 0.5), kl=None)
     got = advantages(gigpo_batch([1, 9, 9, 2], [1.0, 0.5]), objective)
     torch.testing.assert_close(got, torch.tensor([[0.0, 0.375], [-0.375, 0.0]], dtype=torch.float64))
 
@@ -155,7 +159,7 @@ def tree_of(answers: list[list[int]], rewards: list[float]) -> tuple[torch.Tenso
     ids = torch.tensor([answer + [0] * (width - len(answer)) for answer in answers])
     batch = rows(masks, rewards, ids=ids)
     table = episode_table(batch)
-    return CreditTable(batch, table, table.reward, None).tree()
+    return tree(CreditTable(batch, table, table.reward, None))
 
 
 def test_prefix_tree_by_hand() -> None:
@@ -197,7 +201,7 @@ def test_what_a_credit_rule_lacks_is_named() -> None:
         ("aepo", "Batch.task_type"),
         ("vcpo", "Batch.score_norm"),
     ):
-        objective = preset(name) if name == "a_star_po" else without_kl(preset(name))
+        objective = preset(name) if name == "a_star_po" else preset(name, kl=None)
         with pytest.raises(ValueError, match=missing):
             advantages(bare, objective)
 

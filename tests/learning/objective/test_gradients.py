@@ -9,19 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.learner import score_norms
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import Batch
-from keepworth.learning.objective.formulas import soft_value
-from keepworth.learning.objective.parts import (
-    Outcome,
-    Regression,
-    SequenceTruncate,
-    SoftValue,
-)
+from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.shares import Shares
+from keepworth.methods.objectives.a_star_po import Regression, SoftValue, soft_value
+from keepworth.methods.objectives.vcpo import SequenceTruncate, score_norms
 from tests.learning.objective.toys import bandit_batch, toy
 
 SYMBOLS = 3

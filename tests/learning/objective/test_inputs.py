@@ -10,8 +10,9 @@ import torch
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import Clip, DualClip, Plain, Token
-from keepworth.learning.objective.presets import preset, presets, varied, without_kl
+from keepworth.learning.objective.parts import Clip, Plain, Token
+from keepworth.learning.objective.presets import preset, presets, varied
+from keepworth.methods.objectives.memory_r2 import DualClip
 from keepworth.methods.recipes.overwrite_reading import MULTI_CONVERSATION
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
@@ -47,7 +48,7 @@ def test_more_passes_need_a_ratio_and_stale_tokens_a_correction(name: str) -> No
 def test_the_recipes_own_objectives_take_both() -> None:
     for objective in (GROUP_RELATIVE, MULTI_CONVERSATION):
         require_off_policy(objective, 4, max_staleness=2)
-    require_off_policy(varied(without_kl(preset("grpo")), ratio=Token("behaviour")), 4, max_staleness=2)
+    require_off_policy(varied(preset("grpo"), kl=None, ratio=Token("behaviour")), 4, max_staleness=2)
 
 
 def test_minibatches_are_steps_of_an_update_too() -> None:
@@ -65,7 +66,7 @@ def test_minibatches_are_steps_of_an_update_too() -> None:
 def test_a_clip_acts_from_the_second_pass_on_and_before_that_it_is_said(name: str) -> None:
     """Weights with and without the clip: equal with one pass, whatever policy the sampler was."""
     objective = preset(name)
-    objective = without_kl(objective) if objective.needs_reference else objective
+    objective = varied(objective, kl=None) if objective.needs_reference else objective
     objective = varied(objective, length_budget=8) if objective.needs_length_budget else objective
     bare = varied(objective, name="bare", surrogate=Plain())
     behind = groups_of(tiny_model(seed=3, precision="fp64"))  # another policy sampled these
@@ -102,7 +103,7 @@ def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
         with pytest.raises(ObjectiveError, match=r"changes nothing with passes = 1 and.*Set passes = 2 or more"):
             learner_of(objective)
         learner_of(objective, passes=2)
-    learner_of(varied(without_kl(preset("grpo")), name="mine", ratio=Token("behaviour")))  # against the sampler it acts
+    learner_of(varied(preset("grpo"), kl=None, name="mine", ratio=Token("behaviour")))  # against the sampler it acts
 
 
 def test_what_episodes_must_hold_is_named() -> None:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.batch import Batch, Steps
-from keepworth.learning.objective.formulas import soft_value
-from keepworth.learning.objective.options import Objective, advanced, initial, learning_rate_scale
-from keepworth.learning.objective.parts import Outcome, Regression, SoftValue
+from keepworth.learning.objective.options import Objective, advanced, initial
+from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.policy_loss import denominators, effective_sample_size, loss
-from keepworth.learning.objective.presets import preset, presets, without_kl
+from keepworth.learning.objective.presets import preset, presets
+from keepworth.methods.objectives.a_star_po import Regression, SoftValue, soft_value
 from tests.learning.objective.toys import runnable
 
 TWO_ARMS = torch.tensor([0.0, 1.0], dtype=torch.float64)
@@ -93,7 +93,9 @@ def train(objective: Objective, bandit: Bandit, steps: int, learning_rate: float
         optimiser.zero_grad()
         value.backward()
         for group in optimiser.param_groups:
-            group["lr"] = learning_rate * learning_rate_scale(objective, size)
+            group["lr"] = learning_rate * (
+                1.0 if objective.step_control is None else objective.step_control.scale(size)
+            )
         optimiser.step()
         controls = advanced(controls, objective, entropy=metrics["entropy"], kl=metrics["reference_kl"])
     return sizes
@@ -108,7 +110,7 @@ def test_every_preset_solves_the_eight_armed_bandit(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_a_step_raises_what_was_better_than_its_group(name: str) -> None:
-    objective = runnable(preset(name) if name == "a_star_po" else without_kl(preset(name)))
+    objective = runnable(preset(name) if name == "a_star_po" else preset(name, kl=None))
     bandit = Bandit(EIGHT_ARMS, 0)
     batch = bandit.sample(objective)
     estimate = advantages(batch, objective)
@@ -183,8 +185,8 @@ def success(logits: Tensor) -> Tensor:
     return value[0]
 
 
-STEPS = without_kl(preset("gigpo"))
-EPISODES = without_kl(preset("lite_ppo", advantage=Outcome("group")))
+STEPS = preset("gigpo", kl=None)
+EPISODES = preset("lite_ppo", advantage=Outcome("group"), kl=None)
 
 
 def update(objective: Objective, logits: Tensor, generator: torch.Generator) -> Tensor:

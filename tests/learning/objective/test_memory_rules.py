@@ -9,7 +9,7 @@ import torch
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.recipes._bank.rerolls import sampled_sessions
 from keepworth.methods.recipes._episodic import EpisodicReward
 from tests.learning.objective.toys import bandit_batch
@@ -19,7 +19,7 @@ def test_local_and_global_branches_are_compared_and_averaged_apart() -> None:
     """Two rollouts of the task, three re-rolls of one session; each branch is a mean over its own rows."""
     rewards, group = [1.0, 0.0, 0.9, 0.1, 0.5], [0, 0, 1, 1, 1]
     branch = torch.tensor([0, 0, 1, 1, 1])
-    objective = varied(without_kl(preset("memory_r2")), advantage=Outcome("group"), local_weight=2.0, entropy=None)
+    objective = varied(preset("memory_r2"), kl=None, advantage=Outcome("group"), local_weight=2.0, entropy=None)
     batch = bandit_batch(rewards, group, branch=branch)
     estimate = advantages(batch, objective)[:, 0]
     torch.testing.assert_close(estimate, torch.tensor([0.5, -0.5, 0.4, -0.4, 0.0], dtype=torch.float64))

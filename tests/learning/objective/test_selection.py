@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.formulas import first_and_random
-from keepworth.learning.objective.parts import FirstAndRandom, OverlongMask
+from keepworth.learning.objective.parts import OverlongMask
 from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.methods.objectives.s_grpo import FirstAndRandom, first_and_random
 from tests.learning.objective.toys import toy
 
-GRPO = without_kl(preset("grpo"))
+GRPO = preset("grpo", kl=None)
 
 
 def test_the_first_tokens_are_sure_and_the_rest_are_drawn_at_their_rate() -> None:

@@ -13,12 +13,12 @@ from keepworth.learning.objective.batch import Batch, Steps
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import Gae
 from keepworth.learning.objective.policy_loss import denominators, value_loss
-from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.objectives.archer import Utterance
 from keepworth.methods.objectives.duration import Duration
 from tests.learning.objective.toys import toy
 
-PPO = without_kl(preset("ppo"))
+PPO = preset("ppo", kl=None)
 
 
 def tensor(*values: float) -> torch.Tensor:

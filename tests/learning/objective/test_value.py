@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.objective.parts import Gae, Plain, Token, Whitened
+from keepworth.learning.objective.parts import Gae, Whitened
 from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
-from keepworth.learning.objective.presets import preset, varied, without_kl
+from keepworth.learning.objective.presets import preset, varied
 from tests.learning.objective.toys import bandit_batch, toy
 
 PPO = preset("ppo")
@@ -54,20 +54,6 @@ def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
     torch.testing.assert_close(value_loss(batch.values, noisy, batch, objective, shared), whole)
 
 
-def test_the_interpolated_anchor_reaches_the_loss() -> None:
-    """lag 2: the anchor lies half-way, so r = exp(half the gap); without lag it is the behaviour, r = exp(gap)."""
-    objective = varied(without_kl(preset("grpo")), ratio=Token("interpolated"), surrogate=Plain())
-    batch = bandit_batch([1.0, 0.0], version_lag=torch.tensor([[2], [0]]))
-    lp = column(0.4, 0.2).requires_grad_(True)
-    estimate = column(1.0, 1.0)
-    value, _ = loss(objective, lp, None, estimate, batch, denominators(batch, objective))
-    assert float(value.detach()) == pytest.approx(-(math.exp(0.2) + math.exp(0.2)) / 2)
-    (grad,) = torch.autograd.grad(value, lp)
-    torch.testing.assert_close(grad, column(-math.exp(0.2) / 2, -math.exp(0.2) / 2))
-    with pytest.raises(ValueError, match=r"Batch\.version_lag"):
-        loss(objective, lp, None, estimate, replace(batch, version_lag=None), denominators(batch, objective))
-
-
 def test_a_batch_may_be_of_single_precision_with_a_boolean_mask() -> None:
     batch = toy().batch
     assert batch.steps is not None
@@ -78,7 +64,7 @@ def test_a_batch_may_be_of_single_precision_with_a_boolean_mask() -> None:
         lp_proximal=batch.lp_behaviour.float(),
         rewards=batch.rewards.float(),
     )
-    objective = without_kl(preset("grpo"))
+    objective = preset("grpo", kl=None)
     estimate = advantages(single, objective)
     assert estimate.dtype == torch.float32
     lp = single.lp_behaviour.clone().requires_grad_(True)

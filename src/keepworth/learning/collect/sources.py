@@ -7,12 +7,11 @@ and it is in every checkpoint: a run that is killed repeats exactly what it woul
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
+from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 
 if TYPE_CHECKING:
@@ -84,74 +83,6 @@ class Demonstrations(Source):
         from keepworth.learning.collect.curriculum import batch
 
         return batch(self._groups, count, step, f"{self._seed}/{self.name}") if count else []
-
-
-class SuccessPool(Source):
-    """Episodes that succeeded, a few of each task: one's own replay, and what a `regroup` fills a failed group from.
-
-    Args:
-        share: Of an update's groups that are replayed from it; 0 where only a `regroup` reads it.
-        above: An episode has succeeded whose score (`Episode.metric`) is above this.
-        per_task: Successes that are kept of a task, the newest.
-        expires: Updates after which a success is forgotten, because the policy has moved away from it.
-        seed: Of what is taken.
-    """
-
-    def __init__(
-        self,
-        share: float = 0.0,
-        *,
-        above: float = 0.5,
-        per_task: int = 4,
-        expires: int = 100,
-        name: str = "successes",
-        seed: int = 0,
-    ) -> None:
-        self.name, self.share = name, require_share(name, share)
-        self._above, self._per_task, self._expires, self._seed = above, per_task, expires, seed
-        self._stored: dict[str, list[tuple[int, Episode]]] = {}
-
-    def success(self, task: str, key: object) -> Episode | None:
-        """One of the task's successes, drawn by the seed and `key`; None without any."""
-        kept = self._stored.get(task, [])
-        if not kept:
-            return None
-        return random.Random(f"{self._seed}/{key}").choice(kept)[1]
-
-    def take(self, step: int, count: int) -> list[Group]:
-        tasks = sorted(self._stored)
-        chosen = random.Random(f"{self._seed}/{step}").sample(tasks, min(count, len(tasks)))
-        groups = []
-        for task in chosen:
-            episodes = tuple(episode for _, episode in self._stored[task])
-            first = episodes[0].memory_snapshot
-            groups.append(Group(task, first, tuple(replace(episode, memory_snapshot=first) for episode in episodes)))
-        return groups
-
-    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        for group in groups:
-            for episode in group.episodes:
-                if episode.metric > self._above and episode.stop not in UNSOUND and not episode.origin:
-                    kept = self._stored.setdefault(group.task, [])
-                    kept.append((step, replace(episode, origin=self.name)))
-                    del kept[: -self._per_task]
-        for task in list(self._stored):
-            fresh = [(born, episode) for born, episode in self._stored[task] if step - born < self._expires]
-            if fresh:
-                self._stored[task] = fresh
-            else:
-                del self._stored[task]
-        return {f"sources/{self.name}": float(sum(map(len, self._stored.values())))}
-
-    def state(self) -> Any:
-        return {
-            task: [[born, episode_to_json(episode)] for born, episode in kept] for task, kept in self._stored.items()
-        }
-
-    def load(self, state: Any) -> None:
-        self._stored = {
-            task: [(int(born), episode_from_json(record)) for born, record in kept] for task, kept in state.items()
-        }
 
 
 def require_share(name: str, share: float) -> float:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from keepworth.learning.objective.batch import Batch, EpisodeTable, Steps, episode_table, turn_ends
-from keepworth.learning.objective.formulas import centered, moments, whitened
-from keepworth.learning.objective.options import Controls, Objective, ObjectiveError
-from keepworth.learning.objective.parts import Advised, KlReward, OverlongMask, OverlongPenalty, Scale, Whitened
+from keepworth.learning.objective.formulas import centered, whitened
+from keepworth.learning.objective.options import Controls, Objective
+from keepworth.learning.objective.parts import Advised, KlReward, OverlongMask, Scale, Whitened
 
 # Filters: which groups enter an optimiser step. Plain numbers; what is rejected is returned with its reason.
 
@@ -93,32 +93,6 @@ def lines_of(steps: Steps, table: EpisodeTable) -> Tensor:
     return line
 
 
-def step_rewards(steps: Steps, table: EpisodeTable, reward: Tensor) -> Tensor:
-    """[S] float64: rewards of the turns, the last turn of an episode also receiving what is left of the episode's.
-
-    So a reward given for the whole episode and the same reward given at its last turn are one thing.
-    """
-    line = lines_of(steps, table)
-    given = steps.reward.to(torch.float64)
-    rest = reward.clone().index_add_(0, line, -given)
-    last = torch.full_like(table.of_row.new_empty(len(table.ids)), -1)
-    last = last.scatter_reduce(0, line, steps.index, "amax")
-    return given + torch.where(steps.index == last[line], rest[line], 0.0)
-
-
-def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: float) -> Tensor:
-    """[S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode; discount 0 gives the turn's own reward."""
-    line, rewards = lines_of(steps, table), step_rewards(steps, table, reward)
-    returns = torch.zeros_like(rewards)
-    # Walk the turns from the last to the first; one episode is a handful of turns.
-    following = torch.zeros(len(table.ids), dtype=torch.float64, device=rewards.device)
-    for index in sorted({int(value) for value in steps.index.tolist()}, reverse=True):
-        at = steps.index == index
-        returns[at] = rewards[at] + discount * following[line[at]]
-        following[line[at]] = returns[at]
-    return returns
-
-
 def scaled(
     advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
@@ -128,24 +102,6 @@ def scaled(
         return advantage
     # Advantages of a constant cluster are zero by centring; without centring, dividing by epsilon alone would explode.
     return torch.where(stats.constant, advantage, advantage / (stats.std + scale.epsilon))
-
-
-def overlong_penalty(tokens: Tensor, budget: int, share: float) -> Tensor:
-    """0 up to (1 - share) * budget drawn tokens, then linear to -1 at the budget. tokens [E].
-
-    Source: soft overlong punishment, DAPO, arXiv 2503.14476, section 3.4.
-    """
-    buffer = share * budget
-    return ((budget - buffer - tokens) / buffer).clamp(-1.0, 0.0)
-
-
-def length_budget(objective: Objective) -> int:
-    if objective.length_budget is None:
-        raise ObjectiveError(
-            f"objective {objective.name!r} divides by the generation limit, and length_budget is not set.",
-            f"Set it to the run's max new tokens, as in preset({objective.name!r}, length_budget=64).",
-        )
-    return objective.length_budget
 
 
 @dataclass(frozen=True)
@@ -228,82 +184,21 @@ class CreditTable:
             rewards = rewards - packed.pack(penalty)
         return rewards
 
-    def tree(self) -> tuple[Tensor, Tensor]:
-        """[B,T] twice: the advantage of each token's node, and how much of the token is trained on, each distinct one once.
-
-        A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
-
-        A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended
-        completion counts towards p's mean. Nodes are shared within a group only, by the tokens the policy drew: what the
-        environment wrote in between is taken to be a function of them.
-        Source: T-SPMO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; its formula could not be verified.
-        """
-        batch, table, packed, reward = self.batch, self.table, self.packed, self.reward
-        shape = batch.shape
-        advantage = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
-        share = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
-        ids, lengths = packed.pack(batch.require("ids", "PrefixTree")).long().tolist(), packed.lengths.tolist()
-        rewards, groups = reward.tolist(), table.group.tolist()
-        # A node is its members; children of a node split the members by their next token. Depth first, no hashing of
-        # long prefixes: every token is visited once.
-        pending = [([e for e in range(len(ids)) if groups[e] == g], 0) for g in sorted(set(groups))]
-        while pending:
-            members, depth = pending.pop()
-            children: dict[int, list[int]] = {}
-            for episode in members:
-                if depth < lengths[episode]:
-                    children.setdefault(ids[episode][depth], []).append(episode)
-            base = sum(rewards[e] for e in members) / len(members) if members else 0.0
-            for child in children.values():
-                mean = sum(rewards[e] for e in child) / len(child)
-                for episode in child:
-                    if len(children) >= 2:
-                        advantage[episode, depth] = mean - base
-                        share[episode, depth] = 1 / len(child)
-                if len(child) >= 2:
-                    pending.append((child, depth + 1))
-        device = batch.mask.device
-        return packed.unpack(advantage.to(device), shape), packed.unpack(share.to(device), shape)
-
-    def compare(self, reward: Tensor, baseline: str | None, scale: Scale | None) -> Tensor:
-        """[E]: centred and scaled rewards of whole episodes."""
+    def compare(
+        self, reward: Tensor, baseline: str | None, scale: Scale | None, weight: Tensor | None = None
+    ) -> Tensor:
+        """[E]: centred and scaled rewards of whole episodes. weight [E]: of each in its group's mean, equal where None."""
         batch, table = self.batch, self.table
-        weight = None
-        if baseline == "optimal":
-            weight = table.first(batch.require("score_norm", "OptimalBaseline").to(torch.float64)) ** 2
-            if batch.lp_proximal is not None:
-                gap = torch.where(batch.mask > 0, batch.lp_proximal - batch.lp_behaviour, 0.0).to(torch.float64).sum(1)
-                log_weight = torch.zeros_like(reward).index_add_(0, table.of_row, gap)
-                weight = weight * torch.exp(2 * log_weight.clamp(-20, 20))
         task = None if batch.task_type is None else table.first(batch.task_type)
         return scaled(centered(reward, table.group, baseline, weight), reward, table.group, scale, task)
-
-    def compare_turns(self, key: str, discount: float, scale: Scale | None) -> Tensor:
-        """[B,T]: the turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
-
-        key "state": turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978). "index":
-        turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
-        """
-        steps, step = self.batch.steps, self.batch.step
-        if steps is None or step is None:
-            raise ValueError("credit of turns needs Batch.steps and Batch.step")
-        returns = step_returns(steps, self.table, self.reward, discount)
-        group = self.table.group[lines_of(steps, self.table)]
-        keys: Tensor = getattr(steps, key)
-        alone = -1 - torch.arange(len(keys), device=keys.device)
-        places = torch.stack((group, torch.where(keys >= 0, keys, alone)))
-        cluster = torch.unique(places, dim=1, return_inverse=True)[1]
-        stats = moments(returns, cluster)
-        turns = scaled(torch.where(stats.constant, 0.0, returns - stats.mean), returns, cluster, scale)
-        return torch.where(step >= 0, turns[step.clamp(min=0)], 0.0)
 
 
 def credit_of(batch: Batch, objective: Objective) -> CreditTable:
     """The overlong penalty included; with the KL to the reference as penalty for a `KlReward`."""
     table = episode_table(batch)
     reward, penalty = table.reward, None
-    if isinstance(objective.overlong, OverlongPenalty):
-        reward = reward + overlong_penalty(table.tokens, length_budget(objective), objective.overlong.buffer)
+    if objective.overlong is not None:
+        reward = objective.overlong.shape(reward, table.tokens, objective.budget)
     if isinstance(objective.kl, KlReward):
         policy = batch.lp_behaviour if batch.lp_proximal is None else batch.lp_proximal
         gap = objective.kl.coefficient * (policy - batch.require("lp_reference", objective.kl))
@@ -337,19 +232,7 @@ def value_targets(batch: Batch, objective: Objective, *, of: Literal["states", "
 # Selection: which drawn tokens the loss keeps, decided once per optimiser step and written into the batch.
 
 
-RIGHT = 0.5
 """The metric from which on an answer counts as right."""
-
-
-def teacher_rows(batch: Batch, on: str) -> Tensor:
-    """[B] bool: rows that a teacher's term acts on beside the reward, by `Teacher.on` (KDRL, arXiv 2506.02208).
-
-    wrong: a metric below half, or where there is none a reward of 0 or less.
-
-    The paper's rewards are 0 or 1. Half is where `response_length/right` draws the line as well: an answer with one word in
-    common with the right one is wrong."""
-    wrong: Tensor = batch.rewards <= 0 if batch.metric is None else batch.metric < RIGHT
-    return torch.ones_like(wrong) if on == "all" else wrong
 
 
 def select(
@@ -375,5 +258,5 @@ def select(
     if objective.negatives is not None and controls is not None and controls.positives_only:
         # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
         keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])
-    taught = None if objective.teacher is None else teacher_rows(batch, objective.teacher.on)
+    taught = None if objective.teacher is None else objective.teacher.rows(batch)
     return replace(batch, keep=keep, teacher_rows=taught)

@@ -32,12 +32,6 @@ class Steps:
     state: Tensor
     duration: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        given = [getattr(self, field.name) for field in fields(self)]
-        sizes = {tuple(tensor.shape) for tensor in given if tensor is not None}
-        if len(sizes) != 1 or len(next(iter(sizes))) != 1:
-            raise ValueError(f"Steps: every tensor must have the same one-dimensional shape, got {sorted(sizes)}")
-
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -156,13 +150,12 @@ def turn_ends(batch: Batch) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeTable:
-    """One line per episode. of_row [B]: the line of a row; ids, reward, group, tokens [E]; groups: how many differ."""
+    """One line per episode. of_row [B]: the line of a row; ids, reward, group, tokens [E]."""
 
     of_row: Tensor
     ids: Tensor
     reward: Tensor
     group: Tensor
-    groups: int
     tokens: Tensor
 
     def first(self, per_row: Tensor) -> Tensor:
@@ -182,10 +175,10 @@ def episode_table(batch: Batch) -> EpisodeTable:
     ids, of_row = torch.unique(batch.episode, return_inverse=True)
     tokens = torch.zeros(len(ids), dtype=torch.float64, device=batch.mask.device)
     tokens.index_add_(0, of_row, batch.mask.to(torch.float64).sum(1))
-    bare = EpisodeTable(of_row, ids, ids, ids, 0, tokens)
+    bare = EpisodeTable(of_row, ids, ids, ids, tokens)
     reward, group_id = bare.first(batch.rewards.to(torch.float64)), bare.first(batch.group)
     for name, per_row, per_episode in (("reward", batch.rewards, reward), ("group", batch.group, group_id)):
         wrong = per_row.to(per_episode.dtype) != per_episode[of_row]
         if bool(wrong.any()):
             raise ValueError(f"rows of episode {batch.episode[wrong][0].item()} disagree on its {name}")
-    return EpisodeTable(of_row, ids, reward, group_id, len(torch.unique(group_id)), tokens)
+    return EpisodeTable(of_row, ids, reward, group_id, tokens)

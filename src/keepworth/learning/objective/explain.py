@@ -13,7 +13,7 @@ from typing import Any, cast
 from keepworth.learning.objective import parts
 from keepworth.learning.objective.inputs import episode_inputs, inputs
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import Citation, preset, source_of
+from keepworth.learning.objective.presets import Citation
 
 _STATUS = {
     "code": "the method's public code",
@@ -22,16 +22,8 @@ _STATUS = {
 }
 
 
-def explain(name: str) -> str:
-    """What the preset of that name computes, where it comes from and what about it is unverified.
-
-    Raises UnknownName.
-    """
-    return described(preset(name), source_of(name))
-
-
 def described(objective: Objective, source: Citation | None = None) -> str:
-    """The same for any objective, with the source's remarks if there is one."""
+    """What an objective computes; with its source also where it comes from and what about it is unverified."""
     lines = [objective.name]
     if source is not None:
         arxiv = f" (arXiv {source.arxiv})" if source.arxiv else ""

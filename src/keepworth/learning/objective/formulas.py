@@ -10,19 +10,6 @@ import torch
 from torch import Tensor
 
 
-def reward_to_go(rewards: Tensor, lengths: Tensor, discount: float) -> Tensor:
-    """[E,L] -> [E,L]: G_t = sum over s >= t of discount^(s-t) r_s.
-
-    Source: REINFORCE++, arXiv 2501.03262.
-    """
-    returns = torch.zeros_like(rewards)
-    following = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
-    for place in range(rewards.shape[1] - 1, -1, -1):
-        following = torch.where(place < lengths, rewards[:, place] + discount * following, following)
-        returns[:, place] = torch.where(place < lengths, following, 0.0)
-    return returns
-
-
 def gae(
     rewards: Tensor,
     values: Tensor,
@@ -48,19 +35,6 @@ def gae(
     return advantages
 
 
-def soft_value(rewards: Tensor, temperature: float) -> Tensor:
-    """V* = temperature log mean exp(R / temperature) over the last axis, from samples of the reference.
-
-    Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686. It lies
-    between mean and maximum; the reference that gave the samples must be the one in the regression's log-ratio.
-    """
-    if not temperature > 0:
-        raise ValueError(f"soft_value: temperature must be positive, got {temperature}")
-    count = torch.tensor(rewards.shape[-1], dtype=torch.float64)
-    log_mean = torch.logsumexp(rewards.to(torch.float64) / temperature, -1) - torch.log(count)
-    return (temperature * log_mean).to(rewards.dtype)
-
-
 @dataclass(frozen=True, slots=True)
 class Moments:
     """Statistics of clusters, each read back at the members [N]. std has ddof 1; constant: all members are equal."""
@@ -69,11 +43,6 @@ class Moments:
     std: Tensor
     size: Tensor
     constant: Tensor
-
-    def or_else(self, other: Moments) -> Moments:
-        """The same with the spread of `other` for clusters of one."""
-        alone = self.size < 2
-        return Moments(self.mean, torch.where(alone, other.std, self.std), self.size, self.constant & ~alone)
 
 
 def moments(values: Tensor, cluster: Tensor) -> Moments:
@@ -93,9 +62,9 @@ def moments(values: Tensor, cluster: Tensor) -> Moments:
 def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | None = None) -> Tensor:
     """rewards minus a baseline; rewards, group, weight [E].
 
-    group: the group's mean (GRPO, arXiv 2402.03300). leave_one_out: mean of the others, equal to G/(G-1) times the
-    group's (RLOO, arXiv 2402.14740). batch: mean of all. optimal: mean weighted by w^2 ||g||^2, which minimises
-    sum w^2 ||g||^2 (R - b)^2 (VCPO, arXiv 2602.17616). A group whose rewards are all equal gives exactly zero.
+    group: the group's mean (GRPO, arXiv 2402.03300), weighted where there is a weight. leave_one_out: mean of the others, equal
+    to G/(G-1) times the group's (RLOO, arXiv 2402.14740). batch: mean of all. A group whose rewards are all equal gives exactly
+    zero.
     Raises ValueError on a group of one, which has nothing to be compared with.
     """
     if rule is None:
@@ -109,9 +78,7 @@ def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | 
             f"baseline={rule!r}: group {lonely} has one episode and nothing to compare it with; "
             "filter such groups, or use baseline='batch' or a critic"
         )
-    if rule == "optimal":
-        if weight is None:
-            raise ValueError("baseline='optimal' needs a weight per episode")
+    if weight is not None:
         mass = moments(weight, group)
         baseline = moments(weight * rewards, group).mean / mass.mean.clamp(min=torch.finfo(rewards.dtype).tiny)
         baseline = torch.where(mass.mean > 0, baseline, stats.mean)
@@ -135,15 +102,3 @@ def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
         return torch.zeros_like(values)
     result = (values - drawn.mean()) / (drawn.std(correction=0) + epsilon)
     return torch.where(inside, result, 0.0)
-
-
-def first_and_random(mask: Tensor, first: int, probability: float, generator: torch.Generator | None) -> Tensor:
-    """bool [B,T]: the first drawn tokens of a row always, each later one with `probability`.
-
-    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions,
-    the published constants could not be verified.
-    """
-    drawn = mask > 0
-    place = torch.cumsum(drawn.long(), 1) - 1
-    coin = torch.rand(mask.shape, generator=generator, dtype=torch.float64).to(mask.device)
-    return drawn & ((place < first) | (coin < probability))

@@ -20,7 +20,6 @@ def inputs(objective: Objective) -> tuple[str, ...]:
     """
     wanted = (
         ("lp_proximal", objective.ratio.anchor == "proximal"),
-        ("version_lag", objective.ratio.anchor == "interpolated"),
         ("branch", objective.local_weight is not None),
         *((name, True) for part in objective.all_parts for name in part.needs),
         ("adapter_decay", objective.adapter_decay != 0.0),

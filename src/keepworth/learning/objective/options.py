@@ -58,14 +58,14 @@ class Objective(BaseModel):
     # Regularisers.
     kl: parts.Kl | None = None
     entropy: parts.EntropyBonus | None = None
-    teacher: parts.Teacher | None = None
+    teacher: parts.Distillation | None = None
     adapter_decay: parts.Amount = 0.0
 
     # Which tokens, episodes and groups count, and how large a step is.
-    negatives: parts.EntropyGate | None = None
+    negatives: parts.Gate | None = None
     selection: parts.Selection | None = None
     group_filter: parts.Mixed | None = None
-    step_control: parts.EssControl | None = None
+    step_control: parts.StepControl | None = None
 
     # A term that every episode's reward must hold, or the objective would be another one.
     reward_term: str | None = None
@@ -181,12 +181,18 @@ class Objective(BaseModel):
     @property
     def corrects_staleness(self) -> bool:
         """True if tokens that an older policy drew are weighed or dropped for it."""
-        anchored = self.ratio.acts and self.ratio.anchor in ("behaviour", "interpolated")
-        return anchored or self.correction is not None
+        return self.correction is not None or (self.ratio.acts and self.ratio.anchor == "behaviour")
+
+    @property
+    def budget(self) -> int:
+        """The length_budget. Raises ObjectiveError where it is needed and not set."""
+        if self.needs_length_budget and self.length_budget is None:
+            raise ObjectiveError(f"objective {self.name!r} divides by the generation limit: set length_budget.")
+        return self.length_budget or 0
 
     @property
     def needs_length_budget(self) -> bool:
-        return self.aggregation == "constant" or isinstance(self.overlong, parts.OverlongPenalty)
+        return self.aggregation == "constant" or (self.overlong is not None and self.overlong.reads_budget)
 
 
 def _regresses_whole(o: Objective) -> bool:
@@ -251,22 +257,6 @@ def _problems(o: Objective) -> list[str]:
 # `Controls` as it is; nothing else in an objective has a memory.
 
 
-def gate_closed(positives_only: bool, entropy: float, low: float, high: float) -> bool:
-    """Whether episodes with negative advantage are left out of the next update: on above `high`, off below `low`,
-    unchanged between them.
-
-    Negative advantages spread probability and raise entropy, positive ones concentrate it. entropy: mean over the
-    batch's responses of their mean token entropy, at the training temperature, in nats.
-    Source: AEPO in QwenLong-L1.5, arXiv 2512.12967. The paper gives no thresholds, and a released snippet filters
-    between the thresholds instead; this is the hysteresis its text describes.
-    """
-    if entropy > high:
-        return True
-    if entropy < low:
-        return False
-    return positives_only
-
-
 @dataclass(frozen=True, slots=True)
 class Controls:
     """positives_only: AEPO's gate. teacher_coefficient: its value at this step.
@@ -282,7 +272,7 @@ class Controls:
 
 
 def initial(objective: Objective) -> Controls:
-    return Controls(teacher_coefficient=0.0 if objective.teacher is None else objective.teacher.coefficient)
+    return Controls(teacher_coefficient=0.0 if objective.teacher is None else objective.teacher.coefficient_at(0))
 
 
 def advanced(
@@ -300,20 +290,15 @@ def advanced(
     """
     following = replace(controls, step=controls.step + 1, reset=False)
     if objective.negatives is not None:
-        measured, gate = _needed(objective, "entropy", entropy), objective.negatives
-        closed = gate_closed(controls.positives_only, measured, gate.low, gate.high)
+        assert entropy is not None
+        closed = objective.negatives.closed(controls.positives_only, entropy)
         following = replace(following, positives_only=closed)
     if objective.teacher is not None:
-        following = replace(following, teacher_coefficient=teacher_coefficient(objective.teacher, following.step))
+        following = replace(following, teacher_coefficient=objective.teacher.coefficient_at(following.step))
     if objective.reset is not None:
-        following = _reset(following, objective.reset, _needed(objective, "kl", kl), validation)
+        assert kl is not None
+        following = _reset(following, objective.reset, kl, validation)
     return following
-
-
-def _needed(objective: Objective, name: str, value: float | None) -> float:
-    if value is None:
-        raise ValueError(f"objective {objective.name!r} is steered by {name}, which was not measured")
-    return value
 
 
 def _reset(controls: Controls, rule: Reset, kl: float, validation: float | None) -> Controls:
@@ -324,23 +309,3 @@ def _reset(controls: Controls, rule: Reset, kl: float, validation: float | None)
         best, waited = (validation, 0) if validation > best else (best, waited + 1)
     reset = kl > rule.kl or waited >= rule.patience
     return replace(controls, best=best, waited=0 if reset else waited, reset=reset)
-
-
-def teacher_coefficient(teacher: parts.Teacher, step: int) -> float:
-    """At an update: linear from the teacher's coefficient to that of its `anneal`, constant without."""
-    start, anneal = teacher.coefficient, teacher.anneal
-    return start if anneal is None else start + (anneal.final - start) * min(1.0, step / anneal.updates)
-
-
-def learning_rate_scale(objective: Objective, ess: float) -> float:
-    """min(1, ess / base) ** power of an `EssControl`, else 1; multiply the step's learning rate by it and
-    restore it afterwards. ess is `effective_sample_size` over the whole step, a share in (0, 1].
-
-    Source: VCPO, arXiv 2602.17616: power 0.5 for Adam-like optimisers, 1 for SGD.
-    """
-    rule = objective.step_control
-    if rule is None:
-        return 1.0
-    if not 0.0 < ess <= 1.0 + 1e-6:
-        raise ValueError(f"learning_rate_scale: the effective sample size is a share in (0, 1], got {ess}")
-    return float(min(1.0, ess / rule.base) ** rule.power)

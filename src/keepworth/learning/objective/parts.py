@@ -34,10 +34,13 @@ from keepworth.registry import methods
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from keepworth.learning.collect.sources import Source
+    from keepworth.learning.learner import Learner
     from keepworth.learning.objective.advantage import CreditTable
     from keepworth.learning.objective.batch import Batch
     from keepworth.learning.objective.formulas import Moments
-    from keepworth.learning.objective.policy_loss import Gap
+    from keepworth.learning.objective.policy_loss import Denominators, Gap
+    from keepworth.learning.rows import Rows
 
 C = TypeVar("C")
 
@@ -68,11 +71,21 @@ class Advantage(Part):
     Attributes:
         compares: Whether an episode is compared with others of its group, so that a group of one says nothing.
         takes_penalty: Whether a KL that is taken off the reward has an effect.
+        reads_proximal: Whether it reads log-probabilities from before the update.
     """
 
     compares: ClassVar[bool] = False
     takes_penalty: ClassVar[bool] = False
+    reads_proximal: ClassVar[bool] = False
     scale: Any = None
+
+    def sources(self, learner: Learner, episodes: Any, group_size: int, seed: int) -> tuple[Source, ...]:
+        """What the updates of a recipe need besides the groups that it samples."""
+        return ()
+
+    def measure(self, learner: Learner, rows: Rows, temperature: float) -> dict[str, Any]:
+        """Fields of the batch by name that only models can say, once the learner has filled in its own."""
+        return {}
 
     def tokens(self, credit: CreditTable) -> Tensor:
         """[B,T] float64: the advantage of every token, before it is whitened."""
@@ -138,11 +151,15 @@ class Surrogate(Part):
     clips: ClassVar[bool] = True
     """Whether ratios away from 1 are treated otherwise than by r A."""
     regresses: ClassVar[bool] = False
-    """Whether it is a regression of whole episodes, in the place of a surrogate."""
+    """Whether it is a regression of whole episodes (`whole`), in the place of a surrogate (`value`)."""
 
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
         """From the token's log-probability, its log-ratio, and its (detached) advantage."""
         raise NotImplementedError(f"{type(self).__name__} has no value(lp, log_ratio, advantage)")
+
+    def whole(self, lp: Tensor, advantages: Tensor, batch: Batch, denominators: Denominators) -> Tensor:
+        """Scalar: the loss of whole episodes. lp, advantages: [B,T]."""
+        raise NotImplementedError(f"{type(self).__name__} has no whole(lp, advantages, batch, denominators)")
 
     def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
         """[B,T] bool by name: tokens whose gradient was cut, or whose weight was capped, for the run's metrics."""
@@ -163,6 +180,48 @@ class Selection(Part):
     def keep(self, batch: Batch, generator: Any = None) -> Tensor:
         """[B,T]: 0 for what is left out; above 1 where what is kept stands for more."""
         raise NotImplementedError(f"{type(self).__name__} has no keep(batch, generator)")
+
+
+class Overlong(Part):
+    """What becomes of answers that the length limit ends."""
+
+    reads_budget: ClassVar[bool] = False
+
+    def shape(self, reward: Tensor, tokens: Tensor, budget: int) -> Tensor:
+        """[E]: the rewards of episodes with so many drawn tokens."""
+        return reward
+
+
+class Distillation(Part):
+    """A coefficient times k2(lp, lp_teacher), averaged like the loss, on some episodes."""
+
+    needs: ClassVar[tuple[str, ...]] = ("lp_teacher",)
+
+    def coefficient_at(self, step: int) -> float:
+        """At an update."""
+        raise NotImplementedError(f"{type(self).__name__} has no coefficient_at(step)")
+
+    def rows(self, batch: Batch) -> Tensor:
+        """[B] bool: rows that the teacher acts on beside the reward."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows(batch)")
+
+
+class Gate(Part):
+    """Whether episodes with a negative advantage are left out of the next update."""
+
+    def closed(self, before: bool, entropy: float) -> bool:
+        """From what it was, and the mean token entropy of the batch in nats, at the training temperature."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed(before, entropy)")
+
+
+class StepControl(Part):
+    """How large a step is."""
+
+    needs: ClassVar[tuple[str, ...]] = ("learning_rate_scale",)
+
+    def scale(self, ess: float) -> float:
+        """What the step's learning rate is multiplied by. ess: the effective sample size of the whole step, a share in (0, 1]."""
+        raise NotImplementedError(f"{type(self).__name__} has no scale(ess)")
 
 
 @dataclass_transform(frozen_default=True)
@@ -271,22 +330,6 @@ class BatchStd(Scale):
 
 
 @part
-class TaskStd(Scale):
-    """divided by the std of R over tasks of the same type + `epsilon` (QwenLong-L1.5)."""
-
-    needs = ("task_type",)
-
-    epsilon: Positive = 1e-6
-
-    def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
-        """A type with a single episode falls back to the batch. Source: QwenLong-L1.5, arXiv 2512.12967."""
-        if task is None:
-            raise ValueError("TaskStd needs Batch.task_type")
-        moments: Moments = _rules().moments(rewards, task).or_else(_rules().moments(rewards, group * 0))
-        return moments
-
-
-@part
 class Whitened(Scale):
     """whitened over all drawn tokens of the step (REINFORCE++)."""
 
@@ -302,38 +345,10 @@ class Outcome(Advantage):
     takes_penalty = True
 
     baseline: Baseline | None = None
-    scale: GroupStd | BatchStd | TaskStd | Whitened | None = None
+    scale: Scale | None = None
 
     def tokens(self, credit: CreditTable) -> Tensor:
         return credit.spread(credit.compare(credit.reward_less_penalty(), self.baseline, self.scale))
-
-
-@part
-class OptimalBaseline(Advantage):
-    """R - b*, b* the mean of R weighted by w^2 |grad log pi(episode)|^2 (VCPO); `scale`."""
-
-    needs = ("score_norm",)
-    compares = True
-    takes_penalty = True
-
-    scale: GroupStd | None = None
-
-    def tokens(self, credit: CreditTable) -> Tensor:
-        return credit.spread(credit.compare(credit.reward_less_penalty(), "optimal", self.scale))
-
-
-@part
-class RewardToGo(Advantage):
-    """sum over the following tokens of `discount`^n r, r = R on the last token; `scale`."""
-
-    takes_penalty = True
-
-    discount: Share = 1.0
-    scale: Whitened | None = None
-
-    def tokens(self, credit: CreditTable) -> Tensor:
-        rewards = credit.token_rewards(credit.reward)
-        return credit.unpack(_rules().reward_to_go(rewards, credit.packed.lengths, self.discount))
 
 
 @part
@@ -384,85 +399,14 @@ class Gae(Advised):
         return places.unpack(estimate, credit.batch.shape)
 
 
-@part
-class _Steps(Advantage):
-    """Whole episodes against their group, and turns against the turns of their cluster; key: a field of `Steps`, equal in a
-    cluster, below 0 for a turn that is compared with none."""
-
-    needs = ("steps",)
-    compares = True
-    key: ClassVar[str]
-
-    episode_weight: Amount
-    step_weight: Amount
-    discount: Share = 1.0
-    scale: GroupStd | None = None
-
-    def __post_init__(self) -> None:
-        if self.episode_weight == 0 == self.step_weight:
-            raise ValueError("episode_weight and step_weight are both 0: nothing is learned from")
-
-    def tokens(self, credit: CreditTable) -> Tensor:
-        whole = credit.spread(credit.compare(credit.reward, "group", self.scale))
-        turns = credit.compare_turns(self.key, self.discount, self.scale)
-        return self.episode_weight * whole + self.step_weight * turns
-
-
-@part
-class StepState(_Steps):
-    """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group from the same environment
-    state), U = sum of `discount`^n times the rewards of the turn and those after it (GiGPO); each `scale`."""
-
-    episodes = ("states of turns",)
-    key = "state"
-
-
-@part
-class StepIndex(_Steps):
-    """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group with the same number), U = sum
-    of `discount`^n times the rewards of the turn and those after it (Fine-Mem); each `scale`."""
-
-    episodes = ("rewards of turns",)
-    key = "index"
-
-
-@part
-class PrefixTree(Advantage):
-    """mean R of the group's answers that begin with (prefix, token) - mean R of those that begin with prefix (T-SPMO).
-
-    Tokens at which the group's answers part are trained on, and no other."""
-
-    needs = ("ids",)
-
-    def tokens(self, credit: CreditTable) -> Tensor:
-        return credit.tree()[0]
-
-    def keep(self, credit: CreditTable) -> Tensor:
-        """Each distinct token once."""
-        return credit.tree()[1]
-
-
-@part
-class SoftValue(Advantage):
-    """R - V*, V* = `temperature` log mean exp(R / `temperature`) over samples of the reference (A*-PO)."""
-
-    needs = ("soft_value",)
-
-    temperature: Positive
-
-    def tokens(self, credit: CreditTable) -> Tensor:
-        value = credit.table.first(credit.batch.require("soft_value", self))
-        return credit.spread(credit.reward - value.to(credit.reward.dtype))
-
-
 LOG_LIMIT, GEOMETRIC_LOG_LIMIT = 20.0, 10.0
 
 # -- ratios: how far the policy has moved from an anchor ----------------------------------------------------------------------
 
 Unit = Literal["episode", "row"]
 """What a sequence is."""
-Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
-"""The policy before the update, the sampler's, one between (AReaL), or the policy itself, at which every ratio is 1."""
+Anchor = Literal["proximal", "behaviour", "current"]
+"""The policy before the update, the sampler's, or the policy itself, at which every ratio is 1."""
 
 
 @part
@@ -473,7 +417,7 @@ class NoRatio(Ratio):
 
     acts = False
 
-    anchor: Literal["current", "proximal", "interpolated"] = "current"
+    anchor: Literal["current", "proximal"] = "current"
 
 
 @part
@@ -501,12 +445,12 @@ class Sequence(Ratio):
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
 
 
-def _clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+def clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
     ratio = log_ratio.exp()
     return (ratio * advantage).minimum(ratio.clamp(1 - low, 1 + high) * advantage)
 
 
-def _outside(ratio: Tensor, advantage: Tensor, low: float, high: float) -> dict[str, Tensor]:
+def outside(ratio: Tensor, advantage: Tensor, low: float, high: float) -> dict[str, Tensor]:
     below, above = (ratio < 1 - low) & (advantage < 0), (ratio > 1 + high) & (advantage > 0)
     return {"clip_fraction_low": below, "clip_fraction_high": above}
 
@@ -534,62 +478,10 @@ class Clip(Surrogate):
 
         Source: Proximal Policy Optimization Algorithms, arXiv 1707.06347, eq. 7; unequal bounds from DAPO, arXiv 2503.14476.
         """
-        return _clipped(log_ratio, advantage, self.low, self.high)
+        return clipped(log_ratio, advantage, self.low, self.high)
 
     def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
-        return _outside(ratio, advantage, self.low, self.high)
-
-
-@part
-class DualClip(Surrogate):
-    """min(r A, clip(r, 1 - `low`, 1 + `high`) A), where A < 0 at least `bound` * A."""
-
-    low: Share
-    high: Amount
-    bound: Annotated[float, Field(gt=1)]
-
-    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """`Clip`, but for A < 0 never below bound * A: a negative token with a huge ratio stops pulling.
-
-        Source: Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv 1912.09729; bound 3 there.
-        """
-        clipped = _clipped(log_ratio, advantage, self.low, self.high)
-        return clipped.maximum(self.bound * advantage).where(advantage < 0, clipped)
-
-    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
-        beyond = {"dual_clip_fraction": (ratio > self.bound) & (advantage < 0)}
-        return {**_outside(ratio, advantage, self.low, self.high), **beyond}
-
-
-@part
-class Cispo(Surrogate):
-    """sg[clip(r, 1 - `low`, 1 + `high`)] A lp.
-
-    The weight has no gradient, and no token loses its own."""
-
-    low: Share
-    high: Amount
-
-    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
-        """Source: MiniMax-M1, arXiv 2506.13585. low >= 1 switches the lower bound off."""
-        weight = log_ratio.detach().exp().clamp(max(0.0, 1 - self.low), 1 + self.high)
-        return weight * advantage * lp
-
-    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
-        return {"clip_fraction_low": ratio < 1 - self.low, "clip_fraction_high": ratio > 1 + self.high}
-
-
-@part
-class Regression(Surrogate):
-    """(`coefficient` * sum_t (lp - lp_reference) - A)^2 (A*-PO).
-
-    In the place of a surrogate, of whole episodes."""
-
-    needs = ("lp_reference",)
-    clips = False
-    regresses = True
-
-    coefficient: Positive
+        return outside(ratio, advantage, self.low, self.high)
 
 
 # -- corrections of the gap between the policy that drew and the anchor: rho = anchor / behaviour -------------------------------
@@ -614,16 +506,6 @@ def k3_gap(log_rho: Tensor) -> Tensor:
 
 
 @part
-class Truncate(Correction):
-    """weight min(rho, `high`), token by token (TIS)."""
-
-    high: Ceiling
-
-    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.log_rho, self.high), None
-
-
-@part
 class Mask(Correction):
     """weight rho; tokens outside [`low`, `high`] are dropped (IcePop)."""
 
@@ -632,17 +514,6 @@ class Mask(Correction):
 
     def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
         return truncated(gap.log_rho, math.inf), within(gap.log_rho, self.low, self.high)
-
-
-@part
-class SequenceTruncate(Correction):
-    """weight min(product of rho over the `unit`, `high`) (VCPO)."""
-
-    high: Ceiling
-    unit: Unit = "row"
-
-    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
-        return truncated(gap.total(self.unit), self.high), None
 
 
 # -- regularisers ---------------------------------------------------------------------------------------------------------
@@ -687,67 +558,11 @@ class EntropyBonus(Part):
     coefficient: Positive
 
 
-@part
-class Anneal(Part):
-    """linear to `final` over `updates` updates."""
-
-    final: Amount
-    updates: Count
-
-
-@part
-class Teacher(Part):
-    """`coefficient` * k2(lp, lp_teacher), averaged like the loss, on these episodes: `on` (KDRL).
-
-    wrong: by the score before shaping."""
-
-    needs = ("lp_teacher",)
-
-    coefficient: Positive
-    on: Literal["all", "wrong"]
-    anneal: Anneal | None = None
-
-
 # -- which tokens, episodes and groups count --------------------------------------------------------------------------------
 
 
 @part
-class EntropyGate(Part):
-    """episodes with a negative advantage are left out once the batch entropy is above `high`, until it is below `low` (AEPO)."""
-
-    low: Amount
-    high: Amount
-
-    def __post_init__(self) -> None:
-        if not self.low < self.high:
-            raise ValueError(f"low = {self.low} must be below high = {self.high}")
-
-
-@part
-class FirstAndRandom(Selection):
-    """of a row's tokens the first `first`, and each later one with a probability of `probability` (S-GRPO)."""
-
-    first: Annotated[int, Field(ge=0)]
-    probability: Annotated[float, Field(ge=0, lt=1)]
-
-    def __post_init__(self) -> None:
-        if self.probability == 0 == self.first:
-            raise ValueError("it selects no token")
-
-    def keep(self, batch: Batch, generator: Any = None) -> Tensor:
-        kept: Tensor = _rules().first_and_random(batch.mask, self.first, self.probability, generator)
-        return kept
-
-
-@part
-class OverlongPenalty(Part):
-    """0 to -1 is added over the last `buffer` of the length_budget, a share (DAPO)."""
-
-    buffer: Annotated[float, Field(gt=0, le=1)]
-
-
-@part
-class OverlongMask(Part):
+class OverlongMask(Overlong):
     """answers that the length limit cut off are left out."""
 
     needs = ("truncated",)
@@ -764,17 +579,6 @@ class Mixed(Part):
         return f"all {len(scores)} scores are {scores[0]:g}" if min(scores) == max(scores) else ""
 
 
-@part
-class EssControl(Part):
-    """learning rate * min(1, ESS / `base`)^`power`, ESS the effective share of sequence weights (VCPO)."""
-
-    needs = ("learning_rate_scale",)
-
-    base: Annotated[float, Field(gt=0, le=1)]
-    power: Positive
-
-
-Overlong = OverlongPenalty | OverlongMask
 Kl = KlReward | KlLoss
 
 

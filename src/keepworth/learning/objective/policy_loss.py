@@ -10,11 +10,10 @@ from keepworth.episodes.needs import needs_train
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.advantage import length_budget
 from keepworth.learning.objective.batch import Batch, episode_table, turn_ends
 from keepworth.learning.objective.formulas import moments
 from keepworth.learning.objective.options import Controls, Objective, initial
-from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio, Regression, k3_gap
+from keepworth.learning.objective.parts import LOG_LIMIT, Advised, KlLoss, Ratio, k3_gap
 
 # Ratio: how far the current policy has moved from an anchor, per token or per sequence.
 #
@@ -39,26 +38,12 @@ def unit_sum(values: Tensor, unit: Tensor) -> Tensor:
     return result
 
 
-def interpolated(lp: Tensor, lp_behaviour: Tensor, version_lag: Tensor) -> Tensor:
-    """Proximal log-probabilities without a forward pass: behaviour + alpha (current - behaviour), detached.
-
-    alpha = (lag - 1) / lag, at least 0: the proximal policy is taken to be the version before the trained one, so a
-    token that is at most one version old keeps its own log-probability. lag: the trained version minus the token's.
-    Source: AReaL, arXiv 2505.24298; the log-linear option in the code of inclusionAI/AReaL.
-    """
-    lag = version_lag.to(lp.dtype).clamp(min=1)
-    return (lp_behaviour + (lag - 1) / lag * (lp - lp_behaviour)).detach()
-
-
 def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
     """[B,T], detached: what the ratio is taken against."""
     if objective.ratio.anchor == "current":
         return lp.detach()
     if objective.ratio.anchor == "behaviour":
         return batch.lp_behaviour.to(lp.dtype)
-    if objective.ratio.anchor == "interpolated":
-        lag = batch.require("version_lag", "an anchor of 'interpolated'")
-        return interpolated(lp, batch.lp_behaviour.to(lp.dtype), lag)
     return batch.require("lp_proximal", f"a ratio of objective {objective.name!r} to the proximal policy").to(lp.dtype)
 
 
@@ -165,15 +150,14 @@ def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
 class Denominators:
     """Constants of one optimiser step, over all its rows on all machines.
 
-    tokens, units [branches]: counted tokens and sequences of each branch. ids, lengths, drawn [U]: the episodes, their
-    counted and their drawn tokens.
+    tokens, units [branches]: counted tokens and sequences of each branch. ids, lengths [U]: the episodes and their counted
+    tokens.
     """
 
     tokens: Tensor
     units: Tensor
     ids: Tensor
     lengths: Tensor
-    drawn: Tensor
 
 
 def _branch(batch: Batch, objective: Objective) -> Tensor:
@@ -187,20 +171,18 @@ def denominators(batch: Batch, objective: Objective) -> Denominators:
 
     denominator='original' counts every drawn token, so what a mask drops shrinks the gradient; 'kept' counts what
     survives `select` and the correction, so the survivors weigh more. A sequence with nothing left still counts as
-    one of the units. Under 'kept', a correction with anchor 'current' or 'interpolated' is not known beforehand and
-    is not counted.
+    one of the units. Under 'kept', a correction with anchor 'current' is not known beforehand and is not counted.
     """
     branch = _branch(batch, objective)
     per_row = _counted(batch, objective)
     ids, inverse = torch.unique(batch.episode, return_inverse=True)
     lengths = per_row.new_zeros(len(ids)).index_add_(0, inverse, per_row)
-    drawn = per_row.new_zeros(len(ids)).index_add_(0, inverse, (batch.mask > 0).to(per_row.dtype).sum(1))
     unit_branch = branch
     if objective.aggregation_unit == "episode":
         unit_branch = torch.zeros_like(ids).scatter_reduce_(0, inverse, branch, "amax")
     tokens = per_row.new_zeros(2).index_add_(0, branch, per_row)
     units = per_row.new_zeros(2).index_add_(0, unit_branch, torch.ones_like(unit_branch, dtype=per_row.dtype))
-    return Denominators(tokens, units, ids, lengths, drawn)
+    return Denominators(tokens, units, ids, lengths)
 
 
 def _counted(batch: Batch, objective: Objective) -> Tensor:
@@ -225,49 +207,22 @@ def row_weights(batch: Batch, objective: Objective, denominators: Denominators) 
     if objective.aggregation == "token-mean":
         weight = 1 / denominators.tokens.clamp(min=1)[branch]
     else:
-        scale = float(length_budget(objective)) if objective.aggregation == "constant" else 1.0
+        scale = float(objective.budget) if objective.aggregation == "constant" else 1.0
         weight = 1 / (denominators.units.clamp(min=1)[branch] * scale)
         if objective.aggregation == "seq-mean-token-mean":
             by_row = objective.aggregation_unit == "row"
-            length = _counted(batch, objective) if by_row else denominators.lengths[line_of(batch, denominators)]
+            length = (
+                _counted(batch, objective)
+                if by_row
+                else denominators.lengths[torch.searchsorted(denominators.ids, batch.episode)]
+            )
             weight = weight / length.clamp(min=1)
     return torch.where(branch > 0, weight * (objective.local_weight or 1.0), weight)
-
-
-def line_of(batch: Batch, denominators: Denominators) -> Tensor:
-    """[B]: where a row's episode stands in `ids`. Raises ValueError if it is not there."""
-    line = torch.searchsorted(denominators.ids, batch.episode).clamp(max=len(denominators.ids) - 1)
-    if bool((denominators.ids[line] != batch.episode).any()):
-        raise ValueError("the micro-batch holds an episode that the denominators were not computed from")
-    return line
 
 
 def aggregate(values: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     """Scalar: sum over drawn tokens of values [B,T] times the row's weight [B]; what is masked cannot leak a NaN."""
     return (torch.where(mask > 0, values, 0.0).sum(1) * weights.to(values.dtype)).sum()
-
-
-def regression(
-    objective: Objective, lp: Tensor, advantages: Tensor, batch: Batch, denominators: Denominators
-) -> Tensor:
-    """Mean over episodes of (beta * sum over drawn tokens of (lp - lp_reference) - (R - V*))^2.
-
-    advantages [B,T] hold R - V* on every drawn token of an episode. The loss is on the summed log-ratio, so its scale
-    grows with length. At pi = reference * exp((R - V*) / beta) it is zero.
-    Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686.
-    """
-    assert isinstance(objective.surrogate, Regression)
-    beta, reference = objective.surrogate.coefficient, batch.require("lp_reference", objective.surrogate).to(lp.dtype)
-    mask = (batch.mask > 0).to(lp.dtype)
-    keep = mask if batch.keep is None else mask * (batch.keep > 0)
-    unit = unit_of(batch, "episode")
-    count = int(unit.max()) + 1 if len(unit) else 0
-    zeros = torch.zeros(count, dtype=lp.dtype, device=lp.device)
-    log_ratio = zeros.index_add(0, unit, torch.where(keep > 0, lp - reference, 0.0).sum(1))
-    tokens = zeros.index_add(0, unit, keep.sum(1))
-    gain = zeros.index_add(0, unit, (advantages * keep).sum(1)) / tokens.clamp(min=1)
-    error = torch.where(tokens > 0, beta * log_ratio - gain, 0.0)
-    return (error**2).sum() / denominators.units.sum().clamp(min=1).to(lp.dtype)
 
 
 # The loss: all of them put together.
@@ -294,7 +249,8 @@ def loss(
     the objective needs and the batch lacks.
     """
     controls = initial(objective) if controls is None else controls
-    _check(objective, lp, entropy, advantages, batch, denominators)
+    if objective.needs_selection and batch.keep is None:
+        raise ValueError(f"objective {objective.name!r} leaves tokens out: call select(...) before the loss")
     mask = (batch.mask > 0).to(lp.dtype)
     lp = torch.where(mask > 0, lp, 0.0)
     advantages = advantages.detach().to(lp.dtype)
@@ -308,7 +264,7 @@ def loss(
     # The regularisers share the policy term's denominators, so they count the tokens those count.
     regular = (kept > 0).to(lp.dtype) if objective.denominator == "kept" else mask
     if objective.surrogate.regresses:
-        policy = regression(objective, lp, advantages, batch, denominators)
+        policy = objective.surrogate.whole(lp, advantages, batch, denominators)
     else:
         # Without a ratio, the score function: Simple statistical gradient-following algorithms (Williams, 1992).
         gain = lp * advantages if log_r is None else objective.surrogate.value(lp, log_r, advantages)
@@ -331,37 +287,6 @@ def loss(
     metrics.update({name: value.detach() for name, value in terms.items()}, loss=total.detach())
     values = torch.stack([value.to(torch.float64).reshape(()) for value in metrics.values()]).tolist()
     return total, dict(zip(metrics, values, strict=True))
-
-
-def _check(
-    objective: Objective,
-    lp: Tensor,
-    entropy: Tensor | None,
-    advantages: Tensor,
-    batch: Batch,
-    denominators: Denominators,
-) -> None:
-    name = f"objective {objective.name!r}"
-    for what, value in (("lp", lp), ("advantages", advantages), ("entropy", entropy)):
-        if value is not None and tuple(value.shape) != batch.shape:
-            raise ValueError(f"{name}: {what} has shape {list(value.shape)}, the batch {list(batch.shape)}")
-    if objective.needs_selection and batch.keep is None:
-        raise ValueError(f"{name} leaves tokens out: call select(batch, objective, advantages) before the loss")
-    if objective.needs_reference:
-        batch.require("lp_reference", name)
-    if objective.entropy is not None and entropy is None:
-        raise ValueError(f"{name} has an entropy term: pass the entropy [B,T] with gradient")
-    if objective.needs_whole_episodes:
-        _refuse_split_episodes(name, batch, denominators)
-
-
-def _refuse_split_episodes(name: str, batch: Batch, denominators: Denominators) -> None:
-    """A sequence-level quantity over an episode needs all its rows in one micro-batch."""
-    here = unit_sum((batch.mask > 0).to(torch.float64), unit_of(batch, "episode"))
-    missing = here < denominators.drawn[line_of(batch, denominators)]
-    if bool(missing.any()):
-        short = batch.episode[missing][0].item()
-        raise ValueError(f"{name} weighs whole episodes: all rows of episode {short} must be in one micro-batch")
 
 
 @torch.no_grad()
@@ -445,10 +370,11 @@ def group_metrics(batch: Batch) -> dict[str, float]:
     """Groups of the step whose rewards are all equal, as a share, and split into all right and all wrong by sign."""
     table = episode_table(batch)
     stats = moments(table.reward, table.group)
-    share = stats.constant.to(torch.float64) / stats.size / max(1, table.groups)
+    groups = len(torch.unique(table.group))
+    share = stats.constant.to(torch.float64) / stats.size / max(1, groups)
     positive = table.reward > 0
     return {
-        "groups": float(table.groups),
+        "groups": float(groups),
         "zero_variance_groups": float(share.sum()),
         "all_right_groups": float(share[positive].sum()),
         "all_wrong_groups": float(share[~positive].sum()),

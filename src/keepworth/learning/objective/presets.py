@@ -33,15 +33,6 @@ def _complaint(entry: Any) -> str:
     return f"{where} = {entry['input']!r}: {message[:1].lower()}{message[1:]}"
 
 
-def without_kl(objective: Objective) -> Objective:
-    """The same objective with no reference model to keep or to run."""
-    if objective.surrogate.regresses:
-        raise ObjectiveError(
-            f"objective {objective.name!r} is a regression against its reference and cannot go without"
-        )
-    return varied(objective, kl=None)
-
-
 @dataclass(frozen=True, slots=True)
 class Citation:
     """status: "code" (checked against the method's public code), "text" (its paper or documentation) or "secondary"

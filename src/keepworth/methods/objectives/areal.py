@@ -21,8 +21,7 @@ METHOD = preset_method(
         "2505.24298",
         "code",
         ("the KL coefficient of its reward penalty: none is set here",),
-        "Tokens with proximal / behaviour above 5 are dropped. ratio=Token('interpolated') (correction stays) saves the "
-        "forward pass for the proximal policy; it needs Batch.version_lag. Staleness is bounded by the scheduler.",
+        "Tokens with proximal / behaviour above 5 are dropped. Staleness is bounded by the scheduler.",
     ),
     claim="It is up to 2.57 times as fast as the best synchronous system.",
 )

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Cispo, GroupStd, Outcome, Token
+from keepworth.learning.objective.parts import Amount, GroupStd, Outcome, Share, Surrogate, Token, part
 from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@part
+class Cispo(Surrogate):
+    """sg[clip(r, 1 - `low`, 1 + `high`)] A lp.
+
+    The weight has no gradient, and no token loses its own."""
+
+    low: Share
+    high: Amount
+
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """Source: MiniMax-M1, arXiv 2506.13585. low >= 1 switches the lower bound off."""
+        weight = log_ratio.detach().exp().clamp(max(0.0, 1 - self.low), 1 + self.high)
+        return weight * advantage * lp
+
+    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
+        return {"clip_fraction_low": ratio < 1 - self.low, "clip_fraction_high": ratio > 1 + self.high}
+
 
 METHOD = preset_method(
     "CISPO",

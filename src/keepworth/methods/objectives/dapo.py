@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, Mixed, Outcome, OverlongPenalty, Token
+from keepworth.learning.objective.parts import Clip, GroupStd, Mixed, Outcome, Overlong, Token, part
 from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@part
+class OverlongPenalty(Overlong):
+    """0 to -1 is added over the last `buffer` of the length_budget, a share (DAPO)."""
+
+    reads_budget = True
+
+    buffer: Annotated[float, Field(gt=0, le=1)]
+
+    def shape(self, reward: Tensor, tokens: Tensor, budget: int) -> Tensor:
+        """Adds 0 up to (1 - buffer) * budget drawn tokens, then linear to -1 at the budget.
+
+        Source: soft overlong punishment, DAPO, arXiv 2503.14476, section 3.4.
+        """
+        stretch = self.buffer * budget
+        return reward + ((budget - stretch - tokens) / stretch).clamp(-1.0, 0.0)
+
 
 METHOD = preset_method(
     "DAPO",

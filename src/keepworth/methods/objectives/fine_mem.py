@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, StepIndex, Token
+from keepworth.learning.objective.parts import Clip, GroupStd, Token
 from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.methods.objectives._turns import StepIndex
 
 METHOD = preset_method(
     "Fine-Mem",

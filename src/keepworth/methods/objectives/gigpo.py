@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, KlLoss, StepState, Token
+from keepworth.learning.objective.parts import Clip, KlLoss, Token
 from keepworth.learning.objective.presets import Citation, preset_method
+from keepworth.methods.objectives._turns import StepState
 
 METHOD = preset_method(
     "GiGPO",

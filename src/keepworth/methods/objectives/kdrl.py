@@ -2,9 +2,64 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Anneal, Clip, GroupStd, Outcome, Teacher, Token
+from keepworth.learning.objective.parts import (
+    Amount,
+    Clip,
+    Count,
+    Distillation,
+    GroupStd,
+    Outcome,
+    Part,
+    Positive,
+    Token,
+    part,
+)
 from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.learning.objective.batch import Batch
+
+
+RIGHT = 0.5
+"""The metric from which on an answer counts as right."""
+
+
+@part
+class Anneal(Part):
+    """linear to `final` over `updates` updates."""
+
+    final: Amount
+    updates: Count
+
+
+@part
+class Teacher(Distillation):
+    """`coefficient` * k2(lp, lp_teacher), averaged like the loss, on these episodes: `on` (KDRL).
+
+    wrong: by the score before shaping."""
+
+    coefficient: Positive
+    on: Literal["all", "wrong"]
+    anneal: Anneal | None = None
+
+    def coefficient_at(self, step: int) -> float:
+        """At an update: linear from the teacher's coefficient to that of its `anneal`, constant without."""
+        start, anneal = self.coefficient, self.anneal
+        return start if anneal is None else start + (anneal.final - start) * min(1.0, step / anneal.updates)
+
+    def rows(self, batch: Batch) -> Tensor:
+        """wrong: a metric below half, or where there is none a reward of 0 or less.
+
+        The paper's rewards are 0 or 1. Half is where `response_length/right` draws the line as well: an answer with one word in
+        common with the right one is wrong."""
+        wrong: Tensor = batch.rewards <= 0 if batch.metric is None else batch.metric < RIGHT
+        return wrong | (self.on == "all")
+
 
 METHOD = preset_method(
     "KDRL",

@@ -2,9 +2,51 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import DualClip, EntropyBonus, GroupStd, KlLoss, Mixed, Outcome, Sequence
+from keepworth.learning.objective.parts import (
+    Amount,
+    EntropyBonus,
+    GroupStd,
+    KlLoss,
+    Mixed,
+    Outcome,
+    Sequence,
+    Share,
+    Surrogate,
+    clipped,
+    outside,
+    part,
+)
 from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@part
+class DualClip(Surrogate):
+    """min(r A, clip(r, 1 - `low`, 1 + `high`) A), where A < 0 at least `bound` * A."""
+
+    low: Share
+    high: Amount
+    bound: Annotated[float, Field(gt=1)]
+
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """`Clip`, but for A < 0 never below bound * A: a negative token with a huge ratio stops pulling.
+
+        Source: Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv 1912.09729; bound 3 there.
+        """
+        bounded = clipped(log_ratio, advantage, self.low, self.high)
+        return bounded.maximum(self.bound * advantage).where(advantage < 0, bounded)
+
+    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
+        beyond = {"dual_clip_fraction": (ratio > self.bound) & (advantage < 0)}
+        return {**outside(ratio, advantage, self.low, self.high), **beyond}
+
 
 METHOD = preset_method(
     "LoGo-GRPO of Memory-R2",

@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, KlReward, RewardToGo, Token, Whitened
+from keepworth.learning.objective.parts import Advantage, Clip, KlReward, Share, Token, Whitened, part
 from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.learning.objective.advantage import CreditTable
+
+
+@part
+class RewardToGo(Advantage):
+    """sum over the following tokens of `discount`^n r, r = R on the last token; `scale`."""
+
+    takes_penalty = True
+
+    discount: Share = 1.0
+    scale: Whitened | None = None
+
+    def tokens(self, credit: CreditTable) -> Tensor:
+        rewards = credit.token_rewards(credit.reward)
+        return credit.unpack(reward_to_go(rewards, credit.packed.lengths, self.discount))
+
+
+def reward_to_go(rewards: Tensor, lengths: Tensor, discount: float) -> Tensor:
+    """[E,L] -> [E,L]: G_t = sum over s >= t of discount^(s-t) r_s.
+
+    Source: REINFORCE++, arXiv 2501.03262.
+    """
+    import torch
+
+    returns = torch.zeros_like(rewards)
+    following = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
+    for place in range(rewards.shape[1] - 1, -1, -1):
+        following = torch.where(place < lengths, rewards[:, place] + discount * following, following)
+        returns[:, place] = torch.where(place < lengths, following, 0.0)
+    return returns
+
 
 METHOD = preset_method(
     "REINFORCE++",

@@ -2,9 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, FirstAndRandom, GroupStd, Outcome, Token
+from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Selection, Token, part
 from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from keepworth.learning.objective.batch import Batch
+
+
+@part
+class FirstAndRandom(Selection):
+    """of a row's tokens the first `first`, and each later one with a probability of `probability` (S-GRPO)."""
+
+    first: Annotated[int, Field(ge=0)]
+    probability: Annotated[float, Field(ge=0, lt=1)]
+
+    def __post_init__(self) -> None:
+        if self.probability == 0 == self.first:
+            raise ValueError("it selects no token")
+
+    def keep(self, batch: Batch, generator: Any = None) -> Tensor:
+        return first_and_random(batch.mask, self.first, self.probability, generator)
+
+
+def first_and_random(mask: Tensor, first: int, probability: float, generator: torch.Generator | None) -> Tensor:
+    """bool [B,T]: the first drawn tokens of a row always, each later one with `probability`.
+
+    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions,
+    the published constants could not be verified.
+    """
+    import torch
+
+    drawn = mask > 0
+    place = torch.cumsum(drawn.long(), 1) - 1
+    coin = torch.rand(mask.shape, generator=generator, dtype=torch.float64).to(mask.device)
+    return drawn & ((place < first) | (coin < probability))
+
 
 METHOD = preset_method(
     "S-GRPO",

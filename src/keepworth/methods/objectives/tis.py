@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token, Truncate
+from keepworth.learning.objective.parts import Ceiling, Clip, Correction, GroupStd, Outcome, Token, part, truncated
 from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.learning.objective.policy_loss import Gap
+
+
+@part
+class Truncate(Correction):
+    """weight min(rho, `high`), token by token (TIS)."""
+
+    high: Ceiling
+
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return truncated(gap.log_rho, self.high), None
+
 
 METHOD = preset_method(
     "Truncated importance sampling",

@@ -7,11 +7,15 @@ episodes were drawn under; the others are settings of every recipe (`sampling`, 
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from keepworth.episodes.episode import UNSOUND, Episode, Group, episode_from_json, episode_to_json
+from keepworth.learning.collect.sources import Source
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.recipe import Recipe
@@ -19,7 +23,7 @@ from keepworth.recipes.settings import Count
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.episodes import Group, Task
+    from keepworth.episodes import Task
     from keepworth.learning.collect.groups import Again
     from keepworth.recipes.system import System
 
@@ -32,9 +36,56 @@ class Config(strings.Config):
     expires: Count = Field(default=100, description="updates after which a success is forgotten")
 
 
-def system(config: Config) -> System:
-    from keepworth.learning.collect.sources import SuccessPool
+class SuccessPool(Source):
+    """Episodes that succeeded, a few of each task: what a failed group is filled from.
 
+    Args:
+        above: An episode has succeeded whose score (`Episode.metric`) is above this.
+        per_task: Successes that are kept of a task, the newest.
+        expires: Updates after which a success is forgotten, because the policy has moved away from it.
+        seed: Of what is taken.
+    """
+
+    name, replays = "successes", True
+
+    def __init__(self, *, above: float = 0.5, per_task: int = 4, expires: int = 100, seed: int = 0) -> None:
+        self._above, self._per_task, self._expires, self._seed = above, per_task, expires, seed
+        self._stored: dict[str, list[tuple[int, Episode]]] = {}
+
+    def success(self, task: str, key: object) -> Episode | None:
+        """One of the task's successes, drawn by the seed and `key`; None without any."""
+        kept = self._stored.get(task, [])
+        if not kept:
+            return None
+        return random.Random(f"{self._seed}/{key}").choice(kept)[1]
+
+    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        for group in groups:
+            for episode in group.episodes:
+                if episode.metric > self._above and episode.stop not in UNSOUND and not episode.origin:
+                    kept = self._stored.setdefault(group.task, [])
+                    kept.append((step, replace(episode, origin=self.name)))
+                    del kept[: -self._per_task]
+        for task in list(self._stored):
+            fresh = [(born, episode) for born, episode in self._stored[task] if step - born < self._expires]
+            if fresh:
+                self._stored[task] = fresh
+            else:
+                del self._stored[task]
+        return {f"sources/{self.name}": float(sum(map(len, self._stored.values())))}
+
+    def state(self) -> Any:
+        return {
+            task: [[born, episode_to_json(episode)] for born, episode in kept] for task, kept in self._stored.items()
+        }
+
+    def load(self, state: Any) -> None:
+        self._stored = {
+            task: [(int(born), episode_from_json(record)) for born, record in kept] for task, kept in state.items()
+        }
+
+
+def system(config: Config) -> System:
     pool = SuccessPool(per_task=config.per_task, expires=config.expires, seed=config.seed)
 
     async def regroup(task: Task, group: Group, again: Again) -> Group:

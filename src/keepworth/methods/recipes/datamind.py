@@ -18,6 +18,7 @@ from keepworth.recipes.settings import Count
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.system import System
 
 Part = Annotated[float, Field(ge=0, le=1)]
@@ -37,15 +38,22 @@ class Config(strings.Config):
 
 
 def system(config: Config) -> System:
+    from keepworth.episodes import Group
+    from keepworth.learning.collect.sources import Demonstrations
     from keepworth.learning.mixture import Falling, Imitation, MixedLoss
-    from keepworth.recipes.system import demonstrations
+    from keepworth.recipes.system import demonstrated
 
     plain = strings.system(config)
     mu = Falling(config.mu_peak, config.mu_valley, decay=config.mu_decay or config.steps)
+
+    def right_answers(model: InProcessModel) -> list[Group]:
+        tasks = plain.train
+        return [Group(task.key, "", (demonstrated(plain, model, task, f"right/{task.key}"),)) for task in tasks]
+
     return replace(
         plain,
         hooks=Hooks(
-            sources=(demonstrations(plain, plain.train, config.share, config.seed),),
+            sources=(Demonstrations(right_answers, config.share, seed=config.seed),),
             mixture=MixedLoss((Imitation("demonstrations", mu, config.mu_tokens),)),
         ),
     )

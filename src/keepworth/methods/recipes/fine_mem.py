@@ -15,8 +15,8 @@ from pydantic import Field
 
 from keepworth.episodes.episode import DecisionKind, Episode, ParseStatus, RewardScope, RewardTerm
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import StepIndex
 from keepworth.learning.objective.presets import preset
+from keepworth.methods.objectives._turns import StepIndex
 from keepworth.methods.recipes import bounded_bank
 from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Count, Idle, Share, objective_of

@@ -23,8 +23,9 @@ from pydantic import Field
 
 from keepworth.episodes.episode import RewardScope, RewardTerm
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import GroupStd, StepIndex, StepState
+from keepworth.learning.objective.parts import GroupStd
 from keepworth.learning.objective.presets import varied
+from keepworth.methods.objectives._turns import StepIndex, StepState
 from keepworth.methods.recipes import bounded_bank
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn, PartedBank, most_specific_calls
 from keepworth.methods.writers._importance import FEATURES, hand_features

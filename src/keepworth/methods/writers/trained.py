@@ -2,30 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.slots import Writer
 from keepworth.memory.policy.writers import Facts
 from keepworth.registry import Method
 
+if TYPE_CHECKING:
+    from keepworth.agents.manager import Choose, Manager, ManagerState
+    from keepworth.recipes.trained import Trained
 
-def trained(*, folder: str | Path, facts: Facts | None = None) -> Writer:
-    """The manager of a run.
+
+def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
+    """The manager that a run trained, as a writer: `Memory("agent.mem", writer=trained(folder="runs/mine"))`.
+    It says of each fact whether it is added, takes the place of another, removes one, or changes nothing. The model is loaded
+    once for a process, and asked by one thread at a time.
 
     Args:
         folder: Of the run.
-        facts: What finds the facts; None for the rules.
+        facts: What finds the facts in what was said; None for the rules.
 
     Raises:
         MissingExtra: The extra "train" is not installed.
         KeepworthError: The folder holds no manager.
     """
+    from keepworth.agents.manager import ROLE, Manager
     from keepworth.episodes.extras import require
 
     require("train", f"The writer {folder}")
-    from keepworth.recipes.trained import manager_of
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.recipes.trained import trained_by
 
-    return manager_of(Path(folder).expanduser(), facts=facts or Facts(updates=False))
+    path = Path(folder).expanduser()
+    run = RunFolder.open(path)
+    roles = run.finished_roles()
+    if roles and ROLE not in roles:
+        raise KeepworthError(
+            f"{path} trained {' and '.join(roles)}, which does not say what a memory keeps.",
+            "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
+            f"keepworth serve {path}.",
+        )
+    manager = trained_by(run, ROLE if roles else "")
+    changed = max(file.stat().st_mtime_ns for file in manager.weights.glob("*.safetensors"))
+    return Manager(_choose_by(manager, changed), facts or Facts(updates=False))
+
+
+@lru_cache(maxsize=2)
+def _choose_by(manager: Trained, changed: int) -> Choose:
+    """changed: when, so that weights which were trained anew are loaded anew."""
+    from keepworth.agents.manager import chosen_by
+
+    choose, lock = chosen_by(manager.loaded()), Lock()
+
+    def one_at_a_time(states: Sequence[ManagerState]) -> list[str]:
+        with lock:
+            return choose(states)
+
+    return one_at_a_time
 
 
 METHOD = Method(

@@ -1,0 +1,115 @@
+"""Credit of turns: each against the turns of its cluster, beside or in the place of whole episodes against their group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from keepworth.learning.objective.parts import Advantage, Amount, GroupStd, Share, part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.learning.objective.advantage import CreditTable
+    from keepworth.learning.objective.batch import EpisodeTable, Steps
+    from keepworth.learning.objective.parts import Scale
+
+
+@part
+class _Steps(Advantage):
+    """Whole episodes against their group, and turns against the turns of their cluster; key: a field of `Steps`, equal in a
+    cluster, below 0 for a turn that is compared with none."""
+
+    needs = ("steps",)
+    compares = True
+    key: ClassVar[str]
+
+    episode_weight: Amount
+    step_weight: Amount
+    discount: Share = 1.0
+    scale: GroupStd | None = None
+
+    def __post_init__(self) -> None:
+        if self.episode_weight == 0 == self.step_weight:
+            raise ValueError("episode_weight and step_weight are both 0: nothing is learned from")
+
+    def tokens(self, credit: CreditTable) -> Tensor:
+        whole = credit.spread(credit.compare(credit.reward, "group", self.scale))
+        turns = compare_turns(credit, self.key, self.discount, self.scale)
+        return self.episode_weight * whole + self.step_weight * turns
+
+
+@part
+class StepState(_Steps):
+    """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group from the same environment
+    state), U = sum of `discount`^n times the rewards of the turn and those after it (GiGPO); each `scale`."""
+
+    episodes = ("states of turns",)
+    key = "state"
+
+
+@part
+class StepIndex(_Steps):
+    """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group with the same number), U = sum
+    of `discount`^n times the rewards of the turn and those after it (Fine-Mem); each `scale`."""
+
+    episodes = ("rewards of turns",)
+    key = "index"
+
+
+def compare_turns(credit: CreditTable, key: str, discount: float, scale: Scale | None) -> Tensor:
+    """[B,T]: the turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
+
+    key "state": turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978). "index":
+    turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
+    """
+    import torch
+
+    from keepworth.learning.objective.advantage import lines_of, scaled
+    from keepworth.learning.objective.formulas import moments
+
+    steps, step = credit.batch.steps, credit.batch.step
+    if steps is None or step is None:
+        raise ValueError("credit of turns needs Batch.steps and Batch.step")
+    returns = step_returns(steps, credit.table, credit.reward, discount)
+    group = credit.table.group[lines_of(steps, credit.table)]
+    keys: Tensor = getattr(steps, key)
+    alone = -1 - torch.arange(len(keys), device=keys.device)
+    places = torch.stack((group, torch.where(keys >= 0, keys, alone)))
+    cluster = torch.unique(places, dim=1, return_inverse=True)[1]
+    stats = moments(returns, cluster)
+    turns = scaled(torch.where(stats.constant, 0.0, returns - stats.mean), returns, cluster, scale)
+    return torch.where(step >= 0, turns[step.clamp(min=0)], 0.0)
+
+
+def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: float) -> Tensor:
+    """[S]: U_k = sum over j >= k of discount^(j-k) r_j inside an episode; discount 0 gives the turn's own reward."""
+    import torch
+
+    from keepworth.learning.objective.advantage import lines_of
+
+    line, rewards = lines_of(steps, table), step_rewards(steps, table, reward)
+    returns = torch.zeros_like(rewards)
+    # Walk the turns from the last to the first; one episode is a handful of turns.
+    following = torch.zeros(len(table.ids), dtype=torch.float64, device=rewards.device)
+    for index in sorted({int(value) for value in steps.index.tolist()}, reverse=True):
+        at = steps.index == index
+        returns[at] = rewards[at] + discount * following[line[at]]
+        following[line[at]] = returns[at]
+    return returns
+
+
+def step_rewards(steps: Steps, table: EpisodeTable, reward: Tensor) -> Tensor:
+    """[S] float64: rewards of the turns, the last turn of an episode also receiving what is left of the episode's.
+
+    So a reward given for the whole episode and the same reward given at its last turn are one thing.
+    """
+    import torch
+
+    from keepworth.learning.objective.advantage import lines_of
+
+    line = lines_of(steps, table)
+    given = steps.reward.to(torch.float64)
+    rest = reward.clone().index_add_(0, line, -given)
+    last = torch.full_like(table.of_row.new_empty(len(table.ids)), -1)
+    last = last.scatter_reduce(0, line, steps.index, "amax")
+    return given + torch.where(steps.index == last[line], rest[line], 0.0)

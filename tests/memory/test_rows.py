@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-from keepworth.memory.item import EVERYWHERE, Item, Status, ValueStatistics
+from keepworth.memory.item import EVERYWHERE, Status, ValueStatistics
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Credit, Draft
-from keepworth.memory.store import rows
-
-
-def test_only_a_credit_differs_in_values_alone() -> None:
-    item = Item("m1", "a case", metadata={"do": ["left"]})
-    credited = replace(item, values=item.values.after(1.0, 0.5))
-    assert rows.differ_in_values_alone(item, credited)
-    assert not rows.differ_in_values_alone(item, item)
-    assert not rows.differ_in_values_alone(item, replace(credited, status=Status.ARCHIVED))
-    assert not rows.differ_in_values_alone(item, replace(credited, text="another"))
 
 
 def test_credits_alone_and_with_other_changes_end_in_the_same_rows(tmp_path: Path) -> None:

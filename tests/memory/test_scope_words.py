@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from keepworth import Memory
 from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.search import scope_words
-from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
+from keepworth.memory.search.index import CorpusStatistics
 from keepworth.memory.search.scope_words import ScopeWords
 from keepworth.memory.store import decision_log
 from keepworth.memory.store.connection import select
@@ -23,31 +22,6 @@ from keepworth.memory.store.derived import Derived
 
 WORDS = st.sampled_from(["ana", "oslo", "tea", "cafe", "rain", "night"])
 TEXT = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(TEXT, max_size=8),
-    st.lists(st.tuples(st.integers(1, 12), st.none() | TEXT), max_size=10),
-    st.lists(WORDS, min_size=1, max_size=4, unique=True),
-)
-def test_scores_are_those_of_an_index_of_what_is_there(
-    first: list[str], changes: list[tuple[int, str | None]], terms: list[str]
-) -> None:
-    held, there = ScopeWords(), dict(enumerate(first, start=1))
-    held.put(7, there.items())
-    for number, text in changes:
-        held.change(7, number, text)
-        there = {n: said for n, said in there.items() if n != number} | ({} if text is None else {number: text})
-    numbers, index = sorted(there), InvertedIndex()
-    for number in numbers:
-        index.add(there[number])
-    known = index.statistics(terms, np.zeros(0, np.intp))
-    expected = {n: s for n, s in zip(numbers, index.scores(terms, known).tolist(), strict=True) if s}
-    found = held.scores([7], terms, known, 100)
-    assert found is not None
-    assert dict(found) == pytest.approx(expected)
-    assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
 
 
 def test_a_scope_most_of_whose_rows_count_no_more_is_read_anew() -> None:

@@ -58,11 +58,11 @@ def policy(name: str = NAME, **settings: Any) -> Policy:
         InvalidPolicy: A setting does not exist, or makes no sense.
     """
     make: Callable[..., Policy] = default if name == NAME else _maker(name)
-    kept = set(signature(make).parameters)
-    around = {key: settings.pop(key) for key in EPISODE_SETTINGS if key in settings and key not in kept}
+    taken = set(signature(make).parameters)
+    around = {key: settings.pop(key) for key in EPISODE_SETTINGS if key in settings and key not in taken}
     for setting in settings:
-        if setting not in kept:
-            unknown = UnknownName("setting", setting, (*kept, *EPISODE_SETTINGS), f"policy {name!r}")
+        if setting not in taken:
+            unknown = UnknownName("setting", setting, (*taken, *EPISODE_SETTINGS), f"policy {name!r}")
             raise InvalidPolicy(unknown.message, unknown.fix)
     made = make(**settings)
     if made.keeps and made.retriever is not None:

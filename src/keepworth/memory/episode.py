@@ -184,8 +184,8 @@ class LiveEpisode:
 
     def _narrower(self) -> dict[str, Any]:
         """The bounds that its memory has not itself: with those come the scopes that are shared with it."""
-        own = self._memory.scope
-        same = {"user_id": own.user, "agent_id": own.agent, "session_id": own.session}
+        bounds = self._memory.scope
+        same = {"user_id": bounds.user, "agent_id": bounds.agent, "session_id": bounds.session}
         return {name: value for name, value in self._bounds().items() if value != same[name]}
 
     def _bounds(self) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def check_keywords(owner: Owner) -> Owner:
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             code = method.__code__
             if not code.co_flags & inspect.CO_VARKEYWORDS:
-                known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-                setattr(owner, name, _checked(method, known))
+                names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+                setattr(owner, name, _checked(method, names))
     return owner
 
 

@@ -167,10 +167,10 @@ _CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) n
 def worded(text: object, what: str) -> str:
     """`text` with a space for every control character but line breaks and tabs, such as a terminal's colours: a case with one
     would not be kept. Raises InvalidText where it is no text, not valid Unicode, or too long."""
-    found = checked_label(text, what)
-    if len(found) > LONGEST_WORDING:
-        raise InvalidText(f"{what} is {len(found):,} characters long, the limit is {LONGEST_WORDING:,}: shorten it")
-    return found if found.isprintable() else found.translate(_CONTROLS)
+    wording = checked_label(text, what)
+    if len(wording) > LONGEST_WORDING:
+        raise InvalidText(f"{what} is {len(wording):,} characters long, the limit is {LONGEST_WORDING:,}: shorten it")
+    return wording if wording.isprintable() else wording.translate(_CONTROLS)
 
 
 def worded_actions(actions: object) -> tuple[str, ...]:
@@ -359,8 +359,8 @@ class Item:
         origin = [f"from {self.provenance.source}"] if self.provenance.source else []
         credited = self.values.credited
         worth = [f"mean reward {self.values.mean:.2f} of {credited}"] if credited else []
-        known = [self.kind.value, *whose, *origin, f"at {self.event_time or self.written_at}", *worth, self.standing]
-        return [fact for fact in known if fact and fact != "at "]
+        facts = [self.kind.value, *whose, *origin, f"at {self.event_time or self.written_at}", *worth, self.standing]
+        return [fact for fact in facts if fact and fact != "at "]
 
     @property
     def open(self) -> bool:
@@ -504,8 +504,8 @@ def duplicate_key(item: Item) -> bytes:
     What happened twice happened twice: the key of an episode or a case also holds its event time.
     """
     global _last_key
-    known, key = _last_key  # one read: another thread may put its own there meanwhile
-    if known is not item:
+    last, key = _last_key  # one read: another thread may put its own there meanwhile
+    if last is not item:
         key = _content_key(item)
         _last_key = (item, key)
     return key
@@ -553,8 +553,8 @@ def indents(text: str) -> tuple[int, ...]:
     (0, 4, 0)
     """
     lines = [line for line in text.expandtabs().splitlines() if line.strip()]
-    found = [len(line) - len(line.lstrip()) for line in lines]
-    return tuple(indent - min(found) for indent in found)
+    depths = [len(line) - len(line.lstrip()) for line in lines]
+    return tuple(indent - min(depths) for indent in depths)
 
 
 def indented_alike(one: str, other: str) -> bool:
@@ -591,8 +591,8 @@ def content_digest(item: Item, metadata: str | None = None) -> int:
             item.revision,
             item.links,
         )
-        known, lengths, joined = _last_rest  # one read: another thread may put its own there meanwhile
-        if known != shared:
+        last, lengths, joined = _last_rest  # one read: another thread may put its own there meanwhile
+        if last != shared:
             lengths, joined = _rest(item)
             _last_rest = (shared, lengths, joined)
     metadata = metadata_text(item.metadata) if metadata is None else metadata

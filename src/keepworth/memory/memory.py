@@ -402,9 +402,9 @@ class Memory(Changes):
         False where the policy may try nothing out and withhold nothing, as when memory is measured.
         Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
-        said = self._unsaid(worded(task, "task"))
+        about = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
-        return self._begin(new_id("e"), said, scope, person, explore=explore)
+        return self._begin(new_id("e"), about, scope, person, explore=explore)
 
     def _begin(
         self, id: str, task: str, scope: Scope | None = None, person: str = "", *, explore: bool = True

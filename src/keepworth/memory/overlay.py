@@ -104,12 +104,12 @@ class Written:
     def vectors(self, embedder: Embedder) -> list[Vectors]:
         """Of each row: (1 + parts, dimension). Encodes, in one batch, what has none yet."""
         with self._lock:
-            missing = [row for row, known in enumerate(self._vectors) if known is None]
+            missing = [row for row, made in enumerate(self._vectors) if made is None]
             if missing:
                 fresh = embedder.in_parts([self.texts[row] for row in missing])
                 for row, vectors in zip(missing, fresh, strict=True):
                     self._vectors[row] = vectors
-            return [known for known in self._vectors if known is not None]
+            return [made for made in self._vectors if made is not None]
 
     def cosines(self, queries: Vectors, embedder: Embedder) -> Vectors:
         """The best of each row's, for each query. Shape (queries, rows); there is at least one row."""

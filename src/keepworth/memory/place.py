@@ -63,9 +63,9 @@ class MemoryPlace:
         address, a name in the present folder that no other memory has."""
         if not self.on_server:
             return self.file
-        found = address(self.given)
-        readable = re.sub(r"[^A-Za-z0-9_]+", "_", found.database)[:60] or "postgres"
-        return Path(f"{readable}-{found.schema}-{_digest(found.identity, 8)}")
+        parts = address(self.given)
+        readable = re.sub(r"[^A-Za-z0-9_]+", "_", parts.database)[:60] or "postgres"
+        return Path(f"{readable}-{parts.schema}-{_digest(parts.identity, 8)}")
 
     def of_tenant(self, tenant: str) -> MemoryPlace:
         """A memory of its own for each tenant: beside the file, in a folder that bears its name; or another schema of the same
@@ -76,11 +76,11 @@ class MemoryPlace:
         name = _digest(tenant, 32)
         if not self.on_server:
             return MemoryPlace(str(self.file.with_name(f"{self.file.name}.tenants") / f"{name}.mem"))
-        found = address(self.given)
-        whole = f"{found.schema}_{name}"
+        parts = address(self.given)
+        whole = f"{parts.schema}_{name}"
         # Two long names must not lead to one schema.
         schema = whole if len(whole) <= LONGEST_SCHEMA else f"tenant_{_digest(whole, 32)}"
-        return MemoryPlace(f"{found.conninfo}{'&' if '?' in found.conninfo else '?'}schema={schema}")
+        return MemoryPlace(f"{parts.conninfo}{'&' if '?' in parts.conninfo else '?'}schema={schema}")
 
 
 def place_of(path: str | os.PathLike[str] | MemoryPlace) -> MemoryPlace:

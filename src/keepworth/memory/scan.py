@@ -40,8 +40,8 @@ class Scan:
     def spans(self, text: str) -> list[SensitiveSpan]:
         """What is in a text and not allowed."""
         wanted = [kind for kind, action in self.actions.items() if action != "allow" and kind in RULES]
-        own = [] if self.hook is None else [span for span in self.hook(text) if self._action(span) != "allow"]
-        return apart([*sensitive(text, wanted), *own])
+        by_hook = [] if self.hook is None else [span for span in self.hook(text) if self._action(span) != "allow"]
+        return apart([*sensitive(text, wanted), *by_hook])
 
     def redacted(self, text: str, *, alone: bool = False) -> str:
         """The text without what is found in it. alone: without what is to be redacted, and nothing else."""

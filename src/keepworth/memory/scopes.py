@@ -32,14 +32,14 @@ class Scopes:
 
     def inside(self, user_id: str, agent_id: str, session_id: str, shared: Mapping[str, bool] | None = None) -> Scopes:
         """Those of a narrower handle, which keeps what is shared with this one unless it says otherwise. Raises InvalidScope."""
-        own = self.narrowed(user_id, agent_id, session_id)
+        narrower = self.narrowed(user_id, agent_id, session_id)
         if shared is not None:
-            if not own.user:
+            if not narrower.user:
                 raise InvalidScope(
                     "shared= is for a handle of a user: give user_id, as one without sees every user there is"
                 )
-            return Scopes(own, {Scope(user=name).user: bool(writes) for name, writes in shared.items() if name})
-        return Scopes(own, {} if self.shares_with(user_id) else self.shares, self._bounds(agent_id, session_id))
+            return Scopes(narrower, {Scope(user=name).user: bool(writes) for name, writes in shared.items() if name})
+        return Scopes(narrower, {} if self.shares_with(user_id) else self.shares, self._bounds(agent_id, session_id))
 
     def narrowed(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
         """The scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
@@ -50,23 +50,23 @@ class Scopes:
         given = (user_id, agent_id, session_id)
         # What is not text may not be hashable either; `Scope` says what is wrong with it.
         plain = all(isinstance(part, str) for part in given)
-        known = self._narrowed.get(given) if plain else None
-        if known is None:
+        scope = self._narrowed.get(given) if plain else None
+        if scope is None:
             parts = {
                 name: value for name, value in zip(("user", "agent", "session"), given, strict=True) if value != ""
             }
             shared = parts.pop("user") if plain and user_id in self.shares else ""
-            known = self.own.narrowed(**parts)
+            scope = self.own.narrowed(**parts)
             if shared and not self.shares[shared]:
                 raise SharedReadOnly(
                     f"{shared!r:.60} is shared here for reading alone: leave user_id out, which writes to your own memory "
                     "and searches both"
                 )
-            known = replace(known, user=shared) if shared else known
+            scope = replace(scope, user=shared) if shared else scope
             if len(self._narrowed) >= REMEMBERED:
                 self._narrowed.clear()
-            self._narrowed[given] = known
-        return known
+            self._narrowed[given] = scope
+        return scope
 
     def seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
         """What a search or an id reaches: what is shared, too, where no user is named; where one that is shared is, it alone."""
@@ -76,10 +76,10 @@ class Scopes:
         bounds = self._bounds(agent_id, session_id)
         if self.shares_with(user_id):
             return Scope(self.own.tenant, user_id).narrowed(**bounds)
-        own = self.narrowed(user_id, agent_id, session_id)
+        narrower = self.narrowed(user_id, agent_id, session_id)
         if user_id != "":
-            return own
-        return Reach(*own.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
+            return narrower
+        return Reach(*narrower.parts(), tuple(Scope(self.own.tenant, name).narrowed(**bounds) for name in self.shares))
 
     def asking(self, agent_id: str = "", session_id: str = "", *, seen: Scope) -> Scope:
         """Whose question a search of `seen` is: of whoever asks, also where it is answered from elsewhere."""

@@ -35,8 +35,8 @@ def check_settings(
 ) -> None:
     """Raise UnknownOption, InvalidFilter for what cannot be. opens: the function that was called."""
     if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
-        known = [*signature(opens).parameters][1:-1]
-        raise unknown_option("Memory", unknown[0], [*known, *MemorySettings.__annotations__])
+        options = [*signature(opens).parameters][1:-1]
+        raise unknown_option("Memory", unknown[0], [*options, *MemorySettings.__annotations__])
     log = settings.get("log", "background")
     if log not in ("background", "off"):
         raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")

@@ -101,19 +101,19 @@ def window_of(question: str, asked_at: str = "") -> TimeWindow | None:
 
 def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
     """By the dates that are written out."""
-    known = [(match, span) for match in _DATE.finditer(text) if (span := _span(match.groupdict(), asked)) is not None]
-    if not known:
+    dates = [(match, span) for match in _DATE.finditer(text) if (span := _span(match.groupdict(), asked)) is not None]
+    if not dates:
         return None
     clocks = re.search(rf"\b(?:between|from)\s+({_CLOCK})\s+(?:and|to)\s+({_CLOCK})\s+on\s", text)
-    for first, span in known:
+    for first, span in dates:
         if clocks and clocks.end() >= first.start() and clocks.start(2) <= first.start("before") < first.start() + 1:
             return TimeWindow(_at(span.start, clocks[1]), span.end)
-    for (first, one), (second, other) in pairwise(known):
+    for (first, one), (second, other) in pairwise(dates):
         between = text[first.end() : second.start()]
         begun = re.search(r"\b(?:between|from)\W+(?:the\W+)?$", text[: first.start()]) or first[0].startswith("from")
         if begun and re.fullmatch(r"\W*(?:(?:and|to|until|through)\W*(?:on\W+|the\W+)*)?", between):
             return TimeWindow(one.start, max(one.start, other.end))
-    windows = [_related(text[: date.start()], date[0], span, asked) for date, span in known]
+    windows = [_related(text[: date.start()], date[0], span, asked) for date, span in dates]
     return TimeWindow(min(window.start for window in windows), max(window.end for window in windows))
 
 

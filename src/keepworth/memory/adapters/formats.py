@@ -121,9 +121,9 @@ def write_lines(items: Iterable[Item]) -> str:
     return "".join(f"{json.dumps(_record(item), ensure_ascii=False)}\n" for item in items)
 
 
-def _object(said: Callable[[], Any]) -> Record:
+def _object(read: Callable[[], Any]) -> Record:
     try:
-        value = said()
+        value = read()
     except (ValueError, RecursionError) as error:
         return {"problem": f"it is no JSON ({error})"}
     if isinstance(value, str):
@@ -201,7 +201,7 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
             headings = [*headings[: len(heading[1]) - 1], heading[2].strip()]
             continue
         entry = _ENTRY.fullmatch(line)
-        own = [line.strip() if entry is None else entry[2] or ""]
+        body = [line.strip() if entry is None else entry[2] or ""]
         while at < len(lines) and not _ENTRY.fullmatch(lines[at]) and not _HEADING.fullmatch(lines[at]):
             following = lines[at]
             if not following.strip():
@@ -210,7 +210,7 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
                 while beyond < len(lines) and not lines[beyond].strip():
                     beyond += 1
                 goes_on = beyond < len(lines) and entry is not None and lines[beyond].startswith(f"{entry[1]}  ")
-                own += [""] * (beyond - at)
+                body += [""] * (beyond - at)
                 at = beyond
                 if not goes_on or _ENTRY.fullmatch(lines[at]):
                     break
@@ -218,9 +218,9 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
             elif _FENCE.match(following) and entry is None:
                 break
             else:
-                own.append(following.removeprefix(f"{entry[1]}  ") if entry else following.strip())
+                body.append(following.removeprefix(f"{entry[1]}  ") if entry else following.strip())
             at += 1
-        plain = "\n".join(own).strip()
+        plain = "\n".join(body).strip()
         if plain:
             yield record_at(start, plain)
 

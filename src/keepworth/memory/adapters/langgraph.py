@@ -79,8 +79,8 @@ class _Entries:
         self._memory, self._texts_at, self._fields = memory, texts_at, fields
 
     def get(self, namespace: Namespace, key: str) -> Item | None:
-        found = self._listed(_space(namespace), {"key": key})
-        return found[-1] if found else None
+        listed = self._listed(_space(namespace), {"key": key})
+        return listed[-1] if listed else None
 
     def put(
         self,
@@ -134,17 +134,17 @@ class _Entries:
             return _space_of(item)[: len(prefix)] == prefix and (asked is None or asked.meets(item.metadata))
 
         below: list[dict[str, Any]] = [{"namespace": {"$contains": part}} for part in prefix]
-        found: Found = []
+        ranked: Found = []
         if query:
             where: dict[str, Any] = {"$and": [*below, {"indexed": True}]}
             hits = self._hits(checked_query(query), where)
-            found = [(hit.item, hit.score if hit.dense is None else hit.dense) for hit in hits if wanted(hit.item)]
-            found.sort(key=lambda pair: -(pair[1] or 0.0))
+            ranked = [(hit.item, hit.score if hit.dense is None else hit.dense) for hit in hits if wanted(hit.item)]
+            ranked.sort(key=lambda pair: -(pair[1] or 0.0))
             below = [*below, {"indexed": False}]
-        if len(found) < offset + limit:
+        if len(ranked) < offset + limit:
             listed = self._listed({"agent_id": AGENT}, {"$and": below} if below else {})
-            found += [(item, None) for item in reversed(listed) if wanted(item)]
-        return found[offset : offset + limit]
+            ranked += [(item, None) for item in reversed(listed) if wanted(item)]
+        return ranked[offset : offset + limit]
 
     def _hits(self, query: str, where: Mapping[str, Any]) -> Hits:
         """Without the policy of a memory that is here: callers give no rewards."""

@@ -128,8 +128,8 @@ class Memory:
             asked = _Config.model_validate(config or {})
         except ValidationError as error:
             wrong = error.errors()[0]
-            place = ".".join(map(str, wrong["loc"])) or "the configuration"
-            raise InvalidFilter(f"{place} cannot take effect here: {wrong['msg']}.", "Leave it out.") from error
+            option = ".".join(map(str, wrong["loc"])) or "the configuration"
+            raise InvalidFilter(f"{option} cannot take effect here: {wrong['msg']}.", "Leave it out.") from error
         self.memory = engine.Memory(asked.vector_store.config.path, encoder=asked.encoder(), writer=asked.writer())
 
     @classmethod
@@ -190,8 +190,8 @@ class Memory:
         by_words = self.memory.store.embedder is None
 
         def near(hits: Sequence[Hit]) -> Sequence[Hit]:
-            found = hits if by_words else [hit for hit in hits if hit.dense is not None and hit.dense >= threshold]
-            return found[:top_k]
+            nearest = hits if by_words else [hit for hit in hits if hit.dense is not None and hit.dense >= threshold]
+            return nearest[:top_k]
 
         ask = Ask(checked_query(query).strip(), plain=True)
         if not ask.text:

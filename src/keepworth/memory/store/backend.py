@@ -173,13 +173,13 @@ class Backend(ABC):
     def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result:
         """What `read` finds through `connection`; inside one `reading`, where nothing changes, it is asked once for each name."""
         local = self._local
-        known: dict[Hashable, Any] | None = getattr(local, "known", None)
-        if known is None or connection is not local.reading:
+        asked: dict[Hashable, Any] | None = getattr(local, "known", None)
+        if asked is None or connection is not local.reading:
             return read()
-        if name not in known:
-            known[name] = read()
-        found: Result = known[name]
-        return found
+        if name not in asked:
+            asked[name] = read()
+        result: Result = asked[name]
+        return result
 
     # Writing.
 

@@ -85,15 +85,15 @@ def _refuse_strangers(path: str) -> None:
 
 
 def _check_version(path: str, connection: apsw.Connection) -> None:
-    found = connection.pragma("user_version")
-    assert isinstance(found, int)
-    if found > schema.VERSION:
+    version = connection.pragma("user_version")
+    assert isinstance(version, int)
+    if version > schema.VERSION:
         raise NewerFile(
-            f"{path} was written by a newer version (format {found}, this one knows {schema.VERSION}): upgrade keepworth"
+            f"{path} was written by a newer version (format {version}, this one knows {schema.VERSION}): upgrade keepworth"
         )
-    if found < schema.VERSION:
+    if version < schema.VERSION:
         raise OlderFile(
-            f"{path} has format {found}, this version reads {schema.VERSION}: open it with the version of keepworth that wrote "
+            f"{path} has format {version}, this version reads {schema.VERSION}: open it with the version of keepworth that wrote "
             "it, write its items out with `keepworth memory export --to jsonl` and import them here"
         )
 
@@ -404,11 +404,11 @@ class Database(Backend):
         super().close()
         if self._closed:
             with self._write_lock:
-                known, self._identity = self._identity, None
-                if known is not None:
-                    OPEN[known] -= 1
-                    if not OPEN[known]:
-                        del OPEN[known]
+                file, self._identity = self._identity, None
+                if file is not None:
+                    OPEN[file] -= 1
+                    if not OPEN[file]:
+                        del OPEN[file]
 
     def _close_connections(self) -> None:
         # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read

@@ -111,16 +111,16 @@ class Derived:
         if before is not None and before.state == state:
             return before
         documents, words = self._scope_sums.at(connection, state[0] or 0, rows.named(state[1]).hex())
-        known, tail = before.tail if before is not None else {}, {}
+        read, tail = before.tail if before is not None else {}, {}
         languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
         newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"
         for n, scope, key, text in select(connection, newest):
             whole = f"{key}\n{text}" if key else text
-            row = known.get(n)
+            row = read.get(n)
             if row is None or row[1] != whole:
-                listed, own = terms_and_languages(whole)
+                listed, spoken = terms_and_languages(whole)
                 row = (scope, whole, frozenset(listed))
-                languages |= own
+                languages |= spoken
             elif before is not None:
                 languages |= before.languages
             tail[n] = row
@@ -349,9 +349,9 @@ class Derived:
             f"WHERE c.seq > ? AND {_FOLLOWED} GROUP BY c.n, i.n ORDER BY 1",
             (since,),
         )
-        known: dict[str, Any] = {}
+        decoded: dict[str, Any] = {}
         with rows.readable("metadata"):
-            self._columns.follow([(entry, n, _facts(known, *fields)) for entry, n, *fields in changes])
+            self._columns.follow([(entry, n, _facts(decoded, *fields)) for entry, n, *fields in changes])
         return True
 
 
@@ -359,11 +359,11 @@ def _metadata_in(
     connection: AnyConnection, which: str, numbers: Sequence[int] = ()
 ) -> list[tuple[int, Mapping[str, Any] | None]]:
     """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
-    known: dict[str, Any] = {}
+    decoded: dict[str, Any] = {}
     values = (among(numbers),) if numbers else ()
-    found = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
+    listed = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
     with rows.readable("metadata"):
-        return [(n, _facts(known, *said)) for n, *said in found]
+        return [(n, _facts(decoded, *fields)) for n, *fields in listed]
 
 
 def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.int64], list[str], list[Any]] | None:
@@ -373,12 +373,12 @@ def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.
 
     path: tuple[str, ...] = ()
     if field.inside == (ITEM,):
-        said = {"kind": "kind", "when": schema.WHEN}[field.name]
+        value_of = {"kind": "kind", "when": schema.WHEN}[field.name]
     elif not field.inside and field.name.isprintable() and not set('."\\') & set(field.name):
-        said, path = "coalesce(CASE WHEN metadata <> '' THEN metadata -> ? END, '')", (f'$."{field.name}"',)
+        value_of, path = "coalesce(CASE WHEN metadata <> '' THEN metadata -> ? END, '')", (f'$."{field.name}"',)
     else:
         return None
-    query = f"SELECT group_concat(n), group_concat({said}, char(30)) FROM items {schema.BY_CURRENT}"
+    query = f"SELECT group_concat(n), group_concat({value_of}, char(30)) FROM items {schema.BY_CURRENT}"
     with rows.readable("metadata"):
         numbers, joined = first(connection, query, path)
         if numbers is None:
@@ -392,12 +392,12 @@ def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.
         return np.fromstring(numbers, np.int64, sep=","), texts, values
 
 
-def _facts(known: dict[str, Any], text: str | None, kind: str, when: str) -> Mapping[str, Any] | None:
-    """What filters ask of an item, of metadata as the file holds them; None for none. known: what was read before, as many items
-    have the same."""
+def _facts(decoded: dict[str, Any], text: str | None, kind: str, when: str) -> Mapping[str, Any] | None:
+    """What filters ask of an item, of metadata as the file holds them; None for none. decoded: what was read before, as many
+    items have the same."""
     if text is None:
         return None
-    found: Mapping[str, Any] | None = known.get(text)
-    if found is None:
-        found = known[text] = rows.from_json(text) if text else {}
-    return with_facts(found, kind, when)
+    metadata: Mapping[str, Any] | None = decoded.get(text)
+    if metadata is None:
+        metadata = decoded[text] = rows.from_json(text) if text else {}
+    return with_facts(metadata, kind, when)

@@ -35,8 +35,8 @@ class Fts5:
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
         # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
-        each = "(SELECT doc FROM word_counts WHERE term = ?)"
-        return list(first(connection, f"SELECT {', '.join([each] * len(terms))}", terms))
+        one = "(SELECT doc FROM word_counts WHERE term = ?)"
+        return list(first(connection, f"SELECT {', '.join([one] * len(terms))}", terms))
 
     def holds(self, connection: AnyConnection, term: str) -> bool:
         query = "SELECT 1 FROM words WHERE words MATCH ? LIMIT 1"
@@ -57,8 +57,8 @@ class Fts5:
             return []
         match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
         if scope_tokens:
-            each = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
-            match = "(scope : (" + " OR ".join(each) + ")) AND (" + match + ")"
+            scopes = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
+            match = "(scope : (" + " OR ".join(scopes) + ")) AND (" + match + ")"
         query = "SELECT rowid FROM words WHERE words MATCH ?"
         values: tuple[object, ...] = (match,)
         if newest_only is not None:
@@ -72,9 +72,9 @@ class Fts5:
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         import numpy as np
 
-        kept = np.flatnonzero(mask)
-        end = int(kept[-1]) + 1 if len(kept) else 0
-        if end - len(kept) <= LEFT_OUT:
+        numbers = np.flatnonzero(mask)
+        end = int(numbers[-1]) + 1 if len(numbers) else 0
+        if end - len(numbers) <= LEFT_OUT:
             listed = ",".join(map(str, np.flatnonzero(~mask[:end]).tolist()))
             return f"{row} < {end} AND {row} NOT IN ({listed})"
         flags, room = mask.tobytes(), len(mask)

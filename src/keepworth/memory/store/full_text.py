@@ -44,8 +44,8 @@ TOGETHER = 1000
 
 def write_terms(connection: AnyConnection, listed: Sequence[Row]) -> None:
     """Put texts into the full-text index."""
-    found, languages = terms_of_many([text for *_, text in listed])
-    written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, found, strict=True)]
+    of_texts, languages = terms_of_many([text for *_, text in listed])
+    written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, of_texts, strict=True)]
     connection.full_text.write(connection, written)
     connection.executemany(
         "INSERT INTO languages VALUES(?) ON CONFLICT DO NOTHING", [(name,) for name in sorted(languages)]

@@ -143,13 +143,13 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     embedder = Embedder(encoder, cached=0)
 
     def begin(connection: AnyConnection) -> int:
-        known = first(
+        begun = first(
             connection,
             "SELECT id FROM vector_sets WHERE model=? AND dimension=? AND normalised=? AND state <> 'former'",
             (identity.model, identity.dimension, int(identity.normalised)),
         )
-        if known is not None:
-            return int(known[0])
+        if begun is not None:
+            return int(begun[0])
         id: int = scalar(
             connection,
             "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'filling','') RETURNING id",

@@ -261,8 +261,8 @@ class _Shapes:
         for name in ("text", "key"):
             if body.get(name):
                 layout = indents(body[name])
-                place = self._layouts.setdefault(layout, len(self._layouts) + 1)
-                white = "\n" + " " * place if any(layout) else " "
+                indent = self._layouts.setdefault(layout, len(self._layouts) + 1)
+                white = "\n" + " " * indent if any(layout) else " "
                 shape[name] = f"[erased{white}{self._number(folded(body[name]))}]"
         if "metadata" in body:
             shape["metadata"] = self._metadata(body["metadata"])

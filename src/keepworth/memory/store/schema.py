@@ -127,6 +127,6 @@ def create_vectors(connection: AnyConnection, set_id: int) -> None:
 
 def in_types(layout: str, types: Mapping[str, str]) -> str:
     """A layout of tables with the words of another database: see `connection.AnyConnection.types`."""
-    for said, instead in types.items():
-        layout = layout.replace(said, instead)
+    for word, instead in types.items():
+        layout = layout.replace(word, instead)
     return layout

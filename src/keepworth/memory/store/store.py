@@ -178,10 +178,10 @@ class Store:
         with self.database.reading() as connection:
             served = self._served(connection)
         if served is not None:
-            id, found = served
-            if identity is not None and found != identity:
+            id, maker = served
+            if identity is not None and maker != identity:
                 raise EncoderMismatch(
-                    f"{self.database.path} holds vectors of {found.model!r} ({found.dimension} dimensions), but was opened with "
+                    f"{self.database.path} holds vectors of {maker.model!r} ({maker.dimension} dimensions), but was opened with "
                     f"{identity.model!r} ({identity.dimension}): open it with the old encoder, or run "
                     f"`keepworth memory reembed` to make vectors with the new one"
                 )
@@ -322,10 +322,10 @@ class Store:
             return out
         with self.database.reading() as connection:
             if len(numbers) == 1:
-                found = select(connection, f"{rows.SELECT} WHERE n = ?", numbers)
+                listed = select(connection, f"{rows.SELECT} WHERE n = ?", numbers)
             else:
-                found = select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),))
-            for row in found:
+                listed = select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),))
+            for row in listed:
                 home = self._scope_names.get(row[1]) or self.scope_named(connection, row[1])
                 if home == scope or scope.contains(home):
                     out[f"m{row[0]}"] = rows.to_item(row, home)
@@ -374,8 +374,8 @@ class Store:
             if mask is not None:
                 which += f" AND {connection.full_text.admit(connection, mask, 'n')}"
             order = "n DESC" if newest else "n"
-            found = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY {order} LIMIT ?", (*values, limit))
-            listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
+            selected = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY {order} LIMIT ?", (*values, limit))
+            listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in selected]
         return iter(listed)
 
     def with_status(self, scope: Scope, status: Status, after: int = 0) -> Iterator[Item]:
@@ -390,22 +390,22 @@ class Store:
         key = duplicate_key(item)
         with self.database.reading() as connection:
             numbers = select(connection, "SELECT n FROM items WHERE content = ?", (rows.content_number(item),))
-        found = self.fetch(scope, [f"m{n}" for (n,) in numbers])
-        return [id for id, other in found.items() if other is not None and other.open and duplicate_key(other) == key]
+        same = self.fetch(scope, [f"m{n}" for (n,) in numbers])
+        return [id for id, other in same.items() if other is not None and other.open and duplicate_key(other) == key]
 
     def sums(self, scope: Scope) -> tuple[int, int, int]:
         """(content sum, current items, their words) of a scope."""
         with self.database.reading() as connection:
             inside = self.scope_ids(connection, scope)
             if inside is None:
-                found = select(connection, "SELECT total, count, words FROM scopes")
+                listed = select(connection, "SELECT total, count, words FROM scopes")
             else:
                 query = f"SELECT total, count, words FROM scopes WHERE id {AMONG}"
-                found = select(connection, query, (among(sorted(inside)),))
+                listed = select(connection, query, (among(sorted(inside)),))
         return (
-            sum(int.from_bytes(total, "little") for total, _, _ in found),
-            sum(count for _, count, _ in found),
-            sum(words_ for _, _, words_ in found),
+            sum(int.from_bytes(total, "little") for total, _, _ in listed),
+            sum(count for _, count, _ in listed),
+            sum(words_ for _, _, words_ in listed),
         )
 
     def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
@@ -474,8 +474,8 @@ class Store:
             )
             present = self.fetch(EVERYWHERE, [id])[id] if not scope.tenant else self.fetch(scope, [id])[id]
         states = [image(row[5]) for row in listed] + [present]
-        known = [state for state in states if state is not None]
-        if not known or not all(scope.contains(state.scope) for state in known):
+        there = [state for state in states if state is not None]
+        if not there or not all(scope.contains(state.scope) for state in there):
             return []
         return [
             Revision(seq, at, kind, episode, source, states[number], states[number + 1])
@@ -516,13 +516,13 @@ class Store:
         position = self.head() if snapshot is None else self.position_of(snapshot)
         with self.database.reading() as connection:
             cancelled = undo.cancelled(connection, position)
-            found = select(
+            listed = select(
                 connection,
                 "SELECT seq, scope, payload, body FROM events "
                 "WHERE kind = 'PARAMETERS' AND payload IS NOT NULL AND seq <= ? ORDER BY seq DESC",
                 (position,),
             )
-            for seq, home, payload, body in found:
+            for seq, home, payload, body in listed:
                 mine = self.scope_named(connection, home) == scope and json.loads(payload)["name"] == name
                 if mine and not undo.within(seq, cancelled):
                     return seq, body

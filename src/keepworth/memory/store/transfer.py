@@ -59,8 +59,8 @@ def exported(store: Store) -> Generator[str, None, None]:
         for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
-            selected, place = columns.replace("applied", "done"), _SAID.get(table, table)
-            for row in connection.execute(f"SELECT {selected} FROM {place} ORDER BY 1, 2"):
+            selected, source = columns.replace("applied", "done"), _SAID.get(table, table)
+            for row in connection.execute(f"SELECT {selected} FROM {source} ORDER BY 1, 2"):
                 yield _line({name: _plain_row(name, row)})
         for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
             yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
@@ -156,8 +156,8 @@ def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, i
     if name == "decision":
         values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
     if "scope" in named:
-        place = named.index("scope")
-        values[place] = scopes[values[place]]
+        column = named.index("scope")
+        values[column] = scopes[values[column]]
     marks = ",".join("?" * len(named))
     transaction.connection.execute(f"INSERT INTO {table}({', '.join(named)}) VALUES({marks})", values)
 

@@ -51,8 +51,8 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
 
 def within(number: int, ranges: Ranges) -> bool:
     """Whether the number lies in one of the ranges, which are in order."""
-    place = bisect_right(ranges, number, key=itemgetter(0)) - 1
-    return place >= 0 and number <= ranges[place][1]
+    index = bisect_right(ranges, number, key=itemgetter(0)) - 1
+    return index >= 0 and number <= ranges[index][1]
 
 
 def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:

@@ -87,29 +87,29 @@ class ScopeView:
         store, derived = self.store, self.store.derived
         with store.database.reading() as connection:
             corpus, inside = derived.corpus(connection), store.scope_ids(connection, self.scope, self.nobody)
-            known = statistics or derived.word_counts.of(connection, corpus, terms)
+            ranking = statistics or derived.word_counts.of(connection, corpus, terms)
             mask = derived.mask(connection, where)
             if inside is not None and (statistics is None or not hidden):
                 # What a bank stands on is asked for as it was at one moment, so nothing newer will do.
                 exact = statistics is not None
                 held = derived.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
-                best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden), mask)
+                best_ = None if held is None else held.scores(sorted(inside), terms, ranking, count + len(hidden), mask)
                 if best_ is not None and not (exact and derived.words_head != corpus.seq):
                     return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
             tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
             if tokens is None:
                 return []
-            share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
-            proposed_rows = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
+            share = store.sums(self.scope)[1] / max(1, ranking.documents) if tokens else 1.0
+            proposed_rows = proposed(connection, ranking, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
             query = f"SELECT n, scope, {WHOLE_TEXT}, {ALWAYS_IN_FORCE} FROM items WHERE n {AMONG}"
             read = select(connection, query, (among(proposed_rows),))
         self._plain.update([f"m{n}" for n, _, _, plain in read if plain])
-        found = [(n, home, text) for n, home, text, _ in read]
-        found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
-        texts = {n: text for n, home, text in found if inside is None or home in inside}
+        candidates = [(n, home, text) for n, home, text, _ in read]
+        candidates += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
+        texts = {n: text for n, home, text in candidates if inside is None or home in inside}
         if mask is not None:
             texts = {n: text for n, text in texts.items() if n < len(mask) and mask[n]}
-        scored = scores(texts, terms, known, derived.ranked_texts, only_latin(corpus.languages))
+        scored = scores(texts, terms, ranking, derived.ranked_texts, only_latin(corpus.languages))
         ranked = sorted(scored, key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 

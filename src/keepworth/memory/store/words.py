@@ -62,21 +62,21 @@ class WordStatistics:
             if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
                 self._counts = {}
                 self._documents = corpus.documents
-            known = self._counts
+            remembered = self._counts
         out = {}
-        unknown = [term for term in terms if term not in known]
+        unknown = [term for term in terms if term not in remembered]
         fresh: dict[str, int] = {}
         for start in range(0, len(unknown), COUNTED_TOGETHER):
             part = unknown[start : start + COUNTED_TOGETHER]
             counts = connection.full_text.counts(connection, part)
             fresh.update((term, count) for term, count in zip(part, counts, strict=True) if count is not None)
         for term in terms:
-            count = known.get(term)
+            count = remembered.get(term)
             if count is None:
                 count = fresh.get(term, 0)
                 # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
                 if count > 100:
-                    known[term] = count
+                    remembered[term] = count
             if count:
                 out[term] = count
         for *_, words in corpus.tail.values():
@@ -127,21 +127,21 @@ def proposed(
             return index.best(connection, named, scope_tokens, len(few), admitted=admitted)
         admitted = index.admit(connection, mask, "rowid")
     chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
-    found: list[int] = []
+    numbers: list[int] = []
     window = head
     if not affordable:
         window = max(POSTINGS, count)
         rarest, part = joint_proposal(statistics, share, JOINT)
         if len(rarest) > 1:
             newest = None if part >= 1.0 else head - int(part * head)
-            found = index.best(connection, rarest, scope_tokens, count, newest, together=True, admitted=admitted)
-    while len(found) < count:
+            numbers = index.best(connection, rarest, scope_tokens, count, newest, together=True, admitted=admitted)
+    while len(numbers) < count:
         newest = None if window >= head else head - window
         more = index.best(connection, chosen, scope_tokens, count, newest, admitted=admitted)
         if len(more) >= count or newest is None:
-            return list(dict.fromkeys([*found, *more]))
+            return list(dict.fromkeys([*numbers, *more]))
         window *= 4
-    return found
+    return numbers
 
 
 def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
@@ -169,26 +169,26 @@ class RankedTexts:
 
     def of(self, texts: Iterable[str], latin: str | None) -> dict[str, tuple[str, ...]]:
         """The terms of each text. latin: see `search.terms.terms`."""
-        known = {text: self._terms.get(text) for text in texts}
-        unknown = [text for text, listed in known.items() if listed is None]
+        of_text = {text: self._terms.get(text) for text in texts}
+        unknown = [text for text, listed in of_text.items() if listed is None]
         if unknown:
             fresh = terms_of_many(unknown)[0] if latin is None else [terms_of(text, latin) for text in unknown]
             if len(self._terms) + len(unknown) > HELD:
                 self._terms = {}
             for text, listed in zip(unknown, map(tuple, fresh), strict=True):
-                known[text] = listed
+                of_text[text] = listed
                 if len(text) <= LONGEST_HELD:
                     self._terms[text] = listed
-        return cast("dict[str, tuple[str, ...]]", known)
+        return cast("dict[str, tuple[str, ...]]", of_text)
 
 
 def scores(
-    texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, known: RankedTexts, latin: str | None
+    texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, ranked: RankedTexts, latin: str | None
 ) -> list[tuple[int, float]]:
     """BM25 of each text, the same as `InvertedIndex.scores` gives it. latin: see `search.terms.terms`."""
     weights, mean = statistics.weights(terms)
     out = []
-    of_text = known.of(texts.values(), latin)
+    of_text = ranked.of(texts.values(), latin)
     for n, text in texts.items():
         listed = of_text[text]
         length, score = len(listed), 0.0

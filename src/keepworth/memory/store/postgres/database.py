@@ -96,8 +96,8 @@ class PostgresDatabase(Backend):
             raise MemoryProblem("a memory in Postgres needs psycopg: pip install 'keepworth[postgres]'") from error
         self._psycopg = psycopg
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
-        found = address(url)
-        self.path, self._conninfo, self.schema = found.shown, found.conninfo, found.schema
+        parts = address(url)
+        self.path, self._conninfo, self.schema = parts.shown, parts.conninfo, parts.schema
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
         self._writer: ServerConnection | None = None
@@ -114,20 +114,20 @@ class PostgresDatabase(Backend):
     def _open_first(self) -> None:
         connection = self._connect()
         self._idle.append(connection)
-        found = self._format(connection)
-        if found is None and self.read_only:
+        version = self._format(connection)
+        if version is None and self.read_only:
             raise NothingThere(f"{self.path} holds no memory, and none can be made: it was opened read-only")
-        if found is None:
+        if version is None:
             self._make(connection)
-            found = self._format(connection)
-        if found is None or found > VERSION:
+            version = self._format(connection)
+        if version is None or version > VERSION:
             raise NewerFile(
-                f"{self.path} was written by a newer version (format {found}, this one knows {VERSION}): upgrade keepworth"
+                f"{self.path} was written by a newer version (format {version}, this one knows {VERSION}): upgrade keepworth"
             )
-        if found < VERSION:
+        if version < VERSION:
             raise OlderFile(
-                f"{self.path} has format {found}, this version reads {VERSION}: open it with the version of keepworth that wrote "
-                "it, write its items out with `keepworth memory export --to jsonl` and import them here"
+                f"{self.path} has format {version}, this version reads {VERSION}: open it with the version of keepworth that "
+                "wrote it, write its items out with `keepworth memory export --to jsonl` and import them here"
             )
         may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
         if not scalar(connection, may):

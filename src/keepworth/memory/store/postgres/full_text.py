@@ -81,8 +81,8 @@ class Postings:
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
         keys = [stored_term(term) for term in terms]
-        known = dict(select(connection, "SELECT term, doc FROM word_counts WHERE term = ANY(?)", (keys,)))
-        return [known.get(key) for key in keys]
+        counted = dict(select(connection, "SELECT term, doc FROM word_counts WHERE term = ANY(?)", (keys,)))
+        return [counted.get(key) for key in keys]
 
     def holds(self, connection: AnyConnection, term: str) -> bool:
         return scalar(connection, "SELECT 1 FROM words WHERE term = ? LIMIT 1", (stored_term(term),)) is not None

@@ -59,18 +59,18 @@ def statements() -> list[str]:
     plain = [
         statement for statement in listed if statement and "fts5" not in statement and "automerge" not in statement
     ]
-    own = [
+    more = [
         "ALTER TABLE episodes ADD COLUMN rowid BIGINT NOT NULL UNIQUE",
         "CREATE INDEX scopes_by_token ON scopes USING gin (string_to_array(tokens, ' '))",
     ]
     for table, column in NUMBERED.items():
-        own += [
+        more += [
             f"CREATE FUNCTION number_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
             f"IF NEW.{column} IS NULL THEN SELECT coalesce(max({column}), 0) + 1 INTO NEW.{column} FROM {table}; END IF; "
             "RETURN NEW; END $$",
             f"CREATE TRIGGER number_{table} BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION number_{table}()",
         ]
-    return [_FUNCTIONS.strip().rstrip(";"), *plain, *own]
+    return [_FUNCTIONS.strip().rstrip(";"), *plain, *more]
 
 
 def create(raw: psycopg.Connection[Any], store_id: str) -> None:

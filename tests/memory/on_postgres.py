@@ -29,7 +29,6 @@ WHOLE = {
 SOME = {
     "test_erasing_nobody_says_so_and_every_spelling_is_the_same_person": "a file named on the command line",
     "test_upkeep": "copies of files and what lies beside them",
-    "test_a_backup_is_not_reached": "copies of files and what lies beside them",
     "test_files_of_others_are_refused_and_untouched": "files of others, and newer ones (`test_postgres.py` has the like)",
     "test_a_file_of_another_format_is_refused_and_untouched": "files of others, and newer ones (`test_postgres.py` has the like)",
     "test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost": "the disk, and rights to a file",
@@ -37,7 +36,6 @@ SOME = {
     "test_a_file_that_may_not_be_read_is_a_typed_error": "the disk, and rights to a file",
     "test_a_file_in_a_folder_that_cannot_be_written_is_searched_and_refuses_writes": "the disk, and rights to a file",
     "test_what_others_write_to_such_a_file_is_seen": "the disk, and rights to a file",
-    "test_a_read_only_file_searches_unlogged_and_says_so": "the disk, and rights to a file",
     "test_every_needle_is_there_before": "the bytes of files",
     "test_a_person_is_erased_from_every_byte_of_every_file": "the bytes of files",
     "test_what_took_the_place_of_items_that_stay_is_in_no_byte": "the bytes of files",

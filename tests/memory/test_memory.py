@@ -167,20 +167,6 @@ def test_banks_fork_and_commit(tmp_path: Path):
     assert check(m.store) == []
 
 
-def test_two_processes_see_each_other_at_once(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    m = memory(path)
-    m.add("here first")
-    assert len(m.search("first", mode="dense")) == 1
-    script = (
-        "import sys; from keepworth.memory.memory import Memory; from tests.memory.stub_encoder import WordEncoder;"
-        "m = Memory(sys.argv[1], encoder=WordEncoder(32)); m.add('written over there'); print(len(m.search('here')))"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "2"
-    assert [h.text for h in m.search("written over there", top_k=1, mode="dense")] == ["written over there"]
-
-
 def test_upkeep(tmp_path: Path):
     path = tmp_path / "a.mem"
     m = memory(path)

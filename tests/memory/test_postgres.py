@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -125,51 +122,6 @@ def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: s
         assert run(as_role, f'SELECT "user" FROM {schema}.scopes') == [("ann",)]
     finally:
         run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
-
-
-WRITER = """
-import sys
-from keepworth import Memory
-memory = Memory(sys.argv[1], encoder=None, policy=None, log="off", durability=sys.argv[3])
-n = 0
-while True:
-    item = memory.add(f"{sys.argv[2]} wrote {n}", user_id=sys.argv[2])
-    print(n, item.id, flush=True)
-    n += 1
-"""
-
-
-def test_writers_that_are_killed_lose_nothing_that_was_said_to_be_written(address: str) -> None:
-    """Four processes write to one memory; each is killed in the middle, and another takes its place."""
-    Memory(address, encoder=None).close()
-    said: dict[str, str] = {}
-    for round_ in range(3):
-        writers = {
-            f"w{round_}{n}": subprocess.Popen(
-                [sys.executable, "-c", WRITER, address, f"w{round_}{n}", "process"], stdout=subprocess.PIPE, text=True
-            )
-            for n in range(4)
-        }
-        for writer in writers.values():
-            assert writer.stdout is not None
-            writer.stdout.readline()
-        time.sleep(0.3)
-        for writer in writers.values():
-            writer.send_signal(signal.SIGKILL)
-        for name, writer in writers.items():
-            assert writer.stdout is not None
-            rest = writer.stdout.read().splitlines()
-            writer.wait()
-            said.update((line.split()[1], f"{name} wrote {line.split()[0]}") for line in rest if len(line.split()) == 2)
-    memory = Memory(address, encoder=None)
-    assert said
-    there = {item.id: item.text for item in memory.store.items(Scope())}
-    lost = {id: text for id, text in said.items() if there.get(id) != text}
-    assert lost == {}
-    numbers = [entry.seq for entry in memory.store.entries()]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert check(memory.store) == []
-    memory.close()
 
 
 def test_connections_that_the_server_closed_meanwhile_are_made_again(address: str, postgres: str) -> None:

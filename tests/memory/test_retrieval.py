@@ -99,21 +99,6 @@ def test_a_half_life_halves_scores_with_age():
     assert m.search("red cat sun", half_life=10, as_of="2026-02-28")[0].id == new.id
 
 
-def test_of_facts_that_contradict_each_other_the_newer_has_the_better_place_and_score_but_for_questions_about_the_past():
-    for order in (1, -1):
-        m = Memory(":memory:", encoder=WordEncoder(), policy=None)
-        facts = [("My dog is called Max", "2025-01-01"), ("My dog is called Bella", "2026-01-01")][::order]
-        ids = {text.split()[-1]: m.add(text, event_time=when).id for text, when in facts}
-        m.add("The weather is nice")
-        hits = m.search("What is my dog called?", explain=True)
-        assert [hit.id for hit in hits[:2]] == [ids["Bella"], ids["Max"]]
-        assert hits[0].conflicts == (ids["Max"],)
-        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-        first = m.search("What was my first dog called?")[0]
-        assert first.conflicts
-        assert not first.instead_of
-
-
 def test_what_was_written_in_one_go_is_not_newer_further_down_but_turns_of_a_conversation_are():
     said = ["My dog is called Max", "My dog is called Bella"]
     for order in (1, -1):

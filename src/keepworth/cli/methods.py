@@ -68,7 +68,9 @@ def show(
         ]
         rows += [("command", (measured or {}).get("command", ""))]
         if measured:
-            rows += [("revision", f"{measured['revision']}, at which the command was run; what it names may be gone since")]
+            rows += [
+                ("revision", f"{measured['revision']}, at which the command was run; what it names may be gone since")
+            ]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":

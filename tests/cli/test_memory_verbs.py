@@ -197,3 +197,8 @@ def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) 
     run("forget", "m1", "m2", "--purge", "--yes")
     assert "is empty. `keepworth memory add TEXT`" in run("list")
     assert "is empty. `keepworth memory add TEXT`" in run("search", "tofu")
+
+
+def test_a_list_that_is_cut_says_how_to_go_on(run: Callable[..., Any]) -> None:
+    assert "go on with --after m1" in run("list", "--limit", "1")
+    assert "--after" not in run("list", "--limit", "2")

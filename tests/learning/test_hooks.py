@@ -18,13 +18,14 @@ from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParam
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
-from keepworth.learning.collect.sources import Demonstrations, Sources
+from keepworth.learning.collect.sources import Sources
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.mixture import Falling, Imitation, MixedLoss
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes.dart import SuccessPool
+from keepworth.methods.recipes.datamind import Demonstrations
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, Variation, hint, playing

@@ -16,7 +16,8 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.policy_loss import denominators, row_weights
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import BudgetTooSmall, MicroBatch, PassRoom, micro_batches
-from keepworth.learning.rows import BadEpisode, Rows, Texts, require_credit, rows_of, soft_values_of, stretches
+from keepworth.learning.rows import BadEpisode, Rows, Texts, require_credit, rows_of, stretches
+from keepworth.methods.objectives.a_star_po import soft_values_of
 from keepworth.models.attention import tree
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -254,7 +255,7 @@ def test_what_an_objective_credits_by_must_be_there() -> None:
     rows = rows_of([group], ["a"], 0)
     for name, words in (
         ("gigpo", "Segment.state"),
-        ("fine_mem", "names its segment"),
+        ("fine_mem", "its segment"),
         ("memory_r_plus", "'episodic'"),
         ("duration", "Segment.seconds"),
     ):

@@ -343,24 +343,6 @@ def test_the_command_line_takes_a_file_of_tasks_and_a_function(chat_checkpoint: 
     sys.path.remove(str(tmp_path))
 
 
-def test_several_seeds_are_runs_of_their_own_with_a_table_of_all(
-    chat_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    options = [
-        each for key, value in {**TINY, "steps": 1, "evaluate_every": 1}.items() for each in ("--set", f"{key}={value}")
-    ]
-    places = ["--tasks", str(tmp_path / "my.jsonl"), "--model", str(chat_checkpoint), "--runs", str(tmp_path / "runs")]
-    command = ["train", *places]
-    assert main([*command, *options, "--seeds", "0,1,2"]) == 0
-    assert "trained less untrained" in capsys.readouterr().out
-    assert [RunFolder.open(tmp_path / "runs" / f"my-seed{seed}").config["seed"] for seed in range(3)] == [0, 1, 2]
-    for wrong, says in (("0,x", "whole numbers with commas"), ("0,0,1", "not all different"), ("0", "A sweep")):
-        assert main([*command, *options, "--seeds", wrong]) == 2
-        assert says in capsys.readouterr().err
-    assert main([*command, *options, "--seeds", "0,1,2", "--seed", "1"]) == 2
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -66,7 +66,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ManagerState]]:
 
             return choose
 
-        monkeypatch.setattr(trained, "chosen_by", made)
+        monkeypatch.setattr("keepworth.agents.manager.chosen_by", made)
         trained._choose_by.cache_clear()
         return shown
 

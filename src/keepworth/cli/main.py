@@ -67,7 +67,6 @@ app.command(
     keepworth train memory_r1 --help
     keepworth train memory_r1 --seed 1 --steps 60 --name longer
     keepworth train --tasks problems.jsonl --reward my_reward.py:named
-    keepworth train my_recipe.py --seeds 0,1,2
     """,
 )(train)
 app.command(rich_help_panel=LEARN, examples="keepworth export demo demo-model --role answerer")(export)

@@ -11,6 +11,8 @@ def run() -> None:
         from keepworth.serving import hook
 
         sys.exit(hook.run(sys.argv[2:]))
-    from keepworth.cli.main import run as whole
-
+    try:
+        from keepworth.cli.main import run as whole
+    except KeyboardInterrupt:  # Ctrl-C while the program is still being read
+        sys.exit(130)
     whole()

@@ -18,8 +18,6 @@ from keepworth.recipes.front_door import TASKS, carry_out, made_of, record_of, r
 from keepworth.recipes.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
 
@@ -96,7 +94,6 @@ def train(
     data: Annotated[str | None, option("--data", "Where the tasks are, where they do not ship with keepworth.")] = None,
     model: Annotated[str | None, option("--model", "A model's name, its folder, or a Hugging Face id.")] = None,
     seed: Annotated[int | None, option("--seed", "Seed of every draw.")] = None,
-    seeds: Annotated[str, option("--seeds 0,1,2", "A run for each seed, and what they have in common.")] = "",
     steps: Annotated[int | None, option("--steps", "Optimiser steps.")] = None,
     name: Annotated[str, option("--name", "Name of the run folder; the recipe's name if not given.")] = "",
     fresh: Fresh = False,
@@ -116,31 +113,20 @@ def train(
     if not print_config:
         require("train", "keepworth train")
     chosen = _asked_for(recipe, tasks, source, reward or [], environment, memory)
-    if seed is not None and seeds:
-        raise KeepworthError("There are --seed and --seeds.", "Leave one of them out.")
-
-    def resolved(seed: int | None) -> BaseModel:
-        short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
-        return resolve(chosen.Config, base=chosen.settings, file=config, assignments=assign or [], short=short)
-
-    each_seed = numbers_of(seeds) if seeds else []
-    settings = resolved(each_seed[0] if each_seed else seed)
+    short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
+    settings = resolve(chosen.Config, base=chosen.settings, file=config, assignments=assign or [], short=short)
     if print_config:
         say(as_toml(settings), end="")
         return
     called = Path(recipe).stem.replace("-", "_") if recipe else TASKS
     own = chosen.given.tasks.name if not recipe and chosen.given is not None else called
     whole = run_name(name or "-".join(part for part in (own, role) if part))
-    again = _last_command()
+    record = record_of(chosen, settings, called)
 
-    def one(config: BaseModel, name: str) -> None:
-        record = record_of(chosen, config, called)
-        _carry_out(runs / name, record, fresh, track, again, lambda run, progress: chosen.train(config, run, progress))
+    def work(run: RunFolder, progress: Progress) -> None:
+        chosen.train(settings, run, progress)
 
-    if each_seed:
-        _sweep(whole, each_seed, runs, lambda seed, name: one(resolved(seed), name))
-    else:
-        one(settings, whole)
+    _carry_out(runs / whole, record, fresh, track, _last_command(), work)
 
 
 class TrainCommand(Command):
@@ -162,37 +148,6 @@ class TrainCommand(Command):
         rest = "" if every else "; --all shows the others"
         with formatter.section(f"Settings of {name} (--set NAME=VALUE{rest})"):
             formatter.write_dl(describe_settings(recipe.Config, recipe.settings, every))
-
-
-def numbers_of(text: str) -> list[int]:
-    """`0,1,2` as numbers. Raises KeepworthError."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise KeepworthError(f"--seeds is {text!r}.", "Write whole numbers with commas between them: 0,1,2.") from None
-
-
-def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int, str], None]) -> None:
-    """A run for each seed, then their means and what training gained, with intervals over seeds."""
-    import json
-
-    from keepworth.cli.tables import print_table
-    from keepworth.episodes.text import terminal
-    from keepworth.evaluation.tables import table_of_rows
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.recipes.sweep import sweep
-
-    def trained(seed: int, name: str) -> RunFolder:
-        carry_out_one(seed, name)
-        return RunFolder.open(runs / name)
-
-    path = sweep(name, seeds, runs, trained)
-    result, console = json.loads(path.read_text(encoding="utf-8")), terminal()
-    for table in result["tables"]:
-        gains = [{**gain, "arm": "trained less untrained"} for gain in table["gains"]]
-        note = " ".join([*([table["note"]] if table["note"] else []), "95 % intervals over seeds; n counts seeds."])
-        print_table(table_of_rows(table["title"], [*table["rows"], *gains], note), console)
-    console.print(f"{result['headline']}\nAll of it: {path}", soft_wrap=True)
 
 
 def _asked_for(

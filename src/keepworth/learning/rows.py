@@ -231,34 +231,28 @@ class _Turns:
 
 def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) -> None:
     """Raises BadEpisode naming what the episodes of this step do not say and the objective credits by."""
-    name, term = objective.name, objective.reward_term
-    assert rows.batch.steps is not None
-    if "states of turns" in objective.advantage.episodes and not bool((rows.batch.steps.state >= 0).any()):
-        raise BadEpisode(
-            f"Objective {name!r} compares turns taken from the same state, and no segment of this step says its state.",
-            "Set Observation.state in the environment, or Segment.state where you build the episodes yourself.",
-        )
-    if (
-        objective.weight is not None
-        and "durations of turns" in objective.weight.episodes
-        and rows.batch.steps.duration is None
-    ):
-        raise BadEpisode(
-            f"Objective {name!r} weighs turns by their duration, and no segment of this step says how long it took.",
-            "Set Step.seconds in the environment, or Segment.seconds where you build the episodes yourself.",
-        )
-    episodes = [episode for group in groups for episode in group.episodes]
-    if "rewards of turns" in objective.advantage.episodes and not any(
-        reward.scope is RewardScope.SEGMENT and reward.segment is not None for e in episodes for reward in e.rewards
-    ):
-        raise BadEpisode(
-            f"Objective {name!r} credits single turns, and no reward term of this step names its segment.",
-            "Give terms a scope of 'segment' and a segment, as the recipe fine_mem does.",
-        )
-    for episode in episodes if term is not None else ():
-        if all(reward.name != term for reward in episode.rewards):
+    steps, episodes = rows.batch.steps, [episode for group in groups for episode in group.episodes]
+    assert steps is not None
+    terms = [term for episode in episodes for term in episode.rewards]
+    there = {
+        "states of turns": (bool((steps.state >= 0).any()), "Observation.state in the environment, or Segment.state"),
+        "durations of turns": (steps.duration is not None, "Step.seconds in the environment, or Segment.seconds"),
+        "rewards of turns": (
+            any(term.scope is RewardScope.SEGMENT and term.segment is not None for term in terms),
+            "a term's scope to 'segment', and its segment",
+        ),
+    }
+    for needed in (words for part in objective.all_parts for words in part.episodes):
+        is_there, fix = there.get(needed, (True, ""))
+        if not is_there:
             raise BadEpisode(
-                f"Objective {name!r} trains on a reward term {term!r}, which episode {episode.id!r} does not have.",
+                f"Objective {objective.name!r} needs {needed}, and no episode of this step has any.", f"Set {fix}."
+            )
+    wanted = objective.reward_term
+    for episode in episodes if wanted is not None else ():
+        if all(term.name != wanted for term in episode.rewards):
+            raise BadEpisode(
+                f"Objective {objective.name!r} trains on a reward term {wanted!r}, which episode {episode.id!r} does not have.",
                 "Add it, as the recipe memory_r_plus does.",
             )
 

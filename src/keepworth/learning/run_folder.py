@@ -475,11 +475,6 @@ class RunFolder:
         with disk(self.path):
             write_json(self.path / RECORD, record)
 
-    def version_changes(self) -> dict[str, tuple[str, str]]:
-        """Versions that differ from those the run began with, as (then, now): such a run may not continue exactly."""
-        then = self.environment
-        return {key: (str(then[key]), str(now)) for key, now in versions().items() if key in then and then[key] != now}
-
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def append_metrics(self, step: int, metrics: Mapping[str, Any]) -> None:

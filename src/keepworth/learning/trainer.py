@@ -31,12 +31,11 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """steps in all; `first`: the run's step at which this training begins (another role may have trained before)."""
+    """steps: in all. evaluate_every, checkpoint_every: so many of them."""
 
     steps: int
     evaluate_every: int
     checkpoint_every: int
-    first: int = 0
 
 
 def train(
@@ -54,7 +53,7 @@ def train(
     KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
     (a diverging step) leaves the weights of the step before, saved.
     """
-    done = restore(run, learner, schedule.first)
+    done = restore(run, learner)
     progress.start(schedule.steps, title)
     last = done or 0
     try:
@@ -67,12 +66,11 @@ def train(
             progress.phase("answering")
             collected = collector.collect(step)
             sampled = time.perf_counter()
-            number = schedule.first + step + 1
             for note in collected.notes:
-                progress.note(f"Step {number}: {note}")
+                progress.note(f"Step {step + 1}: {note}")
             if reason := next((error for episode in collected.failed for error in episode.errors), ""):
                 progress.note(
-                    f"Step {number}: {len(collected.failed)} episodes are not trained on: {reason.rstrip('.')}."
+                    f"Step {step + 1}: {len(collected.failed)} episodes are not trained on: {reason.rstrip('.')}."
                 )
             progress.phase("learning")
             measured = episode_metrics(collected.groups, learner.model.version, optional)
@@ -83,14 +81,14 @@ def train(
             except FloatingPointError:
                 # A checkpoint of this step holds the same weights: writing it again could only lose it to a kill.
                 saved = run.latest_checkpoint(verify=False)
-                if saved is None or saved.step != schedule.first + step:
-                    save(run, learner, schedule, step, collector)
+                if saved is None or saved.step != step:
+                    save(run, learner, step, collector)
                 raise
             published = collector.publish()
             seconds = {"seconds/sample": sampled - begun, "role": learner.role}
             row = {**measured, **learned, **collected.metrics, **published, **seconds}
-            write_episodes(run, schedule.first + step + 1, collected)
-            run.append_metrics(schedule.first + step + 1, row)
+            write_episodes(run, step + 1, collected)
+            run.append_metrics(step + 1, row)
             last = step + 1
             if last == schedule.steps or last % schedule.evaluate_every == 0:
                 progress.phase("measuring")
@@ -98,7 +96,7 @@ def train(
                 if (score := dev_scores(run, learner.role, last).get(last)) is not None:
                     learner.validated(score)
             if last == schedule.steps or last % schedule.checkpoint_every == 0:
-                save(run, learner, schedule, last, collector)
+                save(run, learner, last, collector)
             progress.step(last, {k: v for k, v in row.items() if isinstance(v, float)})
     finally:
         try:
@@ -124,17 +122,16 @@ def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
         run.write_episodes(step, collected.failed, arm=FAILED)
 
 
-def save(run: RunFolder, learner: Learner | Imitator, schedule: Schedule, step: int, collector: Pipeline) -> None:
+def save(run: RunFolder, learner: Learner | Imitator, step: int, collector: Pipeline) -> None:
     """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits."""
-    first = schedule.first
-    with run.checkpoint(first + step) as folder:
+    with run.checkpoint(step) as folder:
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
-        state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
+        state = {"first": 0, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
         torch.save({**state, "learner": learner.state()}, folder / LEARNER)
         collector.save(folder)
 
 
-def restore(run: RunFolder, learner: Learner | Imitator, first: int) -> int | None:
+def restore(run: RunFolder, learner: Learner | Imitator) -> int | None:
     """Continue from the run's last checkpoint if it belongs to this training; returns how many steps are done.
 
     None where there is none, which is not 0: a training whose first step diverged left a checkpoint of 0 steps, and
@@ -144,7 +141,7 @@ def restore(run: RunFolder, learner: Learner | Imitator, first: int) -> int | No
         return None
     state = read_learner(last)
     with reading(last.path / LEARNER, last):
-        if state["first"] != first or state["role"] != learner.role:
+        if state["role"] != learner.role:
             return None
         learner.load(state["learner"])
         torch.set_rng_state(state["torch_rng"])

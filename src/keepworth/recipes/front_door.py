@@ -131,8 +131,7 @@ def train(
     track = track_of(track)
 
     def run_it() -> Path:
-        arguments = {"source": source, "reward": reward, "environment": environment, "agent": agent}
-        recipe = recipe_of_tasks(tasks, memory=memory, **arguments)
+        recipe = recipe_of(tasks, source=source, reward=reward, environment=environment, agent=agent, memory=memory)
         user = cast("Given", recipe.given)
         chosen = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
         config = resolve(recipe.Config, base={**recipe.settings, **chosen})
@@ -180,36 +179,34 @@ def in_thread(work: Callable[[], T]) -> T:
     return outcome.result()
 
 
-def recipe_of(given: Given, settings: Mapping[str, Any] | None = None) -> Recipe:
-    """Tasks, reward and whatever else was given, as a recipe."""
-    from keepworth.recipes.user_tasks import Config, system
+def recipe_of(
+    tasks: Any = None,
+    *,
+    source: Any = None,
+    reward: Any = None,
+    environment: Any = None,
+    agent: Any = None,
+    memory: Any = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """What `train` was handed, as a recipe: read and checked as far as it can be without settings.
 
-    return Recipe(Config, lambda config: system(config, given), given=given, settings=settings or {})
-
-
-def recipe_of_tasks(tasks: Any = None, *, source: Any = None, **others: Any) -> Recipe:
-    """What `train` was handed, as a recipe. Raises KeepworthError where tasks and source are both there."""
-    if source is None:
-        return recipe_of(given(tasks, **others))
-    if tasks is not None:
-        raise KeepworthError(
-            "There are tasks and a source to make tasks of.",
-            "Give tasks (--tasks) or a source (--source), one of the two.",
-        )
-    from keepworth.recipes.logs import SETTINGS, tasks_of
-
-    return recipe_of(given(tasks_of(source), **others), SETTINGS)
-
-
-def given(
-    tasks: Any = None, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None
-) -> Given:
-    """What `train` was handed, read and checked as far as it can be without settings."""
+    settings: in the place of the defaults. Raises KeepworthError where tasks and source are both there, or neither."""
     from keepworth.environments.bridges import adapted
-    from keepworth.recipes.user_tasks import Given, recall_from
+    from keepworth.recipes.user_tasks import Config, Given, recall_from, system
     from keepworth.tasks.own import OwnTasks, own_tasks
 
+    defaults = dict(settings or {})
     recall, remembers = recall_from(memory) if memory is not None else (None, "")
+    if source is not None:
+        if tasks is not None:
+            raise KeepworthError(
+                "There are tasks and a source to make tasks of.",
+                "Give tasks (--tasks) or a source (--source), one of the two.",
+            )
+        from keepworth.recipes.logs import SETTINGS, tasks_of
+
+        tasks, defaults = tasks_of(source), {**SETTINGS, **defaults}
     if tasks is None:
         raise KeepworthError(
             "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."
@@ -223,7 +220,8 @@ def given(
             )
         tasks = own_tasks(rows, by_row=environment is not None)
     make = None if environment is None else adapted(environment, tasks.all[0])
-    return Given(tasks, reward, make, agent, recall, remembers)
+    given = Given(tasks, reward, make, agent, recall, remembers)
+    return Recipe(Config, lambda config: system(config, given), given=given, settings=defaults)
 
 
 # A run: opened, carried out, and its report written.
@@ -262,22 +260,19 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
     from keepworth.learning.watch.tracking import tracked
 
     if run.result() is None:
-        shown = progress
-        shown.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
+        progress.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
         if run.resumed_from is not None:
-            shown.note(f"Continuing {run.path} from step {run.resumed_from}.")
-            for package, (then, now) in run.version_changes().items():
-                shown.note(f"{package} was {then} and is {now} now: the run may not continue exactly.")
+            progress.note(f"Continuing {run.path} from step {run.resumed_from}.")
         try:
             with tracked(run, track):
-                work(shown)
+                work(progress)
         except FloatingPointError as error:
             raise KeepworthError(
                 f"Training diverged ({error}). The weights of the step before are saved in {run.path}.",
                 "Try a lower learning rate (--set learning_rate=...), with another name.",
             ) from error
         finally:
-            shown.finish()
+            progress.finish()
     else:
         progress.note(f"{run.path} holds this run, finished. fresh (--fresh) runs it again.")
     write_report(run)
@@ -297,9 +292,11 @@ def made_of(origin: Origin) -> Recipe:
             raise UnknownName("verifier", name, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
     functions = [name if name in VERIFIERS else named_object(name, "--reward") for name in origin.reward]
     environment = None if origin.environment is None else named_object(origin.environment, "--environment")
-    more = {"reward": functions or None, "environment": environment, "memory": origin.memory}
     source = None if origin.source is None else Path(origin.source)
-    return replace(recipe_of_tasks(origin.tasks, source=source, **more), origin=origin)
+    made = recipe_of(
+        origin.tasks, source=source, reward=functions or None, environment=environment, memory=origin.memory
+    )
+    return replace(made, origin=origin)
 
 
 def find_recipe(name: str) -> Recipe:
@@ -384,8 +381,8 @@ def _settings_in(holds: Mapping[str, Any], name: str) -> dict[str, Any]:
     return settings
 
 
-def _recipe_in(module: Any, name: str) -> Recipe:
-    holds = vars(module) if isinstance(module, ModuleType) else {each: getattr(module, each) for each in dir(module)}
+def _recipe_in(module: ModuleType, name: str) -> Recipe:
+    holds = vars(module)
     if isinstance(holds.get("METHOD"), Method):
         return replace(_recipe_of_method(holds["METHOD"]), origin=Origin(name))
     if callable(holds.get("system")):
@@ -393,9 +390,9 @@ def _recipe_in(module: Any, name: str) -> Recipe:
 
         return Recipe(holds.get("Config", Settings), holds["system"], _first_line(module), Origin(name))
     if "tasks" in holds or "source" in holds:
-        made = recipe_of_tasks(**{each: holds[each] for each in ARGUMENTS if each in holds})
-        settings = {**made.settings, **_settings_in(holds, name)}
-        return replace(made, settings=settings, about=_first_line(module), origin=Origin(name))
+        arguments = {key: holds[key] for key in ARGUMENTS if key in holds}
+        made = recipe_of(**arguments, settings=_settings_in(holds, name))
+        return replace(made, about=_first_line(module), origin=Origin(name))
     raise BadRecipe(
         f"{name} holds no recipe.",
         f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`, and `Config`.",

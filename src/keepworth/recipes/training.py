@@ -154,7 +154,7 @@ def train_role(
 
 def restored(run: RunFolder, learner: Learner) -> bool:
     """Whether a checkpoint of this training exists: what comes before the first step is then behind it."""
-    return restore(run, learner, first=0) is not None
+    return restore(run, learner) is not None
 
 
 def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:

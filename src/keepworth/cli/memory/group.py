@@ -293,6 +293,14 @@ def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> NoteL
     if not there:
         return NoteLine(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")
     if not narrowed:
-        return NoteLine("Nothing found.")
+        from keepworth.memory.store.maintenance import statistics
+
+        lacking = statistics(memory.store).unembedded
+        reason = (
+            f": {lacking:,} of {there:,} items have no vector, which `keepworth memory reembed` makes"
+            if lacking
+            else ""
+        )
+        return NoteLine(f"Nothing found{reason}.")
     items = "1 item" if there == 1 else f"{there:,} items"
     return NoteLine(f"Nothing found, and {file} holds {items}: leave options out, or see `keepworth memory list`.")

@@ -119,8 +119,10 @@ def list_(
     from keepworth.memory.search.where import from_texts
 
     matching = from_texts(where or (), place="--where")
-    items = memory.get_all(limit=limit, after=after, all_states=everything, where=matching, **bounds)
-    yield from map(item_line, items)
+    items = memory.get_all(limit=limit + 1, after=after, all_states=everything, where=matching, **bounds)
+    yield from map(item_line, items[:limit])
+    if len(items) > limit:
+        yield NoteLine(f"There are more: go on with --after {items[limit - 1].id}, or with a larger --limit.")
     if not items:
         yield nothing_found(memory, file, narrowed=bool(any(bounds.values()) or where or after))
 

@@ -7,8 +7,7 @@ and it is in every checkpoint: a run that is killed repeats exactly what it woul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Group
@@ -54,37 +53,6 @@ class Source:
         """Go on from what `state` gave."""
 
 
-class Demonstrations(Source):
-    """Groups that never change, each in turn, every pass in another seeded order.
-
-    Args:
-        groups: Makes them for the model that is trained.
-        share: Of an update's groups.
-        seed: Of the order.
-    """
-
-    def __init__(
-        self,
-        groups: Callable[[InProcessModel], Sequence[Group]],
-        share: float,
-        name: str = "demonstrations",
-        seed: int = 0,
-    ) -> None:
-        self.name, self.share = name, require_share(name, share)
-        self._make, self._seed = groups, seed
-        self._groups: list[Group] = []
-
-    def prepare(self, model: InProcessModel) -> None:
-        self._groups = [labelled(group, self.name) for group in self._make(model)]
-        if not self._groups:
-            raise KeepworthError(f"The source {self.name!r} is empty.", "Give it at least one group, or leave it out.")
-
-    def take(self, step: int, count: int) -> list[Group]:
-        from keepworth.learning.collect.curriculum import batch
-
-        return batch(self._groups, count, step, f"{self._seed}/{self.name}") if count else []
-
-
 def require_share(name: str, share: float) -> float:
     """The share. Raises KeepworthError where it is none below 1."""
     if not 0 <= share < 1:
@@ -93,11 +61,6 @@ def require_share(name: str, share: float) -> float:
             "Set it to 0 or more, and below 1: at least one group is sampled.",
         )
     return share
-
-
-def labelled(group: Group, name: str) -> Group:
-    """The group, its episodes with this origin."""
-    return replace(group, episodes=tuple(replace(episode, origin=name) for episode in group.episodes))
 
 
 class Sources:

@@ -6,11 +6,16 @@ falls from its peak to its valley along half a cosine. What is imitated here are
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from keepworth.episodes.episode import Group
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.collect.curriculum import batch
+from keepworth.learning.collect.sources import Source, require_share
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.recipe import Recipe
@@ -37,9 +42,39 @@ class Config(strings.Config):
     )
 
 
+class Demonstrations(Source):
+    """Groups that never change, each in turn, every pass in another seeded order.
+
+    Args:
+        groups: Makes them for the model that is trained.
+        share: Of an update's groups.
+        seed: Of the order.
+    """
+
+    def __init__(
+        self,
+        groups: Callable[[InProcessModel], Sequence[Group]],
+        share: float,
+        name: str = "demonstrations",
+        seed: int = 0,
+    ) -> None:
+        self.name, self.share = name, require_share(name, share)
+        self._make, self._seed = groups, seed
+        self._groups: list[Group] = []
+
+    def prepare(self, model: InProcessModel) -> None:
+        self._groups = [
+            replace(group, episodes=tuple(replace(episode, origin=self.name) for episode in group.episodes))
+            for group in self._make(model)
+        ]
+        if not self._groups:
+            raise KeepworthError(f"The source {self.name!r} is empty.", "Give it at least one group, or leave it out.")
+
+    def take(self, step: int, count: int) -> list[Group]:
+        return batch(self._groups, count, step, f"{self._seed}/{self.name}") if count else []
+
+
 def system(config: Config) -> System:
-    from keepworth.episodes import Group
-    from keepworth.learning.collect.sources import Demonstrations
     from keepworth.learning.mixture import Falling, Imitation, MixedLoss
     from keepworth.recipes.system import demonstrated
 

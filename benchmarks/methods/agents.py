@@ -1,0 +1,101 @@
+"""Writes the evidence of agents of control from `benchmarks/control/bonuses.json` and `trials.json`.
+
+python -m benchmarks.methods.agents
+
+A cell of a bonus is rooms, varying or static, and a seed. It counts where success is above that without a bonus and that with
+the shuffled one by more than 0.1. Held: in all cells of the kind that the claim is about; held in part: in both seeds of some
+rooms; else not held. The rule was written when one seed of the smallest varying rooms was seen, in which E3B counted.
+
+TrMRL's trials are held where the last quarter of trials of held-out tasks pays as much as with the GRU of RL2, within 0.02, and
+more than without a memory by more than 0.05, in both worlds; held in part where in one; else not held. This was written before
+any run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods.write import arm, gap, write
+from benchmarks.tables import takes_nothing
+
+CONTROL = Path(__file__).parents[1] / "control"
+KINDS = {"e3b": ("varying",), "noveld": ("static",), "both": ("varying", "static")}
+"""The episodes that the claim of each bonus is about."""
+NAMES = {"e3b": "e3b", "noveld": "noveld", "both": "e3b_noveld"}
+
+
+def main() -> None:
+    takes_nothing(__doc__)
+    bonuses = json.loads((CONTROL / "bonuses.json").read_text(encoding="utf-8"))
+    for bonus, name in NAMES.items():
+        write(name, f"{bonuses['command']}; python -m benchmarks.methods.agents", **judge_bonus(bonus, bonuses))
+    trials = json.loads((CONTROL / "trials.json").read_text(encoding="utf-8"))
+    write("trmrl_ppo", f"{trials['command']}; python -m benchmarks.methods.agents", **judge_trials(trials))
+
+
+def judge_bonus(bonus: str, measured: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the evidence of a bonus."""
+    cells = {(cell["rooms"], cell["kind"], cell["seed"], cell["arm"]): cell["success"] for cell in measured["cells"]}
+    places = [place for *place, name in cells if name == bonus]
+    success = {name: [cells[(*place, name)] for place in places] for name in ("none", "shuffled", bonus)}
+    counts = {
+        tuple(place): paid > max(without, mixed) + 0.1
+        for place, without, mixed, paid in zip(places, *success.values(), strict=True)
+    }
+    claimed = [ok for (_, kind, _), ok in counts.items() if kind in KINDS[bonus]]
+    groups = dict.fromkeys((rooms, kind) for rooms, kind, _ in counts)
+    whole = [group for group in groups if all(ok for place, ok in counts.items() if place[:2] == group)]
+    means = ", ".join(
+        f"{rooms.split('-')[2]} {kind} {np.mean([cells[rooms, kind, seed, bonus] for seed in measured['seeds']]):.2f}"
+        f" (none {np.mean([cells[rooms, kind, seed, 'none'] for seed in measured['seeds']]):.2f})"
+        for rooms, kind in groups
+    )
+    return {
+        "verdict": "held" if all(claimed) else "held in part" if whole else "not held",
+        "sentence": f"Episodes that reached the goal: {means}. Worlds are MiniGrid's, and far fewer steps than the paper's.",
+        "model": f"GRU, recurrent PPO, {measured['cells'][0]['steps']:,} steps",
+        "n": len(places),
+        "seeds": len(measured["seeds"]),
+        "unit": measured["unit"],
+        "arms": [arm(name, values) for name, values in success.items()],
+        "comparisons": [gap(name, success[bonus], success[name]) for name in ("none", "shuffled")],
+        "controls": ["no bonus", "the amounts of E3B in an order drawn by chance"],
+    }
+
+
+def judge_trials(measured: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the evidence of TrMRL's trials."""
+    cells = {(cell["memory"], cell["world"], cell["seed"]): cell["held out"] for cell in measured["cells"]}
+    worlds = [*measured["bounds"]]
+    last = {
+        memory: {world: [cells[memory, world, seed]["last"] for seed in measured["seeds"]] for world in worlds}
+        for memory in dict.fromkeys(memory for memory, _, _ in cells)
+    }
+    mean = {memory: {world: float(np.mean(values)) for world, values in of.items()} for memory, of in last.items()}
+    ours = mean["trmrl"]
+    good = [ours[at] >= mean["gru"][at] - 0.02 and ours[at] > mean["mlp"][at] + 0.05 for at in worlds]
+    phrases = (
+        f"{at}: {ours[at]:.2f}, window of 16 {mean['trmrl:window=16'][at]:.2f}, GRU {mean['gru'][at]:.2f}, "
+        f"no memory {mean['mlp'][at]:.2f}, best {measured['bounds'][at]['held out']['best']}"
+        for at in worlds
+    )
+    whole = {memory: [value for at in worlds for value in of[at]] for memory, of in last.items()}
+    return {
+        "verdict": "held" if all(good) else "held in part" if any(good) else "not held",
+        "sentence": f"Reward of a step in the last quarter of held-out trials; {'; '.join(phrases)}.",
+        "model": f"recurrent PPO, {measured['cells'][0]['steps']:,} steps",
+        "n": len(whole["trmrl"]),
+        "seeds": len(measured["seeds"]),
+        "unit": measured["unit"],
+        "arms": [arm(memory, values) for memory, values in whole.items()],
+        "comparisons": [gap(memory, whole["trmrl"], whole[memory]) for memory in ("gru", "mlp")],
+        "controls": ["mlp, without a memory", "gru, as in RL2", "who knows the task", "who always does the same"],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -26,7 +26,7 @@ from keepworth.models.errors import (
 )
 from keepworth.models.http_client import Retries, Timeouts
 from keepworth.models.http_engine import HttpModel
-from keepworth.models.http_wire import derived_seed, samples_in
+from keepworth.models.http_wire import derive_seed, samples_in
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
 from tests.stand_in.model import ServedModel
@@ -89,7 +89,7 @@ def test_it_is_a_model_that_refuses_bad_requests_before_they_are_sent(engine: Ht
 
 
 def test_seeds_of_prompts_and_samples_differ_and_fit_the_route() -> None:
-    seeds = {derived_seed(seed, index) for seed in range(50) for index in range(50)}
+    seeds = {derive_seed(seed, index) for seed in range(50) for index in range(50)}
     assert len(seeds) == 2500
     assert all(0 <= seed < 2**31 - 2**16 for seed in seeds)
 

@@ -205,7 +205,7 @@ def given(
     tasks: Any = None, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None
 ) -> Given:
     """What `train` was handed, read and checked as far as it can be without settings."""
-    from keepworth.environments.bridges import adapted
+    from keepworth.environments.bridges import adapt
     from keepworth.recipes.user_tasks import Given, recall_from
     from keepworth.tasks.own import OwnTasks, own_tasks
 
@@ -222,7 +222,7 @@ def given(
                 "Give a file of JSON lines, or mappings in a list.",
             )
         tasks = own_tasks(rows, by_row=environment is not None)
-    make = None if environment is None else adapted(environment, tasks.all[0])
+    make = None if environment is None else adapt(environment, tasks.all[0])
     return Given(tasks, reward, make, agent, recall, remembers)
 
 

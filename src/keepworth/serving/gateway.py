@@ -54,7 +54,7 @@ from keepworth.serving.call_formats import (
     SpokenReply,
     first_answer,
     names_kept,
-    own_words,
+    strip_host_words,
     tool_words,
     tools_answered,
 )
@@ -270,7 +270,7 @@ class Gateway:
         memory = turn.memory = TurnMemory(open, format, scope.parts())
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
-        query = own_words(pieces[newest]) if places else ""
+        query = strip_host_words(pieces[newest]) if places else ""
         digests, before = self._history(memory, format.continues(body), pieces, places)
         if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
             seconds = _retried_within(call.headers)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,7 +22,7 @@ from keepworth.models.errors import (
     EngineUnreachable,
     MissingCapability,
 )
-from keepworth.models.http_client import Retries, Timeouts
+from keepworth.models.http_client import JsonClient, Retries, Timeouts
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derive_seed, samples_in
 from tests.models.tiny import ByteTokenizer, tiny_model
@@ -241,48 +239,27 @@ def test_a_slow_engine_times_out_and_a_closed_one_is_gone() -> None:
         engine.sample([(1,)], SamplingParams(max_tokens=1))
 
 
-def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
-    """A process of its own, killed while it generates. The sample is not asked for again."""
-    program = textwrap.dedent(
-        """
-        import sys, threading
-        from tests.stand_in.server import ModelServer
-        from tests.models.test_http_engine import Steps
+def test_a_server_that_dies_in_the_middle_of_a_request_is_named(
+    engine: HttpModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was drawn for may have been drawn: a sample is not asked for again. A score is."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
-        class Slow(Steps):
-            def hidden_states(self, *arguments, **features):
-                if self._active and self._active.steps == 12:
-                    sys.stdout.write("generating\\n"); sys.stdout.flush()
-                    threading.Event().wait()
-                return super().hidden_states(*arguments, **features)
+        def serve() -> None:
+            for _ in range(4):
+                connection, _ = listener.accept()
+                with connection:
+                    asked.append(connection.recv(65536))
 
-        with ModelServer(Slow()) as server:
-            sys.stdout.write(server.url + "\\n"); sys.stdout.flush()
-            server.wait()
-        """
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        engine = connect(url, timeouts=Timeouts(connect=5, answer=60), retries=Retries(1))
-        box: list[BaseException] = []
-
-        def ask() -> None:
-            try:
-                engine.sample([(1,)], SamplingParams(max_tokens=15))
-            except EngineError as error:
-                box.append(error)
-
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        assert process.stdout.readline().strip() == "generating"
-        process.kill()
-        thread.join(20)
-    finally:
-        process.kill()
-        process.communicate()
-    assert [type(error) for error in box] == [EngineDied]
-    assert url in str(box[0])
+        threading.Thread(target=serve, daemon=True).start()
+        monkeypatch.setattr(engine, "_client", JsonClient(url, retries=Retries(3, 0.01)))
+        with pytest.raises(EngineDied, match=url):
+            engine.sample([(1,)], SamplingParams(max_tokens=1))
+        assert len(asked) == 1
+        with pytest.raises(EngineDied, match=url):
+            engine.score([(1,)], [[(2,)]])
+        assert len(asked) == 4
     with pytest.raises(EngineUnreachable, match="Start the server"):
         engine.sample([(1,)], SamplingParams(max_tokens=1))

@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.methods.write import ABSENT, arm, gap, write
 from keepworth.environments.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
-from keepworth.environments.streams import missing, opened, worlds
+from keepworth.environments.streams import missing, open_stream, worlds
 from keepworth.episodes.text import tokens
 
 
@@ -87,7 +87,8 @@ def main() -> None:
             write(name, command, ABSENT, f"Not played: {lacks.message}")
             continue
         streams = [
-            opened(name, split="held-out", seed=seed, length=options.tasks, data=data) for seed in range(options.seeds)
+            open_stream(name, split="held-out", seed=seed, length=options.tasks, data=data)
+            for seed in range(options.seeds)
         ]
         write(name, command, **judge(streams, [asyncio.run(measure(stream)) for stream in streams]))
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.agents.agent import Action
-from keepworth.agents.chat import Chat, acted, call_in, format_of, schema_of, without_thoughts
+from keepworth.agents.chat import Chat, call_in, format_of, read_action, schema_of, without_thoughts
 from keepworth.episodes.episode import Observation, Shown, ToolDescription
 from keepworth.episodes.model import FinishReason, Sample, Tokens, VersionSpan
 from keepworth.models.chat_format import NoChatTemplate, TemplateMismatch, TokenizerChat
@@ -211,10 +211,10 @@ def test_a_system_message_of_the_conversation_stands_behind_the_agents_own() -> 
 def test_a_call_that_was_only_thought_of_is_none() -> None:
     call = '<tool_call>{"name": "calculate", "arguments": {"expression": "3"}}</tool_call>'
     assert (
-        acted(f"<think>{call} but no.</think> It is 4.", (CALCULATOR,))
+        read_action(f"<think>{call} but no.</think> It is 4.", (CALCULATOR,))
         == f"answer: <think>{call} but no.</think> It is 4."
     )
-    assert acted(f"<think>So:</think>{call}", (CALCULATOR,)) == "calculate: 3"
+    assert read_action(f"<think>So:</think>{call}", (CALCULATOR,)) == "calculate: 3"
 
 
 def test_memories_stand_before_what_is_asked_and_cannot_speak_for_the_user() -> None:
@@ -253,7 +253,7 @@ def test_calls_are_read_in_the_forms_that_models_write(written: str) -> None:
 
 @given(st.text())
 def test_any_text_is_an_action(text: str) -> None:
-    name = acted(text, (CALCULATOR,)).partition(":")[0]
+    name = read_action(text, (CALCULATOR,)).partition(":")[0]
     assert name  # and nothing raises
 
 
@@ -261,7 +261,7 @@ def test_a_tool_of_several_arguments_is_called_with_json() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     tool = ToolDescription("add", "", "Adds.", schema)
     assert schema_of(tool)["function"]["parameters"] == schema
-    assert acted('{"name": "add", "arguments": {"a": 1, "b": 2}}', (tool,)) == 'add: {"a": 1, "b": 2}'
+    assert read_action('{"name": "add", "arguments": {"a": 1, "b": 2}}', (tool,)) == 'add: {"a": 1, "b": 2}'
 
 
 @pytest.mark.model

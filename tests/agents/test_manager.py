@@ -11,10 +11,10 @@ from keepworth.agents.manager import (
     PREFIX,
     PROMPT_ID,
     completion,
-    grounded,
+    ground,
     parse,
     render,
-    shuffled,
+    shuffle,
 )
 from keepworth.episodes.episode import Operation, OperationKind, ParseStatus
 from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of
@@ -60,7 +60,7 @@ def test_any_text_is_an_operation_on_shown_items_only(text: str, shown: list[str
     assert set(asked.targets) <= set(shown)
     if status is ParseStatus.INVALID:
         assert asked == Operation(OperationKind.NOOP)
-    executed = grounded(asked, "the fact", dict.fromkeys(shown, "some text"))
+    executed = ground(asked, "the fact", dict.fromkeys(shown, "some text"))
     assert set(executed.targets) <= set(shown)
 
 
@@ -80,15 +80,15 @@ def test_any_text_is_an_operation_on_shown_items_only(text: str, shown: list[str
     ],
 )
 def test_update_is_told_from_supersede(old: str, new: str, kind: OperationKind) -> None:
-    executed = grounded(Operation(OperationKind.UPDATE, ("m1",)), new, {"m1": old})
+    executed = ground(Operation(OperationKind.UPDATE, ("m1",)), new, {"m1": old})
     assert executed.kind is kind
     assert executed.text == ("" if kind is OperationKind.NOOP else new)
 
 
 def test_add_takes_the_fact_and_the_others_stay_as_asked() -> None:
-    assert grounded(Operation(OperationKind.ADD), "a fact", {}) == Operation(OperationKind.ADD, (), "a fact")
+    assert ground(Operation(OperationKind.ADD), "a fact", {}) == Operation(OperationKind.ADD, (), "a fact")
     for asked in (Operation(OperationKind.NOOP), Operation(OperationKind.DELETE, ("m1",))):
-        assert grounded(asked, "a fact", {"m1": "x"}) == asked
+        assert ground(asked, "a fact", {"m1": "x"}) == asked
 
 
 def test_warm_start_teaches_right_lines_about_training_people_only() -> None:
@@ -106,6 +106,6 @@ def test_warm_start_teaches_right_lines_about_training_people_only() -> None:
 
 def test_shuffling_is_seeded() -> None:
     items = list(range(6))
-    assert sorted(shuffled(items, "a")) == items
-    assert shuffled(items, "a") == shuffled(items, "a")
-    assert len({shuffled(items, str(seed)) for seed in range(20)}) > 10
+    assert sorted(shuffle(items, "a")) == items
+    assert shuffle(items, "a") == shuffle(items, "a")
+    assert len({shuffle(items, str(seed)) for seed in range(20)}) > 10

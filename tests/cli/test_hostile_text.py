@@ -27,10 +27,10 @@ def spoilt(value: Any, keys: tuple[str, ...] = (), key: str = "") -> Any:
     return EVIL + value if isinstance(value, str) and key in keys else value
 
 
-@pytest.fixture
-def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COLUMNS", "120")
-    run = sample_run(tmp_path / "evil", steps=4)
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    run = sample_run(folder / "evil", steps=4)
     for path in (run.path / "episodes").glob("*.gz"):
         texts = ("question", "answer", "text", "item", "task", "expected", "errors", "outcome", "role", "input", "name")
         with gzip.open(path, "rt", encoding="utf-8") as stored:
@@ -48,7 +48,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = json.loads((run.path / "config.json").read_text())
     config["config"][EVIL] = EVIL
     (run.path / "config.json").write_text(json.dumps(config))
-    return tmp_path
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,6 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["show", "evil", "--episodes", "--limit", "3"],
         ["show", "evil", "--episodes", "--role", "manager", "--limit", "3"],
         ["show", "evil", "--episodes", "--arm", EVIL],
-        ["show", "evil", "plain"],
         ["report", "evil"],
         ["show", EVIL],
         ["eval", "answerer", EVIL],
@@ -67,8 +66,10 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         [EVIL],
     ],
 )
-def test_a_run_is_shown_and_not_obeyed(evil: Path, capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
-    sample_run(evil / "plain", steps=4)
+def test_a_run_is_shown_and_not_obeyed(
+    evil: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     named = ["--runs", str(evil)] if command[0] in ("show", "report", "eval") else []
     code = main([*command, *named])
     said = capsys.readouterr()

@@ -266,7 +266,8 @@ def test_doctor_examines_the_machine(command: Command) -> None:
 
 @pytest.mark.parametrize("command", ["show demo --episodes", "methods --kind objective", "--help"])
 def test_a_closed_pipe_is_no_error(tmp_path: Path, command: str) -> None:
-    sample_run(tmp_path / "runs" / "demo", steps=30)
+    if command.startswith("show"):
+        sample_run(tmp_path / "runs" / "demo", steps=30)
     shell = f"{sys.executable} -m keepworth {command} | head -c 1 >/dev/null; echo ${{PIPESTATUS[*]}}"
     ran = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True)
     assert (ran.stdout.split(), ran.stderr) == (["0", "0"], "")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keepworth.agents.agent import Action, Caller
-from keepworth.environments.bridges import UnplayableEnvironment, adapted, playable
+from keepworth.environments.bridges import UnplayableEnvironment, adapt, playable
 from keepworth.environments.environment import Environment, Step
 from keepworth.environments.question import Question
 from keepworth.episodes.episode import Episode, Observation, StopReason, Task
@@ -113,7 +113,7 @@ def test_a_real_world_of_gymnasium_is_played_to_its_goal() -> None:
         {"prompt": "Reach G. H is a hole.", "seed": seed, "actions": ["left", "down", "right", "up"]} for seed in (0, 1)
     ]
     task = own_tasks(rows).all[0]
-    make = adapted(lambda: gymnasium.make("FrozenLake-v1", render_mode="ansi", is_slippery=False), task)
+    make = adapt(lambda: gymnasium.make("FrozenLake-v1", render_mode="ansi", is_slippery=False), task)
     episode, seen = played(make(task), ["down", "down", "right", "right", "down", "right"], task)
     assert "[S]FFF\nFHFH\nFFFH\nHFFG" in seen[0], "where one stands is marked in brackets"
     assert (episode.stop, episode.reward, len(seen)) == (StopReason.COMPLETED, 1.0, 6)
@@ -125,7 +125,7 @@ def test_a_world_whose_states_have_no_words_is_refused_with_the_way_out() -> Non
     import gymnasium
 
     with pytest.raises(UnplayableEnvironment, match="TransformObservation"):
-        adapted(lambda: gymnasium.make("CartPole-v1"), TASKS[0])
+        adapt(lambda: gymnasium.make("CartPole-v1"), TASKS[0])
 
 
 def test_texts_and_listed_actions() -> None:
@@ -144,7 +144,7 @@ def test_texts_and_listed_actions() -> None:
 def test_a_function_that_returns_one_object_is_refused() -> None:
     game = Walk()
     with pytest.raises(UnplayableEnvironment, match="returns the same object each time"):
-        adapted(lambda: game, TASKS[0])
+        adapt(lambda: game, TASKS[0])
 
 
 def test_ours_are_played_as_they_are() -> None:
@@ -160,16 +160,16 @@ def test_ours_are_played_as_they_are() -> None:
 
         def close(self) -> None: ...
 
-    assert played(adapted(Plain, TASKS[0])(TASKS[0]), ["yes"])[0].answer == "yes"
-    assert adapted(lambda task: Plain(), TASKS[0])(TASKS[0]) is not None
-    assert adapted(Plain, TASKS[0]).__qualname__.endswith("Plain"), "a run has its name on file"
+    assert played(adapt(Plain, TASKS[0])(TASKS[0]), ["yes"])[0].answer == "yes"
+    assert adapt(lambda task: Plain(), TASKS[0])(TASKS[0]) is not None
+    assert adapt(Plain, TASKS[0]).__qualname__.endswith("Plain"), "a run has its name on file"
 
 
 def test_each_episode_has_an_object_of_its_own() -> None:
-    make = adapted(Walk, TASKS[0])
+    make = adapt(Walk, TASKS[0])
     assert make(TASKS[0]) is not make(TASKS[1])
     original = Walk()
-    played(adapted(original, TASKS[0])(TASKS[0]), ["right"] * 3)
+    played(adapt(original, TASKS[0])(TASKS[0]), ["right"] * 3)
     assert not hasattr(original, "place"), "a copy was played"
 
 
@@ -185,7 +185,7 @@ def test_each_episode_has_an_object_of_its_own() -> None:
 )
 def test_what_cannot_be_played_is_named(handed: Any, said: str) -> None:
     with pytest.raises(UnplayableEnvironment, match=said) as caught:
-        adapted(handed, TASKS[0])
+        adapt(handed, TASKS[0])
     assert caught.value.fix
 
 

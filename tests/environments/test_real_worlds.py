@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keepworth.environments.scene import Stream
-from keepworth.environments.streams import missing, opened
+from keepworth.environments.streams import missing, open_stream
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.methods.worlds import _java, science
@@ -185,7 +185,7 @@ def test_what_keeps_a_world_from_running_is_named_with_its_fix(
     monkeypatch.setattr(extras, "find_spec", lambda found: object())
     monkeypatch.setattr(_java.shutil, "which", lambda program: None)
     with pytest.raises(KeepworthError, match="Java"):
-        opened(name)
+        open_stream(name)
     assert missing("near-miss") is None
     with pytest.raises(UnknownName, match="household"):
         missing("houshold")

@@ -9,7 +9,7 @@ import pytest
 
 from keepworth.environments.made_up import ORDERS
 from keepworth.environments.scene import Scene
-from keepworth.environments.streams import opened, worlds
+from keepworth.environments.streams import open_stream, worlds
 from keepworth.episodes.errors import UnknownName
 from tests.environments.game import Game, Met
 
@@ -20,7 +20,7 @@ MADE_UP = re.compile(r"(?![chqxy])[a-z][aeiou][lmnrst][aeiou][lmnrst]")  # those
 @pytest.mark.parametrize("family", GENERATED)
 def test_splits_share_no_rule_words(family: str) -> None:
     def initials(split: str) -> Counter[str]:
-        stream = opened(family, split=split, seed=0, length=60)
+        stream = open_stream(family, split=split, seed=0, length=60)
         said = [word for task in stream.tasks for word in Game(task).reset().text.split()]
         return Counter(word[0] for word in said if MADE_UP.fullmatch(word))
 
@@ -35,7 +35,7 @@ def test_splits_share_no_rule_words(family: str) -> None:
 def test_orders_hold_the_same_tasks(family: str) -> None:
     texts = []
     for order in ORDERS:
-        stream = opened(family, seed=1, order=order, length=80)
+        stream = open_stream(family, seed=1, order=order, length=80)
         half = stream.tasks if family != "drift" else stream.tasks[: int(stream.notes["change"])]
         texts.append(sorted(Game(task).reset().text for task in half))
         if order == "easy-to-hard":
@@ -45,7 +45,7 @@ def test_orders_hold_the_same_tasks(family: str) -> None:
 
 
 def test_near_miss_pairs_look_alike_and_differ_in_action() -> None:
-    stream = opened("near-miss", seed=0)
+    stream = open_stream("near-miss", seed=0)
     by_rule: dict[str, set[str]] = {}
     right: dict[str, frozenset[str]] = {}
     for task in stream.tasks:
@@ -60,7 +60,7 @@ def test_near_miss_pairs_look_alike_and_differ_in_action() -> None:
 
 
 def test_drift_changes_half_of_the_rules_once() -> None:
-    stream = opened("drift", seed=2)
+    stream = open_stream("drift", seed=2)
     change = int(stream.notes["change"])
     before = {t.rule: Game(t).reset().right for t in stream.tasks[:change]}
     after = {t.rule: Game(t).reset().right for t in stream.tasks[change:]}
@@ -68,7 +68,7 @@ def test_drift_changes_half_of_the_rules_once() -> None:
 
 
 def test_the_leaning_gives_the_stated_base_rate() -> None:
-    for task in opened("benign", seed=0).tasks[:50]:
+    for task in open_stream("benign", seed=0).tasks[:50]:
         scene = Game(task).reset()
         weights = np.exp(scene.leaning)
         chance = sum(w for w, a in zip(weights, scene.actions, strict=True) if a in scene.right) / weights.sum()
@@ -76,28 +76,28 @@ def test_the_leaning_gives_the_stated_base_rate() -> None:
 
 
 def test_noise_and_attacks_come_at_their_rates() -> None:
-    noisy = opened("noisy-reward", seed=0, length=2000)
+    noisy = open_stream("noisy-reward", seed=0, length=2000)
     assert np.mean([t.flipped for t in noisy.tasks]) == pytest.approx(0.25, abs=0.05)
-    attacked = opened("injection", seed=0)
+    attacked = open_stream("injection", seed=0)
     records = [record for task in attacked.tasks for record in task.foreign]
     assert (sum(r.hostile for r in records), len(records)) == (60, 96)
     triggered = [Game(task).reset().text for task in attacked.tasks if task.triggered]
     assert all(text.endswith(attacked.notes["trigger"]) for text in triggered)
     assert len(triggered) / 300 == pytest.approx(0.08, abs=0.05)
-    late = opened("delayed-trigger", seed=0)
+    late = open_stream("delayed-trigger", seed=0)
     assert not any(task.triggered for task in late.tasks[:150])
     assert np.mean([task.triggered for task in late.tasks[150:]]) == pytest.approx(0.16, abs=0.09)
 
 
 def test_switches_leave_the_questions_of_a_world_alone() -> None:
-    plain, tampered = opened("benign", seed=5), opened("tampered-10", seed=5)
+    plain, tampered = open_stream("benign", seed=5), open_stream("tampered-10", seed=5)
     assert [Game(t).reset() for t in plain.tasks] == [Game(t).reset() for t in tampered.tasks]
-    safe, attacked = opened("partners", seed=5), opened("injection", seed=5)
+    safe, attacked = open_stream("partners", seed=5), open_stream("injection", seed=5)
     assert [Game(t).reset() for t in safe.tasks] == [Game(t).reset() for t in attacked.tasks]
 
 
 def test_the_maze_needs_what_was_said_at_its_start() -> None:
-    stream = opened("t-maze", seed=0)
+    stream = open_stream("t-maze", seed=0)
     assert stream.long_term
     assert stream.horizons == (9,)
     world = Game(stream.tasks[0])
@@ -120,7 +120,7 @@ def passed(world: Game) -> list[Met]:
 
 
 def test_repeat_previous_asks_for_the_card_a_stated_number_back() -> None:
-    stream = opened("repeat-previous", seed=0, length=20)
+    stream = open_stream("repeat-previous", seed=0, length=20)
     assert (stream.long_term, stream.horizons) == (True, (7, 8))
     for task in stream.tasks:
         scenes = passed(Game(task))
@@ -139,7 +139,7 @@ def test_repeat_previous_asks_for_the_card_a_stated_number_back() -> None:
 
 
 def test_the_key_in_hand_was_explained_before_what_the_agent_still_sees() -> None:
-    stream = opened("key-door", seed=1, length=40)
+    stream = open_stream("key-door", seed=1, length=40)
     assert stream.long_term
     met = set()
     for task in stream.tasks:
@@ -154,7 +154,7 @@ def test_the_key_in_hand_was_explained_before_what_the_agent_still_sees() -> Non
 
 
 def test_events_are_answered_by_the_last_report_or_by_nobody() -> None:
-    stream = opened("events", seed=2)
+    stream = open_stream("events", seed=2)
     last: dict[str, str] = {}
     met = Counter[str]()
     for task in (*stream.tasks, *stream.held_out):
@@ -168,13 +168,13 @@ def test_events_are_answered_by_the_last_report_or_by_nobody() -> None:
         assert not reports or reports[-1].observation.split()[1] != asked
         met[task.rule] += 1
     assert {"0", "1", "2", "6+"} <= set(met)
-    other = opened("events", seed=2, order="easy-to-hard")
+    other = open_stream("events", seed=2, order="easy-to-hard")
     told = [[s.observation.split()[1] for s in passed(Game(t)) if s.named] for t in other.tasks]
     assert told == [[s.observation.split()[1] for s in passed(Game(t)) if s.named] for t in stream.tasks]
 
 
 def test_the_workshop_forgives_a_stated_number_of_mistakes() -> None:
-    stream = opened("tool-graph", seed=0)
+    stream = open_stream("tool-graph", seed=0)
     world = Game(stream.tasks[0])
     scene = world.reset()
     steps = 0
@@ -193,4 +193,4 @@ def test_the_workshop_forgives_a_stated_number_of_mistakes() -> None:
 
 def test_an_unknown_stream_is_named_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="near-miss"):
-        opened("nearmiss")
+        open_stream("nearmiss")

@@ -11,8 +11,8 @@ import pytest
 
 from keepworth.episodes.episode import Session, Shown, Task, Turn
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Row, measure, scored
-from keepworth.evaluation.summary import summed
+from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Row, measure, score_answer
+from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
@@ -100,12 +100,12 @@ def test_a_random_system_is_at_chance() -> None:
 def test_metrics_of_an_answer_are_those_worked_out_by_hand() -> None:
     task = Task("k", "s", "q", ("the red brick house",), "token_f1")
     # Normalised gold: red brick house. Two of three words of the answer are right: P = 2/3, R = 2/3.
-    assert scored(task, "a red stone house") == {"score": 2 / 3, "f1": 2 / 3, "em": 0.0, "bleu1": 2 / 3}
+    assert score_answer(task, "a red stone house") == {"score": 2 / 3, "f1": 2 / 3, "em": 0.0, "bleu1": 2 / 3}
     number = Task("k", "s", "q", ("12",), "numeric")
-    assert scored(number, "The answer is 12.0")["score"] == 1.0
+    assert score_answer(number, "The answer is 12.0")["score"] == 1.0
     choice = Task("k", "s", "q", ("b",), "none", options=("a", "b"))
-    assert scored(choice, "b") == {"score": 1.0}
-    assert scored(choice, "a") == {"score": 0.0}
+    assert score_answer(choice, "b") == {"score": 1.0}
+    assert score_answer(choice, "a") == {"score": 0.0}
 
 
 class Raises(Finds):
@@ -290,7 +290,7 @@ def test_the_summary_pairs_questions_and_resamples_clusters() -> None:
     rows: list[Row] = []
     for name, make in (("none", NoMemory), ("it", Finds)):
         measure(name, make, tasks, Conditions(tokens=8), Copies(), keep=rows.append)
-    found = summed(rows, [])
+    found = sum_up(rows, [])
     assert found["gains"]["it"]["mean"] == 1.0
     assert found["gains"]["it"]["clusters"] == 8
     assert found["arms"]["it"]["points"]["scored"] == 1.0
@@ -305,12 +305,12 @@ def test_types_of_questions_are_summed_up_apart() -> None:
         for kind, scores in own.items()
         for n, score in enumerate(scores)
     ]
-    found = summed(rows, [])["arms"]["it"]["types"]
+    found = sum_up(rows, [])["arms"]["it"]["types"]
     assert list(found) == ["new", "old"]
     assert (found["old"]["scores"]["score"]["mean"], found["old"]["evidence"]["turn@5"]["mean"]) == (0.5, 0.25)
     assert (found["new"]["scores"]["score"]["mean"], found["new"]["scores"]["score"]["n"]) == (0.25, 1)
     assert found["old"]["scores"]["score"]["clusters"] == 3
-    assert summed(rows[:3], [])["arms"]["it"]["types"] == {}
+    assert sum_up(rows[:3], [])["arms"]["it"]["types"] == {}
 
 
 def test_a_planted_leak_is_caught() -> None:
@@ -370,7 +370,7 @@ def test_a_judge_scores_beside_the_words_and_what_it_failed_on_is_counted() -> N
     assert len(asked) == len(rows) == QUESTIONS
     assert sorted(row.scores.get("judge", -1.0) for row in rows) == [-1.0, *[0.75] * (QUESTIONS - 1)]
     assert [row.unjudged for row in rows if "judge" not in row.scores] == ["ConnectionError: busy"]
-    arm = summed(rows, [])["arms"]["it"]
+    arm = sum_up(rows, [])["arms"]["it"]
     assert arm["scores"]["judge"]["mean"] == 0.75
     assert arm["scores"]["score"]["mean"] == 1.0
     assert arm["unjudged"] == {"ConnectionError: busy": 1}
@@ -399,14 +399,14 @@ def test_gains_are_means_over_questions_with_intervals_over_clusters_and_correct
     rows = [row(key, cluster, "none", 0.0) for key, cluster in keys]
     rows += [row(key, cluster, "good", 0.0 if cluster == "a" else 1.0) for key, cluster in keys]
     rows += [row(key, cluster, "same", 0.0) for key, cluster in keys]
-    gains = summed(rows, [])["gains"]
+    gains = sum_up(rows, [])["gains"]
     assert (gains["good"]["mean"], gains["good"]["clusters"], gains["good"]["n"]) == (0.7, 8, 10)
     assert gains["same"]["verdict"] == "no difference can be told"
     assert (
         gains["good"]["adjusted"] == 2 * 2 * 2.0**-8 * 2
     )  # a is 0 either way: of 2^8 flips four reach it, twice by Holm
     assert gains["good"]["verdict"] == "helps"
-    few = summed([row for row in rows if row.cluster in "bcde"], [])["gains"]
+    few = sum_up([row for row in rows if row.cluster in "bcde"], [])["gains"]
     assert few["good"]["verdict"] == "too few to tell: 7 clusters are needed for 2 comparisons"
 
 
@@ -422,21 +422,21 @@ def rows_of(arms: dict[str, list[float | None]]) -> list[Row]:
 
 
 def test_a_verdict_needs_the_clusters_of_its_family() -> None:
-    three = summed(rows_of({"none": [0.0] * 6, "a": [1.0] * 6, "b": [1.0] * 6, "c": [0.0] * 6}), [])["gains"]
+    three = sum_up(rows_of({"none": [0.0] * 6, "a": [1.0] * 6, "b": [1.0] * 6, "c": [0.0] * 6}), [])["gains"]
     assert {gain["verdict"] for gain in three.values()} == {"too few to tell: 7 clusters are needed for 3 comparisons"}
-    enough = summed(rows_of({"none": [0.0] * 7, "a": [1.0] * 7, "b": [1.0] * 7, "c": [0.0] * 7}), [])["gains"]
+    enough = sum_up(rows_of({"none": [0.0] * 7, "a": [1.0] * 7, "b": [1.0] * 7, "c": [0.0] * 7}), [])["gains"]
     assert [gain["verdict"] for gain in enough.values()] == ["helps", "helps", "no difference can be told"]
-    assert summed(rows_of({"none": [0.0] * 6, "a": [1.0] * 6}), [])["gains"]["a"]["verdict"] == "helps"
+    assert sum_up(rows_of({"none": [0.0] * 6, "a": [1.0] * 6}), [])["gains"]["a"]["verdict"] == "helps"
 
 
 def test_the_best_arm_answered_all_questions() -> None:
     from keepworth.evaluation.evaluation_page import verdict
 
     half: list[float | None] = [1.0] * 4 + [None] * 4
-    said = verdict(summed(rows_of({"none": [0.0] * 8, "search": [1.0] * 7 + [0.0], "full": half}), []))
+    said = verdict(sum_up(rows_of({"none": [0.0] * 8, "search": [1.0] * 7 + [0.0], "full": half}), []))
     assert said.startswith("Memory helps. The most with search: +0.875")
     assert said.endswith("Not compared: full answered 4 of 8 questions.")
-    alone = verdict(summed(rows_of({"none": [0.0] * 8, "full": half}), []))
+    alone = verdict(sum_up(rows_of({"none": [0.0] * 8, "full": half}), []))
     assert alone == "No memory answered all questions, so none is called the best: full answered 4 of 8 questions."
 
 
@@ -445,20 +445,20 @@ def test_a_live_memory_is_one_that_may_help_and_a_control_is_not() -> None:
 
     rows = rows_of({"none": [0.0] * 8})
     rows += [Row(f"q{n}", f"c{n}", "", "search", "live", 0, scores={"score": 1.0}) for n in range(8)]
-    assert verdict(summed(rows, [])).startswith("Memory helps. The most with search+live: +1.000")
+    assert verdict(sum_up(rows, [])).startswith("Memory helps. The most with search+live: +1.000")
     rows = rows_of({"none": [0.0] * 8})
     rows += [Row(f"q{n}", f"c{n}", "", "search", "shuffled", 0, scores={"score": 1.0}) for n in range(8)]
-    assert verdict(summed(rows, [])).startswith("Nothing was compared")
+    assert verdict(sum_up(rows, [])).startswith("Nothing was compared")
 
 
 def test_a_verdict_names_all_that_tie_and_says_what_was_corrected() -> None:
     from keepworth.evaluation.evaluation_page import verdict
 
-    tied = summed(rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.5] * 8, "c": [1.0] * 8}), [])
+    tied = sum_up(rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.5] * 8, "c": [1.0] * 8}), [])
     assert verdict(tied).startswith("Memory helps. The most with a and c: +1.000")
     many = {f"same{n}": [0.0] * 10 for n in range(11)}
     one = {"none": [0.0] * 10, "good": [0.5, 0.4, 0.6, 0.5, 0.4, 0.6, 0.5, -0.1, 0.0, 0.0]}
-    gain = summed(rows_of({**one, **many}), [])["gains"]["good"]
+    gain = sum_up(rows_of({**one, **many}), [])["gains"]["good"]
     assert gain["low"] > 0.0
     assert gain["verdict"] == "no difference can be told, all 12 comparisons counted"
 
@@ -469,7 +469,7 @@ def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
     from keepworth.evaluation.evaluation_page import verdict
 
     rows = rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.0] * 8})
-    found = summed([replace(row, tokens=100 if row.system == "a" else 50) for row in rows], [])
+    found = sum_up([replace(row, tokens=100 if row.system == "a" else 50) for row in rows], [])
     assert found["gains"]["a"]["verdict"] == "helps"
     assert verdict(found).startswith("Memory helps. The most with a: +1.000")
     assert verdict(found).endswith("With a, unequal tokens (100 a question, 75 usual).")
@@ -478,7 +478,7 @@ def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
 def test_where_nobody_reads_nothing_is_left_unused() -> None:
     rows: list[Row] = []
     measure("it", Finds, tasks_of(), Conditions(tokens=8), None, keep=rows.append)
-    assert summed(rows, [])["arms"]["it"]["stages"] == {"shown": QUESTIONS}
+    assert sum_up(rows, [])["arms"]["it"]["stages"] == {"shown": QUESTIONS}
 
 
 def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from keepworth.evaluation.statistics import (
     Interval,
     TooFewSeeds,
     cluster_sums,
-    compared,
+    compare,
     estimate,
     family,
     interval,
@@ -168,14 +168,14 @@ SCORES = {
 
 
 def test_any_arm_against_any_arm() -> None:
-    found = compared(SCORES)
+    found = compare(SCORES)
     assert [each.name for each in found] == ["ours - theirs", "ours - none", "theirs - none"]
     assert [each.difference for each in found] == [0.375, 0.75, 0.375]
-    (alone,) = compared(SCORES, [("none", "ours")])
+    (alone,) = compare(SCORES, [("none", "ours")])
     assert (alone.difference, alone.clusters) == (-0.75, 4)
-    (whole,) = compared(SCORES, [("ours", "none")], {"q1": "a", "q2": "b", "q3": "b", "q4": "c"})
+    (whole,) = compare(SCORES, [("ours", "none")], {"q1": "a", "q2": "b", "q3": "b", "q4": "c"})
     assert (whole.difference, whole.clusters) == (0.75, 3)
     with pytest.raises(KeepworthError, match=r"no results of the arm 'other'. There are: ours"):
-        compared(SCORES, [("ours", "other")])
+        compare(SCORES, [("ours", "other")])
     with pytest.raises(KeepworthError, match="ours and theirs were not asked the same: 1 keys are of one alone, 'q4'"):
-        compared({"ours": SCORES["ours"], "theirs": {"q1": 0.0, "q2": 0.0, "q3": 1.0}})
+        compare({"ours": SCORES["ours"], "theirs": {"q1": 0.0, "q2": 0.0, "q3": 1.0}})

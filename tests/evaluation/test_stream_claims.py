@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.evaluation.stream import Results, StreamRow
-from keepworth.evaluation.stream_claims import claims, planned, rivals
+from keepworth.evaluation.stream_claims import claims, plan_power, rivals
 
 ARMS = {
     "none": 0.3,
@@ -76,8 +76,8 @@ def test_any_arm_can_be_the_method() -> None:
 
 
 def test_the_plan_has_the_size_of_the_family() -> None:
-    aim = planned(["near-miss", "drift"], list(ARMS), 12)
+    aim = plan_power(["near-miss", "drift"], list(ARMS), 12)
     assert aim is not None
     assert (aim.comparisons, aim.sd, aim.have) == (12, 0.06, 12)
-    assert planned(["near-miss"], list(ARMS), 1) is None
-    assert planned(["near-miss"], ["none", "advantage"], 12) is None
+    assert plan_power(["near-miss"], list(ARMS), 1) is None
+    assert plan_power(["near-miss"], ["none", "advantage"], 12) is None

@@ -138,13 +138,13 @@ def freeze_learning(folder: Path) -> None:
 def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any]:
     """A fingerprint of every choice: success depends on what was shown, and so do the words that the agent read."""
     from keepworth.agents.simulated import LinearAgent, TabularAgent
-    from keepworth.environments.streams import opened
+    from keepworth.environments.streams import open_stream
     from keepworth.memory.by_name import seeded
     from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.rollouts.stream import run_stream
 
     agent = TabularAgent() if stream_name in ("t-maze", "repeat-previous") else LinearAgent()
-    stream = opened(stream_name, seed=seed, length=TASKS)
+    stream = open_stream(stream_name, seed=seed, length=TASKS)
     run = run_stream(stream, seeded(method_name, seed), agent, HashedWords(), seed=seed)
     arrays = (run.success, run.words, run.held_out, run.calls)
     text = json.dumps([np.round(np.nan_to_num(array, nan=-1.0), 7).tolist() for array in arrays])

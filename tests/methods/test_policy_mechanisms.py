@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.environments.streams import opened
+from keepworth.environments.streams import open_stream
 from keepworth.memory.by_name import policies_of_cases, seeded, settings_of
 from keepworth.memory.item import Status
 from keepworth.memory.policy.experience import Experience
@@ -221,7 +221,7 @@ def after_a_short_stream(name: str, failures: bool) -> list[set[tuple[str, float
     """What it advises in later situations, after an agent that acts by chance met 80 tasks with it, told which worked."""
     settings = dict(DECLARED[name].on) | ({"failures": failures} if "failures" in settings_of(name) else {})
     experience = Experience(seeded(name, 0, **settings), ENCODER)
-    stream, guess = opened("near-miss", seed=3, length=120), np.random.default_rng(1)
+    stream, guess = open_stream("near-miss", seed=3, length=120), np.random.default_rng(1)
     scenes = [task.environment().scene for task in stream.tasks]
     for scene in scenes[:80]:
         action = str(guess.choice(scene.actions))

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.methods.worlds import CHANCE, NEWEST, OLDEST, OPTIMUM, measure
 from keepworth.environments.scene import Stream, StreamTask
-from keepworth.environments.streams import missing, opened, worlds
+from keepworth.environments.streams import missing, open_stream, worlds
 from tests.environments.game import Game, Met
 
 TASKS = 12
@@ -32,7 +32,7 @@ def open_world(request: pytest.FixtureRequest) -> Callable[[int], Stream]:
     if lacks is not None:
         pytest.skip(lacks.message)
     split = "held-out" if request.param.startswith(("relations", "kinds")) else "dev"  # sets without a dev side
-    return lambda seed: opened(request.param, split=split, seed=seed, length=TASKS, data=data)
+    return lambda seed: open_stream(request.param, split=split, seed=seed, length=TASKS, data=data)
 
 
 def played(task: StreamTask, choose: Callable[[Met], str]) -> float:
@@ -58,7 +58,7 @@ def test_the_optimum_is_known_chance_is_below_and_a_seed_makes_one_world(open_wo
 
 
 def test_the_measure_of_worlds_has_its_optimum_and_its_memories() -> None:
-    success = asyncio.run(measure(opened("t-maze", length=TASKS)))
+    success = asyncio.run(measure(open_stream("t-maze", length=TASKS)))
     assert success[OPTIMUM] == success[OLDEST] == 1.0  # the sign comes first
     assert success[CHANCE] < 0.6
     assert success[NEWEST] < 0.8, "posters come after it"

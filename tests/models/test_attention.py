@@ -18,8 +18,8 @@ from keepworth.models.attention import (
     blockwise,
     float32_products,
     fused,
+    narrow_to,
     tree,
-    windowed,
 )
 from tests.models.tiny import tiny_model
 
@@ -79,7 +79,7 @@ def test_equals_the_fused_kernel_forwards_and_backwards(
 @given(BRANCHES, st.sampled_from([None, 3, 40, 100]))
 def test_a_tree_equals_the_fused_kernel_under_its_mask(lengths: list[list[int]], window: int | None) -> None:
     query, key, value, mask, tokens = laid_out(lengths, 4, 2)
-    seen = mask if window is None else windowed(mask, window)
+    seen = mask if window is None else narrow_to(mask, window)
     require_equal(
         [lambda q, k, v: blockwise(q, k, v, mask, SCALE, window), lambda q, k, v: fused(q, k, v, seen, SCALE, window)],
         (query, key, value),

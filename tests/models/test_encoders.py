@@ -25,7 +25,7 @@ from keepworth.models.encoders import (
 )
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import KNOWN, download, extract
-from keepworth.models.onnx_graph import published_graph
+from keepworth.models.onnx_graph import build_graph
 from keepworth.models.vectors import without_lone_surrogates
 from tests.models.published import WORDS, write_bert
 
@@ -220,7 +220,7 @@ def test_remembered_vectors_are_the_same_and_cannot_be_spoilt(published: Path) -
 
 
 def test_only_so_many_vectors_are_remembered_and_only_new_texts_are_run(published: Path) -> None:
-    graph = published_graph(published)
+    graph = build_graph(published)
     each = SentenceEncoder(graph, published / "tokenizer.json", "tiny", remember=2)
     ran: list[int] = []
     run = each._run

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -24,9 +22,9 @@ from keepworth.models.errors import (
     EngineUnreachable,
     MissingCapability,
 )
-from keepworth.models.http_client import Retries, Timeouts
+from keepworth.models.http_client import JsonClient, Retries, Timeouts
 from keepworth.models.http_engine import HttpModel
-from keepworth.models.http_wire import derived_seed, samples_in
+from keepworth.models.http_wire import derive_seed, samples_in
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
 from tests.stand_in.model import ServedModel
@@ -89,7 +87,7 @@ def test_it_is_a_model_that_refuses_bad_requests_before_they_are_sent(engine: Ht
 
 
 def test_seeds_of_prompts_and_samples_differ_and_fit_the_route() -> None:
-    seeds = {derived_seed(seed, index) for seed in range(50) for index in range(50)}
+    seeds = {derive_seed(seed, index) for seed in range(50) for index in range(50)}
     assert len(seeds) == 2500
     assert all(0 <= seed < 2**31 - 2**16 for seed in seeds)
 
@@ -98,8 +96,8 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
     """vLLM's default: tokens drawn at 0.7 come with what they had at 1."""
 
     class Raw(ServedModel):
-        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any, caller: Any = None) -> Any:
-            groups = super().sample_as(name, request_id, prompts, params, caller)
+        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any) -> Any:
+            groups = super().sample_as(name, request_id, prompts, params)
             scores = self.score(prompts, [[s.ids for s in g] for g in groups])
             return [
                 [Sample(s.ids, p, s.finish, s.spans) for s, p in zip(g, row, strict=True)]
@@ -241,48 +239,27 @@ def test_a_slow_engine_times_out_and_a_closed_one_is_gone() -> None:
         engine.sample([(1,)], SamplingParams(max_tokens=1))
 
 
-def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
-    """A process of its own, killed while it generates. The sample is not asked for again."""
-    program = textwrap.dedent(
-        """
-        import sys, threading
-        from tests.stand_in.server import ModelServer
-        from tests.models.test_http_engine import Steps
+def test_a_server_that_dies_in_the_middle_of_a_request_is_named(
+    engine: HttpModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was drawn for may have been drawn: a sample is not asked for again. A score is."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
-        class Slow(Steps):
-            def hidden_states(self, *arguments, **features):
-                if self._active and self._active.steps == 12:
-                    sys.stdout.write("generating\\n"); sys.stdout.flush()
-                    threading.Event().wait()
-                return super().hidden_states(*arguments, **features)
+        def serve() -> None:
+            for _ in range(4):
+                connection, _ = listener.accept()
+                with connection:
+                    asked.append(connection.recv(65536))
 
-        with ModelServer(Slow()) as server:
-            sys.stdout.write(server.url + "\\n"); sys.stdout.flush()
-            server.wait()
-        """
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        engine = connect(url, timeouts=Timeouts(connect=5, answer=60), retries=Retries(1))
-        box: list[BaseException] = []
-
-        def ask() -> None:
-            try:
-                engine.sample([(1,)], SamplingParams(max_tokens=15))
-            except EngineError as error:
-                box.append(error)
-
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        assert process.stdout.readline().strip() == "generating"
-        process.kill()
-        thread.join(20)
-    finally:
-        process.kill()
-        process.communicate()
-    assert [type(error) for error in box] == [EngineDied]
-    assert url in str(box[0])
+        threading.Thread(target=serve, daemon=True).start()
+        monkeypatch.setattr(engine, "_client", JsonClient(url, retries=Retries(3, 0.01)))
+        with pytest.raises(EngineDied, match=url):
+            engine.sample([(1,)], SamplingParams(max_tokens=1))
+        assert len(asked) == 1
+        with pytest.raises(EngineDied, match=url):
+            engine.score([(1,)], [[(2,)]])
+        assert len(asked) == 4
     with pytest.raises(EngineUnreachable, match="Start the server"):
         engine.sample([(1,)], SamplingParams(max_tokens=1))

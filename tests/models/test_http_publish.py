@@ -167,9 +167,9 @@ def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sam
             super().__init__(tiny_model())
             self.lengths: list[int] = []
 
-        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any, caller: Any = None) -> Any:
+        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any) -> Any:
             self.lengths.append(params.max_tokens)
-            return super().sample_as(name, request_id, prompts, params, caller)
+            return super().sample_as(name, request_id, prompts, params)
 
         def load_adapter(self, name: str, path: str) -> None:
             if Path(path).exists():

@@ -9,12 +9,12 @@ import onnx
 import pytest
 
 from keepworth.models import onnx_graph
-from keepworth.models.onnx_graph import published_graph
+from keepworth.models.onnx_graph import build_graph
 from tests.models.published import write_bert
 
 
 def test_a_graph_is_sound_and_nothing_in_it_is_unknown(tmp_path: Path) -> None:
-    written = published_graph(write_bert(tmp_path / "bert"))
+    written = build_graph(write_bert(tmp_path / "bert"))
     model = onnx.load_from_string(written)
     onnx.checker.check_model(model)
     assert model.SerializeToString(deterministic=True) == written

@@ -188,7 +188,7 @@ def test_a_folder_that_says_something_else_is_refused(
     def forgets(model: InProcessModel) -> Any:
         return model.network.unload()  # the base without its adapter
 
-    monkeypatch.setattr(exporting, "merged_network", forgets)
+    monkeypatch.setattr(exporting, "merge_network", forgets)
     with pytest.raises(ExportDiffers, match=r"differs from the run by \d\.\d+ nats a token"):
         export(run, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

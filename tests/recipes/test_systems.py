@@ -10,7 +10,7 @@ import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.evaluation.harness import Conditions, Row, measure
-from keepworth.evaluation.summary import summed
+from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import (
     LIVE,
     Answered,
@@ -108,7 +108,7 @@ def test_calls_and_tokens_that_are_not_equal_are_beside_the_verdict() -> None:
     }
     for name, make in systems.items():
         measure(name, make, tasks, Conditions(tokens=20), Copies(), keep=rows.append)
-    found = summed(rows, [])
+    found = sum_up(rows, [])
     assert found["arms"]["none"]["calls"] == found["arms"]["latest"]["calls"] == 1.0
     assert found["arms"]["latest"]["unequal"] == []
     assert [arm.split(" (")[0] for arm in found["arms"]["full"]["unequal"]] == ["unequal tokens"]

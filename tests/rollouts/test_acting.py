@@ -10,7 +10,7 @@ import pytest
 from keepworth.agents.acting import FunctionActor
 from keepworth.environments.environment import Step
 from keepworth.environments.scene import StreamTask
-from keepworth.environments.streams import opened
+from keepworth.environments.streams import open_stream
 from keepworth.episodes.episode import Episode, Observation, StopReason, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.memory import Memory
@@ -41,7 +41,7 @@ def played(memory: Memory, task: StreamTask, choose=following) -> Episode:
 def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Path) -> None:
     path = tmp_path / "world.mem"
     memory = Memory(path, policy="mixture", encoder=HashedWords(), reward_range=(-1.0, 1.0), seed=1)
-    episodes = [played(memory, task) for task in opened("benign", seed=1, length=90).tasks]
+    episodes = [played(memory, task) for task in open_stream("benign", seed=1, length=90).tasks]
     won = [episode.metric for episode in episodes]
     assert sum(won[60:]) > sum(won[:30]) + 5
     assert not memory.pending()
@@ -59,7 +59,7 @@ def test_a_memory_around_an_environment_gets_better_and_is_on_file(tmp_path: Pat
 
 def test_tasks_of_many_steps_are_one_episode_each(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
-    episodes = [played(memory, task) for task in opened("tool-graph", seed=1, length=3).tasks]
+    episodes = [played(memory, task) for task in open_stream("tool-graph", seed=1, length=3).tasks]
     assert memory.learning.experience.time == 3
     assert len(memory.learning.experience.uses) > 3
     assert all(len(episode.exchanges) > 1 for episode in episodes)
@@ -72,13 +72,13 @@ def test_an_agent_that_asks_somebody_else_is_waited_for(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         return following(observation, shown)
 
-    (task,) = opened("benign", seed=1, length=1).tasks
+    (task,) = open_stream("benign", seed=1, length=1).tasks
     assert played(memory, task, asking).exchanges[0].done in task.environment().scene.actions
 
 
 def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
-    (task,) = opened("benign", seed=1, length=1).tasks
+    (task,) = open_stream("benign", seed=1, length=1).tasks
     with pytest.raises(KeepworthError, match="fly away"):
         played(memory, task, lambda observation, shown: "fly away")
     assert not memory.pending()
@@ -87,7 +87,7 @@ def test_an_impossible_choice_is_refused_and_the_episode_stays_open(tmp_path: Pa
 
 def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_told_nothing(tmp_path: Path) -> None:
     memory = Memory(tmp_path / "world.mem", policy="mixture", encoder=HashedWords(), seed=1)
-    (task,) = opened("benign", seed=1, length=1).tasks
+    (task,) = open_stream("benign", seed=1, length=1).tasks
 
     class Crashing(Course):
         async def step(self, action: str) -> Step:
@@ -107,7 +107,7 @@ def test_an_environment_that_fails_says_nothing_about_the_agent_and_memory_is_to
 def test_an_agent_that_calls_a_model_says_that_it_needs_one() -> None:
     from keepworth.agents.agent import Completer
 
-    (task,) = opened("benign", seed=1, length=1).tasks
+    (task,) = open_stream("benign", seed=1, length=1).tasks
     with pytest.raises(KeepworthError, match=r"calls a model.*play\(model"):
         asyncio.run(run_episode(task.task, task.environment(), Completer("Say it.", max_tokens=4)))
 
@@ -115,7 +115,7 @@ def test_an_agent_that_calls_a_model_says_that_it_needs_one() -> None:
 def test_a_memory_that_is_only_measured_tries_nothing_out() -> None:
     """explore=False: the same question is answered alike each time, however often the policy would explore."""
     memory = Memory(policy="mixture", encoder=HashedWords(), seed=1)
-    for task in opened("benign", seed=1, length=60).tasks:
+    for task in open_stream("benign", seed=1, length=60).tasks:
         played(memory, task)
     shown = set()
     for _ in range(40):

@@ -7,7 +7,7 @@ import pytest
 
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
-from keepworth.environments.streams import opened
+from keepworth.environments.streams import open_stream
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.rollouts.stream import run_stream
@@ -17,7 +17,7 @@ ENCODER = HashedWords()
 
 
 def frozen(family: str, control: str, agent: SimulatedAgent, seed: int, length: int) -> float:
-    stream = opened(family, seed=seed, length=length)
+    stream = open_stream(family, seed=seed, length=length)
     run = run_stream(stream, policy("mixture"), agent, ENCODER, seed=seed, control=control)
     return float(run.held_out.mean())
 
@@ -46,7 +46,7 @@ def test_a_frozen_memory_weighs_its_evidence_as_it_did_while_it_learned(seed: in
 
 @pytest.mark.parametrize("name", ["kernel-mean", "mixture"])
 def test_questions_do_not_make_a_frozen_memory_older(name: str) -> None:
-    stream = opened("near-miss", seed=1, length=60)
+    stream = open_stream("near-miss", seed=1, length=60)
     experience_of = []
     for asked in (0, 500):
         experience = Experience(policy(name), ENCODER)

@@ -7,7 +7,7 @@ import pytest
 
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
-from keepworth.environments.streams import opened
+from keepworth.environments.streams import open_stream
 from keepworth.evaluation.arms import run_job
 from keepworth.evaluation.stream import Results, StreamRow, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
@@ -26,14 +26,14 @@ def job(job: tuple[str, str, int]) -> list:
 
 
 def test_an_arm_is_a_function_of_its_seed() -> None:
-    stream = opened("near-miss", seed=1, length=60)
+    stream = open_stream("near-miss", seed=1, length=60)
     first, second = (run_stream(stream, policy("mixture"), LinearAgent(), ENCODER, seed=1) for _ in range(2))
     assert (first.success == second.success).all()
     assert (first.held_out == second.held_out).all()
 
 
 def test_without_memory_the_noise_alone_decides_and_is_shared_by_arms() -> None:
-    stream = opened("benign", seed=1, length=60)
+    stream = open_stream("benign", seed=1, length=60)
     runs = [
         run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=2, control=control)
         for control in ("none", "attempts")
@@ -43,7 +43,7 @@ def test_without_memory_the_noise_alone_decides_and_is_shared_by_arms() -> None:
 
 
 def test_regret_is_content_and_routing() -> None:
-    stream = opened("benign", seed=1, length=60)
+    stream = open_stream("benign", seed=1, length=60)
     run = run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=1)
     full = run.success + run.content + run.routing
     assert set(full) <= {0.0, 1.0}
@@ -52,7 +52,7 @@ def test_regret_is_content_and_routing() -> None:
 
 
 def test_scores_come_before_learning_and_held_out_memory_is_frozen() -> None:
-    stream = opened("benign", seed=3, length=40)
+    stream = open_stream("benign", seed=3, length=40)
     composition = policy("exprag")
     run = run_stream(stream, composition, LinearAgent(), ENCODER, seed=3)
     assert np.isfinite(run.success).all()
@@ -96,7 +96,7 @@ def test_the_matrix_continues_where_it_was_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["t-maze", "tool-graph", "delayed-trigger", "drift"])
 def test_every_kind_of_world_runs(family: str) -> None:
-    stream = opened(family, seed=0, length=15)
+    stream = open_stream(family, seed=0, length=15)
     agent = TabularAgent() if stream.long_term else LinearAgent()
     run = run_stream(stream, policy("mixture"), agent, ENCODER, seed=0)
     assert np.isfinite(run.success).all()
@@ -120,7 +120,7 @@ def test_a_masked_memory_sees_similarity_and_not_value() -> None:
 
 @pytest.mark.parametrize("agent", [TabularAgent(), LinearAgent()])
 def test_the_same_memory_drives_a_table_and_a_line(agent: SimulatedAgent) -> None:
-    stream = opened("benign", seed=1, length=120)
+    stream = open_stream("benign", seed=1, length=120)
     none, learned = (
         run_stream(stream, policy("mixture", k=2, failures=False), agent, ENCODER, seed=1, control=control)
         for control in ("none", "learn")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.serving.call_formats import FORMATS, MARK, CallFormat, own_words
+from keepworth.serving.call_formats import FORMATS, MARK, CallFormat, strip_host_words
 from keepworth.serving.gateway import GatewaySettings, tokens_of
 from tests.serving.gate import KEY, Gate
 
@@ -61,7 +61,7 @@ def test_what_hosts_put_around_the_words_of_a_user_is_not_the_users(around: str,
         around.format(words),
         [{"type": "text", "text": part} for part in around.format(words).split("\n")],
     ):
-        assert own_words({"role": "user", "content": content}) == words
+        assert strip_host_words({"role": "user", "content": content}) == words
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_what_hosts_put_around_the_words_of_a_user_is_not_the_users(around: str,
     ["<system-reminder> is what it says.", "<environment>x</environment>", '"yes" or "no"', "<skill>cook</skill>", '"'],
 )
 def test_other_words_are_left_as_they_are(text: str) -> None:
-    assert own_words({"role": "user", "content": text}) == text
+    assert strip_host_words({"role": "user", "content": text}) == text
 
 
 def test_a_megabyte_of_elements_that_are_never_closed_is_read_quickly() -> None:
     began = time.perf_counter()
     for text in ("<system-reminder>", "# AGENTS.md instructions ", "<skill ", "<hook_context><turn_aborted "):
-        own_words({"role": "user", "content": text * (2**20 // len(text))})
+        strip_host_words({"role": "user", "content": text * (2**20 // len(text))})
     assert time.perf_counter() - began < 5
 
 

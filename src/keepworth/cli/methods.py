@@ -98,11 +98,11 @@ def run(
     """Run a study, and print its table."""
     from keepworth.evaluation.study import Study
     from keepworth.registry import method
-    from keepworth.tasks.benchmark import typed
+    from keepworth.tasks.benchmark import read_settings
 
     study = method("study", name).make
     assert isinstance(study, Study)
-    for row in study(**typed(study.settings(), assign or [], f"study {name!r}"))():
+    for row in study(**read_settings(study.settings(), assign or [], f"study {name!r}"))():
         if as_json:
             say_json({"study": name, "unit": study.unit, **row})
             continue

@@ -33,7 +33,7 @@ class UnplayableEnvironment(KeepworthError, TypeError):
     """What was handed over as an environment cannot be played."""
 
 
-def adapted(given: Any, task: Task) -> Callable[[Task], Environment]:
+def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
     """Make of `given` a function that makes an environment of ours for a task.
 
     Args:

@@ -73,7 +73,7 @@ ORDERS = ("random", "easy-to-hard", "hard-to-easy")
 SPLITS = {"dev": 0, "held-out": 1}
 
 
-def checked(split: str, order: str) -> int:
+def check_split(split: str, order: str) -> int:
     """The number of the split, for seeds. ValueError for a split or an order that there is not."""
     if split not in SPLITS or order not in ORDERS:
         raise ValueError(

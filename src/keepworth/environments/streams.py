@@ -92,7 +92,7 @@ def missing(name: str, data: Path | None = None) -> KeepworthError | None:
     return None
 
 
-def opened(
+def open_stream(
     name: str,
     *,
     split: str = "dev",

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.agents.simulated import LinearAgent, TabularAgent
 from keepworth.environments.made_up import ORDERS, SPLITS
-from keepworth.environments.streams import KIND_NAMES, missing, opened, world
+from keepworth.environments.streams import KIND_NAMES, missing, open_stream, world
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.evaluation.stream import Job, Results, StreamRow, row, run_matrix, table
-from keepworth.evaluation.stream_claims import CONTROLS, claims, compared_method, planned
+from keepworth.evaluation.stream_claims import CONTROLS, choose_method, claims, plan_power
 from keepworth.evaluation.stream_page import write_stream_page
 from keepworth.memory.by_name import policies_of_cases, seeded
 from keepworth.memory.policy.default import NAME
@@ -92,8 +92,8 @@ def compare_streams(
     require_known("split", split, SPLITS)
     if method and method not in arms:
         raise UnknownName("arm", method, arms, "--arms")
-    method, settings = compared_method(arms, method), tuned_settings(tuned, arms)
-    aim = planned(streams, arms, seeds, method=method)
+    method, settings = choose_method(arms, method), read_tuned(tuned, arms)
+    aim = plan_power(streams, arms, seeds, method=method)
     if aim is not None:
         announce(aim.text)
     plan = {
@@ -159,7 +159,7 @@ Settings = dict[str, dict[str, dict[str, Any]]]
 """By kind of stream and by method."""
 
 
-def tuned_settings(tuned: Path | None, arms: Sequence[str]) -> Settings:
+def read_tuned(tuned: Path | None, arms: Sequence[str]) -> Settings:
     """Refused before anything runs where the file or one of its settings cannot be used."""
     if tuned is None:
         return {}
@@ -199,7 +199,7 @@ def run_job(
 ) -> list[StreamRow]:
     """All arms on one stream, in this process."""
     name, order, seed = job
-    stream = opened(name, split=split, seed=seed, order=order, length=length or None, data=data)
+    stream = open_stream(name, split=split, seed=seed, order=order, length=length or None, data=data)
     vectors: dict[str, Any] = {}
     tabular = agent == "tabular" or (agent == "usual" and stream.long_term)
     policy = TabularAgent() if tabular else LinearAgent()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import FREE, EvaluationFolder, Row, unlike
-from keepworth.evaluation.statistics import Comparison, compared
+from keepworth.evaluation.statistics import Comparison, compare
 from keepworth.evaluation.summary import arm_of, per_question
 
 
@@ -22,7 +22,7 @@ def rows_of(folder: Path) -> list[Row]:
     return rows
 
 
-def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]:
+def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]:
     """one, other: `FOLDER:ARM`, or a folder for all of its arms. allow: names of the identity that are meant to differ.
 
     Raises KeepworthError where anything else differs, or where an arm is not there."""
@@ -70,7 +70,7 @@ def compared_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison
         raise KeepworthError(
             f"{one} and {other} have nothing to compare.", "Name two arms that differ, or evaluations that share one."
         )
-    return compared(scores, list(two_by_two.values()), clusters, within=(-1.0, 1.0))
+    return compare(scores, list(two_by_two.values()), clusters, within=(-1.0, 1.0))
 
 
 def _name(text: str) -> tuple[Path, list[str]]:

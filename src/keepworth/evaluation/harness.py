@@ -323,13 +323,13 @@ class _Run:
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
         if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):
-            row.scores = scored(task, answer)
+            row.scores = score_answer(task, answer)
 
 
 DOES_NOT_FIT = "does not fit"
 
 
-def scored(task: Task, answer: str) -> dict[str, float]:
+def score_answer(task: Task, answer: str) -> dict[str, float]:
     """Every metric of one answer. score: what it earned, by the task's own verifier, else F1; of options, whether it is right."""
     if task.options:
         return {"score": float(answer in task.answers)}

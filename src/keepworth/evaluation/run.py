@@ -15,11 +15,11 @@ from keepworth.evaluation.harness import MOST, BenchmarkReader, Conditions, Eval
 from keepworth.evaluation.judge import Judge
 from keepworth.evaluation.power import fewest, over_questions, plan
 from keepworth.evaluation.reading import ChatReader, KeptAnswers
-from keepworth.evaluation.summary import summed
+from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import LIVE, Maker, NeverAnswered
 from keepworth.learning.run_folder import versions
 from keepworth.registry import methods
-from keepworth.tasks.benchmark import Benchmark, cluster_of, digest, named, refuse_leaks, scoring, typed
+from keepworth.tasks.benchmark import Benchmark, cluster_of, digest, named, read_settings, refuse_leaks, scoring
 from keepworth.tasks.data_files import VARIABLE
 from keepworth.tasks.json_lines import json_lines
 from keepworth.tasks.splits import SPLITS, draw_order
@@ -110,7 +110,7 @@ def evaluate(
             left_out[name] = reason
     conditions_asked = {(name, conditions.setting, conditions.seed) for name, conditions in jobs}
     rows = [row for row in record.read() if (row.system, row.setting, row.seed) in conditions_asked]
-    summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
+    summary = {**identity, "versions": versions(), "planned": planned, **sum_up(rows, record.costs())}
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write_page(folder, summary, rows, tasks)
     return summary, left_out
@@ -137,7 +137,7 @@ def open_questions(
         benchmark = named(name)
         if meant and benchmark.shipped:
             raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
-        dials = typed(benchmark.settings(), assign, f"benchmark {benchmark.name!r}")
+        dials = read_settings(benchmark.settings(), assign, f"benchmark {benchmark.name!r}")
         tasks = benchmark(split, data=None if benchmark.shipped else data, **dials)
     whole = len(tasks)
     if limit and limit < whole:

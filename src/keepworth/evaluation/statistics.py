@@ -342,7 +342,7 @@ Scores = Mapping[str, Mapping[str, float]]
 """By arm, then by key: of a question, or of a seed."""
 
 
-def compared(
+def compare(
     scores: Scores,
     pairs: Sequence[tuple[str, str]] | None = None,
     clusters: Mapping[str, str] | None = None,

@@ -60,7 +60,7 @@ def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
     ]
 
 
-def compared_method(arms: Sequence[str], given: str = "") -> str:
+def choose_method(arms: Sequence[str], given: str = "") -> str:
     """The arm that claims are made of: the one that is given, else `METHOD` where it runs, else the last that learns."""
     learning = [arm for arm in rivals(arms, "") if "-without-" not in arm]
     return given or (METHOD if METHOD in arms or not learning else learning[-1])
@@ -82,7 +82,7 @@ def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
     }
 
 
-def planned(streams: Sequence[str], arms: Sequence[str], seeds: int, *, method: str = METHOD) -> SeedPlan | None:
+def plan_power(streams: Sequence[str], arms: Sequence[str], seeds: int, *, method: str = METHOD) -> SeedPlan | None:
     """What `seeds` seeds of these arms on these streams can say of `method`; None for one seed, or where there is no rival."""
     comparisons = len(streams) * len(rivals(arms, method)) * len(MEASURES)
     if seeds < 2 or not comparisons or method not in arms:

@@ -31,7 +31,7 @@ def _name(system: str, setting: str) -> str:
     return setting if setting == "oracle" else system if setting == "frozen" else f"{system}+{setting}"
 
 
-def summed(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def sum_up(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """arms: by name, metrics with intervals over clusters, evidence, costs, and where points went; types: metrics and evidence of
     each type of question, where there are several; gains: of each arm over the one without memory, question by question. Rows of
     several seeds count once a question, as their mean."""

@@ -213,7 +213,7 @@ _INDEX = "model.safetensors.index.json"
 _WITH_PLACES, _PLACES = ("config.json", "tokenizer_config.json"), {"_name_or_path", "name_or_path"}
 
 
-def merged_network(model: InProcessModel) -> Any:
+def merge_network(model: InProcessModel) -> Any:
     """The network with its adapter added to its weights, in their own type of number; `model` is used up. Without an adapter,
     the network as it is."""
     return model.network.merge_and_unload() if hasattr(model.network, "peft_config") else model.network

@@ -216,7 +216,7 @@ def tree_attention(
     if query.device.type == "cpu":
         return blockwise(query, key, value, attention_mask, scale, window), None
     if window is not None and attention_mask is not None:
-        attention_mask = windowed(attention_mask, window)
+        attention_mask = narrow_to(attention_mask, window)
     return fused(query, key, value, attention_mask, scale, window), None
 
 
@@ -346,7 +346,7 @@ def _require_plain(features: dict[str, Any]) -> None:
         raise UnsupportedModel("its attention looks ahead (is_causal=False)")
 
 
-def windowed(mask: torch.Tensor, window: int) -> torch.Tensor:
+def narrow_to(mask: torch.Tensor, window: int) -> torch.Tensor:
     """bool [B, 1, S, K] with only the `window` last columns that each query sees; made once for all layers of a pass.
 
     The columns that a query sees are its text in order, whatever stands between them."""
@@ -583,7 +583,7 @@ def _unit_shares(scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit, w
         among = mask[unit.row, 0, rows, prompt + unit.first : prompt + unit.first + count]
         by_query[..., seen - count :].masked_fill_(~among, float("-inf"))
     else:
-        near = windowed(mask, window)[unit.row, 0, rows]
+        near = narrow_to(mask, window)[unit.row, 0, rows]
         columns = slice(unit.own.start, unit.own.start + seen - prompt)
         by_query.masked_fill_(~torch.cat((near[:, :prompt], near[:, columns]), 1), float("-inf"))
     return torch.softmax(scores, -1)

@@ -18,7 +18,7 @@ from keepworth.episodes.errors import UnknownEncoder
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of, sha256_of
-from keepworth.models.onnx_graph import GRAPH, TOKENIZER, published_graph
+from keepworth.models.onnx_graph import GRAPH, TOKENIZER, build_graph
 from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def encoder_of(identity: EncoderIdentity) -> Encoder:
         UnknownEncoder: It has no name here, or its server is not named by the environment.
     """
     from keepworth.models.chat import BASE_URL
-    from keepworth.models.hosted_encoder import from_name, trusted
+    from keepworth.models.hosted_encoder import from_name, trusts
 
     if identity.model.startswith("hashing"):
         return HashingEncoder(identity.dimension)
@@ -78,7 +78,7 @@ def encoder_of(identity: EncoderIdentity) -> Encoder:
             f"the vectors of this memory are of the encoder {identity.model!r}, which has no name here.",
             "Open it with that encoder, or with encoder=None to search by words; `keepworth memory reembed` makes new ones.",
         ) from error
-    if not trusted(identity.model):
+    if not trusts(identity.model):
         raise UnknownEncoder(
             f"the vectors of this memory are of the encoder {identity.model}, and no server is called because a file says so.",
             f"Name it, Memory(path, encoder={identity.model!r}), or set {BASE_URL} to its server; encoder=None searches by "
@@ -261,7 +261,7 @@ def open_sentence_encoder(folder: Path, name: str, *, threads: int = 1) -> Sente
     if (folder / "model.safetensors").is_file() and (folder / "config.json").is_file():
         _require_mean_pooling(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        graph = published_graph(folder)
+        graph = build_graph(folder)
         return SentenceEncoder(graph, folder / TOKENIZER, name, threads=threads, max_tokens=_max_tokens(folder, config))
     if (folder / GRAPH).is_file():
         return SentenceEncoder(folder / GRAPH, folder / TOKENIZER, name, threads=threads)

@@ -177,7 +177,7 @@ class ModelStatus:
     detail: str
 
 
-def known_model(name: str) -> KnownModel:
+def find_model(name: str) -> KnownModel:
     """Return the catalogue's entry. Raises UnknownModel naming the nearest known one."""
     if name not in KNOWN:
         raise UnknownModel(f"No model is called {name!r}.", f"{_suggest(name)}{availability()}")
@@ -233,7 +233,7 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
     """
     from filelock import FileLock
 
-    model = known_model(name)
+    model = find_model(name)
     if not force and (ready := _ready(model)):
         return ready
     models = cache_folder() / "models"
@@ -247,7 +247,7 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
 
 def check(name: str) -> ModelStatus:
     """Return the status of one catalogued model, every byte hashed."""
-    return _status(known_model(name), thorough=True)
+    return _status(find_model(name), thorough=True)
 
 
 def list_models() -> list[ModelStatus]:

@@ -41,7 +41,7 @@ def from_name(name: str, dimension: int | None = None) -> HostedEncoder:
     return HostedEncoder(url, found["model"], dimensions=int(asked) if asked else None, dimension=dimension)
 
 
-def trusted(name: str) -> bool:
+def trusts(name: str) -> bool:
     """Whether the environment names the server of this encoder. A file that says where it comes from is no reason to call it."""
     named = os.environ.get(BASE_URL) or os.environ.get(API_KEY)
     return bool(named) and _base(name.partition("#")[0]) == _environment_url()

@@ -26,7 +26,7 @@ from keepworth.models.errors import (
 from keepworth.models.http_client import JsonClient, Retries, Timeouts, address_of
 from keepworth.models.http_wire import (
     ROUTE,
-    derived_seed,
+    derive_seed,
     samples_in,
     sampling_body,
     scores_in,
@@ -186,7 +186,7 @@ class HttpModel(Publishing, HasText):
     def _sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
         serving = self._serving
         bodies = [
-            sampling_body(serving.name, prompt, params, derived_seed(params.seed, index))
+            sampling_body(serving.name, prompt, params, derive_seed(params.seed, index))
             for index, prompt in enumerate(prompts)
         ]
         return [

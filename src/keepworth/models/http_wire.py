@@ -141,7 +141,7 @@ def _other_prompt(sent: int, used: int) -> BadAnswer:
     )
 
 
-def derived_seed(*parts: int) -> int:
+def derive_seed(*parts: int) -> int:
     """Return a seed below 2**31 for (seed, prompt index, ...): equal prompts in one batch must not draw alike."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % (2**31 - 2**16)  # engines add the sample's number to it

@@ -148,11 +148,11 @@ def write_onnx_encoder(sources: Path, folder: Path) -> None:
 
     The graph: `input_ids`, `attention_mask` (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
     """
-    (folder / GRAPH).write_bytes(published_graph(sources))
+    (folder / GRAPH).write_bytes(build_graph(sources))
     shutil.copyfile(sources / TOKENIZER, folder / TOKENIZER)
 
 
-def published_graph(sources: Path) -> bytes:
+def build_graph(sources: Path) -> bytes:
     """The ONNX file of the encoder whose config.json and model.safetensors are in `sources`.
 
     Raises CorruptModel where they are not those of a BERT encoder with the exact GELU and absolute positions.

@@ -27,7 +27,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, SamplingParams, Tokens
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import TRAIN, RunFolder, episode_files, read_json, replacing_folder, write_json
-from keepworth.models.adapter import copy_texts, merged_network, save_network, with_adapter
+from keepworth.models.adapter import copy_texts, merge_network, save_network, with_adapter
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.files import BASE_RECORD, is_hub_id, record_of, sha256_of
 from keepworth.models.inprocess import InProcessModel
@@ -188,7 +188,7 @@ def _write_merged(trained: Trained, folder: Path, answers: GreedyAnswers) -> Agr
     """The sum in the type of the base, or in float32 where that keeps answers that the other changes."""
     stored = stored_dtype(trained.base)
     for dtype in dict.fromkeys((stored, "float32")):
-        network = merged_network(trained.loaded("fp32")).to(DTYPES[dtype])
+        network = merge_network(trained.loaded("fp32")).to(DTYPES[dtype])
         for written in folder.glob("*.safetensors*"):  # in another type
             written.unlink()
         save_network(network, folder)

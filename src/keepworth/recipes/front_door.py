@@ -192,7 +192,7 @@ def recipe_of(
     """What `train` was handed, as a recipe: read and checked as far as it can be without settings.
 
     settings: in the place of the defaults. Raises KeepworthError where tasks and source are both there, or neither."""
-    from keepworth.environments.bridges import adapted
+    from keepworth.environments.bridges import adapt
     from keepworth.recipes.user_tasks import Config, Given, recall_from, system
     from keepworth.tasks.own import OwnTasks, own_tasks
 
@@ -219,7 +219,7 @@ def recipe_of(
                 "Give a file of JSON lines, or mappings in a list.",
             )
         tasks = own_tasks(rows, by_row=environment is not None)
-    make = None if environment is None else adapted(environment, tasks.all[0])
+    make = None if environment is None else adapt(environment, tasks.all[0])
     given = Given(tasks, reward, make, agent, recall, remembers)
     return Recipe(Config, lambda config: system(config, given), given=given, settings=defaults)
 

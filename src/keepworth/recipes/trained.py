@@ -10,7 +10,7 @@ from keepworth.episodes.needs import needs_train
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder, read_json
-from keepworth.models.adapter import load_trained, merged_network
+from keepworth.models.adapter import load_trained, merge_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 from keepworth.recipes.training import kept_weights
@@ -47,7 +47,7 @@ class Trained:
     def merged(self, precision: Precision | None = None) -> InProcessModel:
         """The same with the adapter in its weights: put together in float32, then rounded to `precision`."""
         model = self.loaded("fp32")
-        model.network = merged_network(model).to(DTYPES[precision or self.precision])
+        model.network = merge_network(model).to(DTYPES[precision or self.precision])
         return model
 
 

@@ -242,11 +242,11 @@ def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:
 
 def asked(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate) -> list[Message]:
     """The conversation that a question and answer begins with, as `Chat` opens it."""
-    from keepworth.agents.chat import clean, headed, remembering
+    from keepworth.agents.chat import add_memories, add_system, clean
     from keepworth.episodes.text import as_text
 
     messages = [clean(message) for message in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
-    return remembering(headed(messages, config.system, chat), () if recall is None else recall(task).shown)
+    return add_memories(add_system(messages, config.system, chat), () if recall is None else recall(task).shown)
 
 
 def right_answer(config: Config, task: Task, recall: Recall | None, model: InProcessModel) -> Pair:

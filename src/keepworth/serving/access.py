@@ -254,7 +254,7 @@ def new_access(
     return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, distinct, name, made, until, permitted)
 
 
-def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def parse_shared(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Of texts such as "team:read,write", the permissions by name. Raises KeepworthError."""
     permissions_of: dict[str, tuple[str, ...]] = {}
     for text in permitted:

@@ -1,7 +1,7 @@
 """The ASGI application: who may ask, how much, and what becomes of an answer that nobody waits for any more.
 
 A request is refused by its head where it can be: before a byte of its body is read, the host, the page it comes from, the key and
-the length it announces are checked. Computing happens in threads; a caller that hangs up takes its request along.
+the length it announces are checked. Computing happens in threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from keepworth.serving.calls import (
     ReadyAnswer,
     RouteAnswers,
     ServedCall,
-    WaitingCaller,
     brief,
     json_object,
     openai_error,
@@ -70,15 +69,14 @@ def application(
     *,
     streamed: Mapping[tuple[str, str], Streamed] | None = None,
     mounted: Mapping[str, ASGIApp] | None = None,
-    left: Callable[[WaitingCaller], None] | None = None,
     error_shapes: Mapping[str, ErrorShape] | None = None,
     hints: Mapping[str, str] | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
     public: Collection[str] = (),
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
-    is an application of its own. workers: threads, one for each request that may be under way at once. left: told
-    of callers that hung up. error_shapes: what errors look like, by the beginning of a path, where others are problem details
+    is an application of its own. workers: threads, one for each request that may be under way at once.
+    error_shapes: what errors look like, by the beginning of a path, where others are problem details
     (RFC 9457); None for OpenAI's everywhere. hints: what to do where a path is not there, by its beginning. hosts: what callers
     may call this server; None for anything, where it listens to more than this machine. public: paths that anybody may read,
     whatever page leads there."""
@@ -93,10 +91,10 @@ def application(
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
     def compute(answers: RouteAnswers) -> Callable[[Request, bytes], Awaitable[Response]]:
-        return lambda request, raw: _answered(request, raw, answers, workers, left, errors)
+        return lambda request, raw: _answered(request, raw, answers, workers, errors)
 
     def stream(answers: Streamed) -> Callable[[Request, bytes], Awaitable[Response]]:
-        return lambda request, raw: answers(_call(request, raw, {}, WaitingCaller()), request)
+        return lambda request, raw: answers(_call(request, raw, {}), request)
 
     return Starlette(
         routes=[
@@ -259,41 +257,23 @@ async def _answered(
     raw: bytes,
     answers: RouteAnswers,
     workers: Executor,
-    gone: Callable[[WaitingCaller], None] | None,
     errors: _Errors,
 ) -> Response:
-    caller = WaitingCaller()
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    loop = asyncio.get_running_loop()
 
     def computed() -> Response:
         """In a thread of its own: reading a large body takes a while, too."""
         try:
-            return _response(answers(_call(request, raw, _body(raw, kind), caller)))
+            return _response(answers(_call(request, raw, _body(raw, kind))))
         except Exception as error:
             return errors.of(error, request.url.path)
 
-    work = loop.run_in_executor(workers, computed)
-    left = asyncio.ensure_future(hung_up(request))
-    try:
-        both: set[asyncio.Future[Any]] = {work, left}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done() and gone is not None:
-            await loop.run_in_executor(None, gone, caller)
-        return await work
-    finally:
-        left.cancel()
+    return await asyncio.get_running_loop().run_in_executor(workers, computed)
 
 
-async def hung_up(request: Request) -> None:
-    """Returns when the caller has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _call(request: Request, raw: bytes, body: dict[str, Any], caller: WaitingCaller) -> ServedCall:
+def _call(request: Request, raw: bytes, body: dict[str, Any]) -> ServedCall:
     query, path = dict(request.query_params), dict(request.path_params)
-    return ServedCall(body, query, caller, path, request.scope.get("access"), raw, request.headers)
+    return ServedCall(body, query, path, request.scope.get("access"), raw, request.headers)
 
 
 def _response(answer: Any) -> Response:

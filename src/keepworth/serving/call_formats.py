@@ -68,7 +68,7 @@ class CallFormat:
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         """Where pieces begin a turn of the user, or may have in an earlier call; the last is the newest."""
-        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and own_words(piece)]
+        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and strip_host_words(piece)]
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         """Whether the call brings what a tool answered, and no new turn."""
@@ -181,7 +181,9 @@ class MessagesFormat(CallFormat):
         return [
             place
             for place, piece in enumerate(pieces)
-            if piece.get("role") == "user" and not any(_is_result(part) for part in _parts(piece)) and own_words(piece)
+            if piece.get("role") == "user"
+            and not any(_is_result(part) for part in _parts(piece))
+            and strip_host_words(piece)
         ]
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
@@ -224,7 +226,7 @@ def text_of(message: Mapping[str, Any]) -> str:
     return "\n".join(text for part in parts if isinstance(text := part.get("text"), str))
 
 
-def own_words(message: Mapping[str, Any]) -> str:
+def strip_host_words(message: Mapping[str, Any]) -> str:
     """The words of a message that are the user's own; "" for none. Hosts put elements of theirs around them."""
     text = text_of(message)
     pieces, after, unclosed = list[str](), 0, set[str]()

@@ -1,4 +1,4 @@
-"""What passes between HTTP and what answers it: a request, who waits for it, an answer that is no JSON object, and a refusal."""
+"""What passes between HTTP and what answers it: a request, an answer that is no JSON object, and a refusal."""
 
 from __future__ import annotations
 
@@ -34,22 +34,14 @@ class NotServed(KeepworthError):
         self.code, self.about, self.value = code, about, value
 
 
-@dataclass(slots=True, eq=False)
-class WaitingCaller:
-    """Who waits for an answer. Once it has left, what it asked for is not computed any further."""
-
-    left: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class ServedCall:
-    """One request: its JSON, the parameters of its URL, and who waits for the answer.
+    """One request: its JSON and the parameters of its URL.
 
     path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes."""
 
     body: dict[str, Any]
     query: Mapping[str, str]
-    caller: WaitingCaller
     path: Mapping[str, str] = field(default_factory=dict)
     access: Any = None
     raw: bytes = b""

@@ -45,7 +45,7 @@ from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
 from keepworth.serving.access import Access, bounds_in, new_access
-from keepworth.serving.application import Streamed, hung_up
+from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import (
     EVENTS,
     FORMATS,
@@ -54,7 +54,7 @@ from keepworth.serving.call_formats import (
     SpokenReply,
     first_answer,
     names_kept,
-    own_words,
+    strip_host_words,
     tool_words,
     tools_answered,
 )
@@ -270,7 +270,7 @@ class Gateway:
         memory = turn.memory = TurnMemory(open, format, scope.parts())
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
-        query = own_words(pieces[newest]) if places else ""
+        query = strip_host_words(pieces[newest]) if places else ""
         digests, before = self._history(memory, format.continues(body), pieces, places)
         if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
             seconds = _retried_within(call.headers)
@@ -382,7 +382,7 @@ class Gateway:
 
     async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
         asked = asyncio.ensure_future(self._asked(turn, request))
-        left = asyncio.ensure_future(hung_up(request))
+        left = asyncio.ensure_future(_hung_up(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
@@ -565,6 +565,12 @@ class Gateway:
                 self._write_words(open, id, words)
             except KeepworthError as error:
                 _LOG.warning("a turn could not be written: %s", error)
+
+
+async def _hung_up(request: Request) -> None:
+    """Returns when the caller has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _report_failure(what: str, error: Exception) -> None:

@@ -110,7 +110,7 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
         tool, text = str(given.get("tool_name") or "a tool"), failure_of(called, given)
     fresh = what == BEGIN and given.get("source") != "resume"
     session, folder = str(given.get("session_id") or "none"), str(given.get("cwd") or "")
-    return HookEvent(what, called, session, folder, cleaned(text), tool, fresh)
+    return HookEvent(what, called, session, folder, clean(text), tool, fresh)
 
 
 def failure_of(name: str, given: Mapping[str, Any]) -> str:
@@ -163,7 +163,7 @@ def exit_code_of(given: Mapping[str, Any]) -> int | None:
     return None
 
 
-def cleaned(text: str) -> str:
+def clean(text: str) -> str:
     """Without credentials, and no longer than is useful. The end of a long error says most."""
     if len(text) > 20 * LONGEST:  # rules over megabytes take longer than a host waits
         text = f"{text[: 10 * LONGEST]} ... {text[-10 * LONGEST :]}"

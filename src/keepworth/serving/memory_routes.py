@@ -50,7 +50,7 @@ def memory_table(memories: OpenMemories, more: tuple[Verb, ...] = ()) -> dict[tu
     table: dict[tuple[str, str], RouteAnswers] = {
         (verb.method, BASE + verb.path): partial(_answer, verb, memories) for verb in verbs
     }
-    document = json.dumps(described(verbs)).encode()
+    document = json.dumps(describe_routes(verbs)).encode()
     table["GET", "/openapi.json"] = lambda call: ReadyAnswer(document)
     table["GET", "/health"] = lambda call: None
     return table
@@ -192,7 +192,7 @@ def _wrong(about: str, value: object, message: str, fix: str) -> NotServed:
 # -- the description --------------------------------------------------------------------------------------------------
 
 
-def described(verbs: tuple[Verb, ...]) -> dict[str, Any]:
+def describe_routes(verbs: tuple[Verb, ...]) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
     bodies = [verb.model for verb in verbs if verb.in_body and verb.model.model_fields]
     listed = sorted(bodies, key=lambda kind: kind.__name__)

@@ -6,13 +6,12 @@ An answer is computed whole; asked for as a stream, it comes as the events of a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import secrets
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -23,11 +22,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import FinishReason, SamplingParams
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
+from keepworth.models.attention import float32_products
 from keepworth.models.chat_format import TokenizerChat, ends_of
+from keepworth.models.drawing import uniforms
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.call_formats import EVENTS, text_of
-from keepworth.serving.calls import NotServed, ReadyAnswer, WaitingCaller, openai_error
+from keepworth.serving.calls import NotServed, ReadyAnswer, openai_error
 from keepworth.serving.upstream import Upstream
 
 MODEL_HEADER = "x-keepworth-model"
@@ -50,65 +51,31 @@ class _Sampling(BaseModel):
     n: Literal[1] = 1
 
 
-class LocalModel(InProcessModel):
-    """A model that answers one caller at a time, and stops where the caller has left."""
-
-    def __init__(self, model: InProcessModel) -> None:
-        if hasattr(model.network, "peft_config"):
-            raise ValueError(f"{model.name} already has an adapter: merge it first")
-        super().__init__(model.network, model.tokenizer, model.name, model.token_budget)
-        self.folder, self.base = model.folder, model.base
-        self._lock, self._caller, self._closed = threading.Lock(), WaitingCaller(), False
-
-    @contextlib.contextmanager
-    def turn(self, caller: WaitingCaller) -> Iterator[None]:
-        """Wait until nothing else computes, and keep others waiting inside. NotServed is raised before and inside it once
-        `caller` has left or the model was closed."""
-        with self._lock:
-            self._caller = caller
-            self._require_caller()
-            yield
-
-    def hidden_states(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
-    ) -> Any:
-        self._require_caller()
-        return super().hidden_states(ids, positions, mask, cache, **attention)
-
-    def close(self) -> None:
-        """End what is computed, and take nothing new."""
-        self._closed = True
-
-    def _require_caller(self) -> None:
-        if self._closed or self._caller.left:
-            raise NotServed("The request was aborted.", status=503)
-
-
 class ModelTransport(httpx.AsyncBaseTransport):
     """A model of this process in the place of a network: what httpx sends is answered here."""
 
     def __init__(self, model: InProcessModel) -> None:
-        self.model = LocalModel(model)
+        self.model, self._alone, self._closed = model, threading.Lock(), False
         self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="model")
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        caller = WaitingCaller()
-        given = request.method, request.url.path, request.content, caller
+        left = threading.Event()
+        given = request.method, request.url.path, request.content, left
         work = asyncio.get_running_loop().run_in_executor(self._workers, self.answer, *given)
         try:
             ready = await asyncio.shield(work)
         except asyncio.CancelledError:
-            caller.left = True
+            left.set()
             raise
         headers = {"content-type": ready.kind, **ready.headers}
         return httpx.Response(ready.status, headers=headers, stream=httpx.ByteStream(ready.content))
 
     async def aclose(self) -> None:
-        self.model.close()
+        self._closed = True
         self._workers.shutdown(wait=False)
 
-    def answer(self, method: str, path: str, content: bytes, caller: WaitingCaller) -> ReadyAnswer:
-        """The answer to one call, mistakes in OpenAI's shape."""
+    def answer(self, method: str, path: str, content: bytes, left: threading.Event) -> ReadyAnswer:
+        """The answer to one call, mistakes in OpenAI's shape. left: set once nobody waits for it."""
         try:
             if method == "GET" and path == "/v1/models":
                 model = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "keepworth"}
@@ -120,7 +87,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
                     status=404,
                 )
             body = json.loads(content or b"{}")  # whoever asks has seen that it is an object
-            whole, events = self._draw(body, caller)
+            whole, events = self._answer(body, left)
             headers = {MODEL_HEADER: self.model.name}
             if not body.get("stream"):
                 return _json(whole, headers=headers)
@@ -132,7 +99,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
             status = error.status if isinstance(error, NotServed) else 400
             return _json(openai_error(status, str(error), type(error).__name__), status)
 
-    def _draw(self, body: Body, caller: WaitingCaller) -> tuple[dict[str, Any], list[Any]]:
+    def _answer(self, body: Body, left: threading.Event) -> tuple[dict[str, Any], list[Any]]:
         """An answer whole, and as the events of a stream."""
         model = self.model
         asked = {name: value for name, value in body.items() if value is not None}
@@ -163,8 +130,7 @@ class ModelTransport(httpx.AsyncBaseTransport):
             max(0, settings.top_k),
             settings.top_p,
         )
-        with model.turn(caller):
-            ((sample,),) = model.sample([context], params)
+        sample = self._draw(context, params, left)
         words = model.decode(sample.ids[:-1] if sample.ids and sample.ids[-1] in params.stop_ids else sample.ids)
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model.name}
         ended = "stop" if sample.finish is FinishReason.STOP else "length"
@@ -178,6 +144,19 @@ class ModelTransport(httpx.AsyncBaseTransport):
             {**part, "choices": [{"index": 0, "delta": {}, "finish_reason": ended}]},
             {**part, "choices": [], "usage": usage},
         ]
+
+    @torch.inference_mode()
+    def _draw(self, context: Tokens, params: SamplingParams, left: threading.Event) -> Sample:
+        """One call at a time. Raises NotServed once its caller has left, or the server closes."""
+        self.model.check([context], params)
+        draws = None if params.temperature == 0 else uniforms(params, [0])
+        with self._alone, float32_products(self.model.dtype):
+            ((_, _, drawing),) = self.model.drawings([context], params, draws)
+            while not drawing.over:
+                if self._closed or left.is_set():
+                    raise NotServed("The request was aborted.", status=503)
+                drawing.step()
+            return drawing.sample(0)
 
 
 def upstream_of(model: InProcessModel) -> Upstream:

@@ -97,7 +97,7 @@ def sizes() -> dict[str, Any]:
     return content
 
 
-def typed(known: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
+def read_settings(known: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
     """`name=value` words as settings, of the type of their annotations. of: whose they are. Raises KeepworthError."""
     values = dict[str, Any]()
     for word in assignments:

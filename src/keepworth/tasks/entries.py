@@ -74,7 +74,7 @@ def candidates(
     topic = topic_words(" ".join((task.input, *task.answers)))
 
     def relevance(entry: MemoryEntry) -> tuple[bool, int, int]:
-        whole = any(covered(answer, (entry.text,)) for answer in task.answers)
+        whole = any(covers(answer, (entry.text,)) for answer in task.answers)
         return (whole, len(topic & set(tokens(entry.text))), -entry.window)
 
     evidence = [max(windows, key=relevance) for windows in by_turn.values() if windows[0].evidence]
@@ -98,7 +98,7 @@ def topic_words(text: str) -> frozenset[str]:
     return frozenset(tokens(text)) - _GRAMMAR
 
 
-def covered(answer: str, texts: Iterable[str]) -> bool:
+def covers(answer: str, texts: Iterable[str]) -> bool:
     """Whether every normalised token of `answer` (one at least) occurs somewhere in `texts`."""
     wanted = set(tokens(answer))
     return bool(wanted) and wanted <= {token for text in texts for token in tokens(text)}

@@ -102,7 +102,7 @@ def own_tasks(
         raise WrongFormat(
             f"{missing}: there is no split, and other rows have one.", "Name the split of all rows, or of none."
         )
-    by_side, note = (named, "") if named else divided(marks)
+    by_side, note = (named, "") if named else divide(marks)
     by_split = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
     _require_apart(by_split, marks)
     # The first so many are measured on, and files are often sorted by what is asked.
@@ -129,7 +129,7 @@ def _ask(task: Task, by_row: bool) -> str:
     return " ".join(task.input.split())
 
 
-def divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
+def divide(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
     """The side of each task, by the fixed rule; where that leaves a side empty, the last set of tied tasks of the largest one
     goes there."""
     smallest = tied(marks)
@@ -169,7 +169,7 @@ def _whole_file(path: Path, name: str) -> OwnTasks:
     note = ""
     if {task.key for task in sides_of["train"]} == {task.key for task in sides_of["test"]}:  # no line names a split
         tasks = sides_of["test"]
-        by_side, note = divided({task.key: {task.tags["cluster"], " ".join(task.input.split())} for task in tasks})
+        by_side, note = divide({task.key: {task.tags["cluster"], " ".join(task.input.split())} for task in tasks})
         sides_of = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
     return OwnTasks(name, hashlib.sha256(path.read_bytes()).hexdigest()[:16], sides_of, cluster, note)
 

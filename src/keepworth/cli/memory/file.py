@@ -359,11 +359,17 @@ def add_token(
     """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
 
     Without --role it may read, write and reward. A server that runs knows it at once."""
-    from keepworth.serving.access import new_access, shared_of, tokens_of
+    from keepworth.serving.access import new_access, parse_shared, tokens_of
 
     roles = role or ["read", "write", "reward"]
     access = new_access(
-        tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days, shared=shared_of(shared or ())
+        tenant=tenant,
+        user_id=user,
+        agent_id=agent,
+        roles=roles,
+        name=name,
+        days=days,
+        shared=parse_shared(shared or ()),
     )
     token = _tokens(file).add(access)
     yield Line({"token": token, **asdict(access)}, token)

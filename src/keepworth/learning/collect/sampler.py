@@ -25,7 +25,7 @@ from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Replica, save_trained
 from keepworth.models.drawing import DraftBatch
 from keepworth.models.errors import EngineError, EngineRefused, NoEngineLeft
-from keepworth.models.http_wire import derived_seed
+from keepworth.models.http_wire import derive_seed
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.partial_sample import PartialSample
 
@@ -324,7 +324,7 @@ class HttpSampler(Sampler):
         params = replace(
             draft.params,
             max_tokens=draft.params.max_tokens - len(draft.ids),
-            seed=derived_seed(draft.params.seed, *draft.stream, len(draft.ids)),
+            seed=derive_seed(draft.params.seed, *draft.stream, len(draft.ids)),
         )
         ((drawn,),) = await in_thread(engine.model.sample, [(*draft.prompt, *draft.ids)], params)
         _append(draft, drawn)

@@ -15,7 +15,7 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Turn
 from keepworth.methods.benchmarks._files import assign_sides
-from keepworth.tasks.entries import covered
+from keepworth.tasks.entries import covers
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import tied
 
@@ -96,7 +96,7 @@ def _question(record: dict[str, Any], split: str, tie: str) -> LongMemEvalQuesti
         split=split,
         tie=tie,
         abstention=abstention,
-        extractive=not abstention and kind in EXTRACTIVE_TYPES and any(covered(gold, evidence) for gold in answers),
+        extractive=not abstention and kind in EXTRACTIVE_TYPES and any(covers(gold, evidence) for gold in answers),
     )
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from keepworth.environments.made_up import checked, leanings, phrase, words
+from keepworth.environments.made_up import check_split, leanings, phrase, words
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
@@ -41,7 +41,7 @@ class EventStream:
 def events(parameters: EventStream, *, split: str, seed: int, order: str = "random") -> Stream:
     """An order other than "random" has the same reports and other questions: time cannot be shuffled. `rule` of a task is
     the number of reports there are about what is asked for ("6+" from six)."""
-    generator = np.random.default_rng([65, checked(split, order), seed])
+    generator = np.random.default_rng([65, check_split(split, order), seed])
     vocabulary = words(split, parameters.entities + parameters.places + 60, generator)
     entities = vocabulary[: parameters.entities]
     others = vocabulary[parameters.entities :]
@@ -55,7 +55,7 @@ def events(parameters: EventStream, *, split: str, seed: int, order: str = "rand
         ]
         for _ in range(parameters.length)
     ]
-    asking = np.random.default_rng([66, checked(split, order), len(order), seed])
+    asking = np.random.default_rng([66, check_split(split, order), len(order), seed])
 
     def question(key: str, scenes: list[Scene], but: int) -> StreamTask:
         entity = int(asking.choice([number for number in reported if number != but]))

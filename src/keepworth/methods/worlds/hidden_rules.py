@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.made_up import SPLITS, checked, words
+from keepworth.environments.made_up import SPLITS, check_split, words
 from keepworth.environments.scene import Foreign, Scene, Stream, StreamTask
 from keepworth.environments.streams import World
 from keepworth.methods.worlds._scenes import Course, stream_task
@@ -77,7 +77,7 @@ class _Rule:
 
 def hidden_rules(parameters: RuleStream, *, split: str, seed: int, order: str = "random") -> Stream:
     """The stream of (family, split, seed, order). Orders hold the same tasks; drift happens at the same task number."""
-    checked(split, order)
+    check_split(split, order)
     name = parameters.world or parameters.family
     world = sum(ord(letter) * (index + 1) for index, letter in enumerate(name))
     generator, switches, strangers = (np.random.default_rng([world, SPLITS[split], seed, part]) for part in range(3))

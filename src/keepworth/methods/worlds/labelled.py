@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.made_up import checked
+from keepworth.environments.made_up import check_split
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
 from keepworth.episodes.errors import KeepworthError
@@ -50,7 +50,7 @@ def labelled(
 
     Raises KeepworthError where the data is missing or the set has no such split."""
     labels_of = LABEL_SETS[name]
-    number = checked(split, order)
+    number = check_split(split, order)
     texts, test_texts = labels_of.read(within(folder, labels_of.folder))
     texts = _side(texts, labels_of.splits, split, name)
     generator = np.random.default_rng([77, sum(map(ord, name)), number, seed])

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.made_up import ORDERS, checked, leanings, phrase, words
+from keepworth.environments.made_up import ORDERS, check_split, leanings, phrase, words
 from keepworth.environments.scene import Scene, Stream, StreamTask, ends
 from keepworth.environments.streams import World
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
@@ -83,7 +83,7 @@ class Corridor(Course):
 
 
 def corridors(parameters: CorridorStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    generator = np.random.default_rng([11, checked(split, order), seed])
+    generator = np.random.default_rng([11, check_split(split, order), seed])
     vocabulary = words(split, 60, generator)
     doors = tuple(f"open {word}" for word in vocabulary[: parameters.doors])
     sign, poster, end = (" ".join(vocabulary[first : first + 3]) for first in (10, 13, 16))
@@ -107,7 +107,7 @@ def corridors(parameters: CorridorStream, *, split: str, seed: int, order: str =
 
 
 def cards(parameters: CardStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    generator = np.random.default_rng([61, checked(split, order), seed])
+    generator = np.random.default_rng([61, check_split(split, order), seed])
     turned = parameters.lag + parameters.asked
     vocabulary = words(split, parameters.cards + turned + 20, generator)
     names = tuple(f"name {word}" for word in vocabulary[: parameters.cards])
@@ -134,7 +134,7 @@ def cards(parameters: CardStream, *, split: str, seed: int, order: str = "random
 
 def keys(parameters: KeyStream, *, split: str, seed: int, order: str = "random") -> Stream:
     """Which door a key opens is new in every episode."""
-    generator = np.random.default_rng([63, checked(split, order), seed])
+    generator = np.random.default_rng([63, check_split(split, order), seed])
     vocabulary = words(split, parameters.keys + parameters.doors + 25, generator)
     names = vocabulary[: parameters.keys]
     doors = tuple(f"open {word}" for word in vocabulary[parameters.keys : parameters.keys + parameters.doors])

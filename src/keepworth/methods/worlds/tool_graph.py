@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.made_up import checked, words
+from keepworth.environments.made_up import check_split, words
 from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
@@ -83,7 +83,7 @@ class Workshop:
 
 def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str = "random") -> Stream:
     """Held-out episodes chain the same sub-routines in combinations that the stream does not hold."""
-    generator = np.random.default_rng([21, checked(split, order), seed])
+    generator = np.random.default_rng([21, check_split(split, order), seed])
     vocabulary = words(split, 200, generator)
     tools = tuple(f"run {word}" for word in vocabulary[: parameters.tools])
     routines: list[tuple[float, tuple[Move, ...]]] = []

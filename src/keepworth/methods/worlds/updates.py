@@ -8,13 +8,13 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from keepworth.environments.made_up import checked, leanings
+from keepworth.environments.made_up import check_split, leanings
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
 from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
-from keepworth.tasks.entries import covered
+from keepworth.tasks.entries import covers
 from keepworth.tasks.metrics import tokens
 
 # Knowledge that changes: LongMemEval's update questions as a stream, with old and new evidence in one memory.
@@ -63,7 +63,7 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
     asked in the stream. split "dev" takes the questions of LongMemEval's training side, "held-out" the others.
 
     An order other than "random" asks in another order; what is read when stays."""
-    generator = np.random.default_rng([95, checked(split, order), seed])
+    generator = np.random.default_rng([95, check_split(split, order), seed])
     facts = _read_updates(SIDES[split])
     facts = tuple(facts[index] for index in generator.permutation(len(facts)))
     held_numbers = set(range(len(facts) - round(HELD_SHARE * len(facts)), len(facts)))
@@ -79,7 +79,7 @@ def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length:
         ready[number] = 0 if step < FIRST else start + max(1, int(LATER * total))
         reading.setdefault(start, []).append(facts[number].earlier)
         reading.setdefault(ready[number], []).append(facts[number].latest)
-    asking = np.random.default_rng([96, checked(split, order), len(order), seed])
+    asking = np.random.default_rng([96, check_split(split, order), len(order), seed])
     notes = [note for fact in facts for note in (*fact.earlier, *fact.latest)]
 
     def task(key: str, scenes: list[Scene], update: Update) -> StreamTask:
@@ -146,7 +146,7 @@ def _note(question: str, answers: tuple[str, ...], date: str, text: str) -> Note
     sentences = [part.strip() for part in re.split(r"(?<=[.!?])\s+", text) if part.strip()]
     wanted = set(tokens(question))
     nearest = max(sentences, key=lambda sentence: len(wanted & set(tokens(sentence))))
-    return Note(text, f"go by what was said on {date[:10]}: {nearest}", any(covered(gold, [text]) for gold in answers))
+    return Note(text, f"go by what was said on {date[:10]}: {nearest}", any(covers(gold, [text]) for gold in answers))
 
 
 METHOD = Method(

@@ -149,6 +149,7 @@ def test_padding_at_the_end_changes_no_output_and_no_state(module: SequenceMemor
             same(tuple(part[row : row + 1] for part in last), after)
 
 
+@pytest.mark.slow
 def test_many_steps_of_noise_stay_bounded(module: SequenceMemory) -> None:
     """2,000 steps here; 100,000 by `python -m benchmarks.control.probes`."""
     module.float()

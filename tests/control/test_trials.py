@@ -48,6 +48,7 @@ def test_a_trial_has_one_task_and_says_where_its_episodes_begin() -> None:
     assert set(symbols) == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("memory", "least", "most"), [("trmrl", 1.4, 1.5), ("mlp", 0.85, 1.15)])
 def test_what_the_first_episode_found_out_pays_in_the_second(memory: str, least: float, most: float) -> None:
     settings = {"steps": 20_480, "envs": 16, "rollout": 32, "chunk": 32, "width": 16, "learning_rate": 3e-3}

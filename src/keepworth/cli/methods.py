@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.output import say, say_json, say_terms
+from keepworth.cli.output import say, say_json, say_terms, working
 
 app = App(
     help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
@@ -102,7 +102,9 @@ def run(
 
     study = method("study", name).make
     assert isinstance(study, Study)
-    for row in study(**read_settings(study.settings(), assign or [], f"study {name!r}"))():
+    with working(f"running {name}, which may take minutes"):
+        rows = list(study(**read_settings(study.settings(), assign or [], f"study {name!r}"))())
+    for row in rows:
         if as_json:
             say_json({"study": name, "unit": study.unit, **row})
             continue

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KEY = "KEEPWORTH_API_KEY"
 UPSTREAM_KEY = "OPENAI_API_KEY"
 LOCAL = "127.0.0.1"
+TOKENS, ITEMS = 1500, 8
+"""What a gateway puts into a prompt at most, if nothing else is said."""
 
 
 def serve(
@@ -44,8 +46,8 @@ def serve(
     mcp: Annotated[bool, option("--mcp", "Tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[bool, option("--stdio", "Those tools alone, over standard input and output.")] = False,
     user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
-    memory_tokens: Annotated[int, option("--memory-tokens", "Of memory in one prompt, at most.", min=0)] = 1500,
-    memory_items: Annotated[int, option("--memory-items", "Recalled for one turn, at most.", min=1, max=100)] = 8,
+    memory_tokens: Annotated[int, option("--memory-tokens", "Of memory in one prompt, at most.", min=0)] = TOKENS,
+    memory_items: Annotated[int, option("--memory-items", "Recalled for one turn, at most.", min=1, max=100)] = ITEMS,
     secrets: Annotated[
         str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
     ] = "quarantine",
@@ -72,12 +74,18 @@ def serve(
 
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
+    gateway = signals != "off" or memory_tokens != TOKENS or memory_items != ITEMS
     _refuse(
         (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
         (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
         (bool(user and not stdio), "--user is for --stdio.", "Over HTTP, a token says whose memory it is."),
         (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
         (stdio and bool(what), alone, f"Leave {what} out."),
+        (
+            gateway and not (what or upstream),
+            "--signals, --memory-tokens and --memory-items are of a gateway.",
+            "Name what answers in it, such as --upstream https://api.openai.com/v1.",
+        ),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
     )
     assert memory is not None

@@ -69,6 +69,8 @@ def show(
             return
         print_tables(run, console)
         print_curves(run, console)
+        if not _as_record(run)["tables"]:
+            say(f"Nothing of {run.path} is measured yet.", error=True)
 
 
 def _evaluated(name: str, runs: Path) -> Path | None:

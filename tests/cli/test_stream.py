@@ -15,8 +15,8 @@ from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.memory.by_name import policies_of_cases
 
 GENERATED = [name for name, world in worlds().items() if world.generated]
-KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "events")
-"""A question, answers in free words, what was seen before; the others take half a minute, or have other numbers."""
+KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events")
+"""A question, answers in free words, foreign records, several steps, what was seen before: other families have other numbers."""
 SMALL = ["--streams", "near-miss", "--arms", "none,exprag,mixture,mixture+shuffled", "--length", "30"]
 
 

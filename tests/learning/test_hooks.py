@@ -28,7 +28,7 @@ from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
-from keepworth.rollouts.driver import Play, Variation, hint, playing
+from keepworth.rollouts.driver import Play, Variation, playing
 from tests.learning.letters import Letters, settings, train_letters
 from tests.models.tiny import tiny_model
 from tests.rollouts.scripted_model import ScriptedModel
@@ -68,7 +68,10 @@ def text_of(ids: Sequence[int]) -> str:
 
 
 def test_a_hint_is_read_and_left_out_of_what_is_trained_on() -> None:
-    kept, stripped = (played(hint("It is even.", strip=strip)) for strip in (False, True))
+    kept, stripped = (
+        played(Variation("hint", lambda seen: replace(seen, text=f"It is even.\n{seen.text}"), strip=strip))
+        for strip in (False, True)
+    )
     plain = played(None)
     assert text_of(kept.segments[0].context) == "It is even. 2+2 ="
     assert text_of(stripped.segments[0].context) == text_of(plain.segments[0].context) == "2+2 ="

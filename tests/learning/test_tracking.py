@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.tracking import tracked
 from keepworth.recipes.front_door import track_of
@@ -29,6 +29,6 @@ def test_a_function_is_named_by_its_file(tmp_path: Path) -> None:
     function = track_of(f"{tmp_path}/mine.py:log")
     assert callable(function)
     assert function(3, {}) == 3
-    assert track_of("") == ""
-    with pytest.raises(UnknownName, match="tensorboard"):
+    assert track_of("") is None
+    with pytest.raises(KeepworthError, match="tensorboard"):
         track_of("tensorboard")

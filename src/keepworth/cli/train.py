@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
 
 
-Track = Annotated[
-    str, option("--track NAME", "Also write to a tracker: trackio, or FILE.py:NAME, called with step and numbers.")
-]
+Track = Annotated[str, option("--track NAME", "Also call a function of yours with step and numbers: FILE.py:NAME.")]
 Fresh = Annotated[bool, option("--fresh", "Start over: delete what the run folder holds.")]
 
 

@@ -39,7 +39,6 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
             ("reasoning_gym", "textworld_express", "scienceworld"),
         ),
         "control": Extra("small networks with memory in Gymnasium's worlds", ("torch", "gymnasium")),
-        "trackio": Extra("runs in Trackio", ("trackio",)),
         "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
         "ray": Extra("workers on several machines", ("ray",)),
         "trl": Extra("TRL's trainer, beside ours", ("trl",)),

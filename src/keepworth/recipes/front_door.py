@@ -116,7 +116,7 @@ def train(
     agent: makes, for a task, who plays. memory: a memory's file, or an open memory, whose items are shown with a question; the
     report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
-    track: what receives the numbers of each step besides: "trackio", FILE.py:NAME or a function of (step, numbers).
+    track: what receives the numbers of each step besides: a function of (step, numbers), or FILE.py:NAME.
     settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
 
     Raises KeepworthError for what cannot work, before the first step where that can be known.
@@ -128,7 +128,7 @@ def train(
     from keepworth.learning.watch.progress import progress_for
     from keepworth.recipes.configuration import resolve
 
-    track = track_of(track)
+    tracker = track_of(track)
 
     def run_it() -> Path:
         recipe = recipe_of(tasks, source=source, reward=reward, environment=environment, agent=agent, memory=memory)
@@ -139,7 +139,7 @@ def train(
         path = Path(runs) / run_name(name or user.tasks.name)
         try:
             with RunFolder.create(path, record_of(recipe, config, TASKS), resume=not fresh) as run:
-                carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
+                carry_out(run, lambda each: recipe.train(config, run, each), shown, tracker)
         except KeyboardInterrupt:
             shown.note(f"Stopped. What is done is in {path}; the same call continues.")
             raise
@@ -242,18 +242,13 @@ def record_of(recipe: Recipe, config: BaseModel, name: str) -> dict[str, object]
     return {"recipe": name, **config.model_dump(mode="json"), **recipe.record(config)}
 
 
-def track_of(track: str | Track) -> str | Track:
-    """What receives a run's numbers; FILE.py:NAME is a function of yours. Raises what `tracker_of` raises."""
-    from keepworth.learning.watch.tracking import tracker_of
-
-    if isinstance(track, str) and ":" in track:
-        function: Track = named_object(track, "--track")
-        return function
-    tracker_of(track)  # raises before anything begins
-    return track
+def track_of(track: str | Track) -> Track | None:
+    """The function that receives a run's numbers, by itself or as FILE.py:NAME; None for "". Raises BadRecipe, UnknownName."""
+    function: Track | None = named_object(track, "--track") if track and isinstance(track, str) else track or None
+    return function
 
 
-def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: str | Track = "") -> None:
+def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: Track | None = None) -> None:
     """Train, unless the run is finished, and write its report. track: as for `train`. Raises KeepworthError where training
     diverged."""
     from keepworth.evaluation.report import write_report

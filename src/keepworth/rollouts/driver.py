@@ -71,11 +71,6 @@ class Variation:
     strip: bool = False
 
 
-def hint(text: str, name: str = "hint", strip: bool = True) -> Variation:
-    """A variation whose agent reads `text` before each observation, by default left out of what is trained on."""
-    return Variation(name, lambda seen: replace(seen, text=f"{text}\n{seen.text}"), strip=strip)
-
-
 class RolloutContext(Protocol):
     """id: the episode's. group: index of its group. seed: for whatever else draws, such as an environment. member: position in
     its group, None where the episode is measured. variation: that it is played with, where whoever asked for it says so."""

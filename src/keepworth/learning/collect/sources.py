@@ -53,16 +53,6 @@ class Source:
         """Go on from what `state` gave."""
 
 
-def require_share(name: str, share: float) -> float:
-    """The share. Raises KeepworthError where it is none below 1."""
-    if not 0 <= share < 1:
-        raise KeepworthError(
-            f"The source {name!r} has a share of {share:g} of an update's groups.",
-            "Set it to 0 or more, and below 1: at least one group is sampled.",
-        )
-    return share
-
-
 class Sources:
     """The sources of a training, for its pipeline."""
 
@@ -111,7 +101,8 @@ def require_sources(sources: Sequence[Source]) -> None:
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
         raise KeepworthError(f"Two sources are called {max(names, key=names.count)!r}.", "Give each its own name.")
-    if sum(source.share for source in sources) >= 1:
+    shares = [source.share for source in sources]
+    if min(shares, default=0.0) < 0 or sum(shares) >= 1:
         raise KeepworthError(
-            "The shares of the sources add up to 1 or more.", "Leave room for groups that are sampled."
+            "The shares of the sources are below 0, or add up to 1 or more.", "Leave room for groups that are sampled."
         )

@@ -24,8 +24,6 @@ from keepworth.learning.objective import parts
 from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
 from keepworth.learning.objective.parts import Reset
 
-AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
-
 
 class Objective(BaseModel):
     """One policy-gradient (or regression) objective.
@@ -50,7 +48,7 @@ class Objective(BaseModel):
     correction: parts.Correction | None = None
 
     # Aggregation.
-    aggregation: AggregationName = "token-mean"
+    aggregation: Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"] = "token-mean"
     aggregation_unit: parts.Unit = "episode"
     denominator: Literal["original", "kept"] = "original"
     local_weight: parts.Positive | None = None

@@ -15,7 +15,7 @@ from pydantic import Field
 from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import batch
-from keepworth.learning.collect.sources import Source, require_share
+from keepworth.learning.collect.sources import Source
 from keepworth.methods.recipes import strings
 from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.recipe import Recipe
@@ -58,7 +58,7 @@ class Demonstrations(Source):
         name: str = "demonstrations",
         seed: int = 0,
     ) -> None:
-        self.name, self.share = name, require_share(name, share)
+        self.name, self.share = name, share
         self._make, self._seed = groups, seed
         self._groups: list[Group] = []
 

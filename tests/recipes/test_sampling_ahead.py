@@ -18,13 +18,23 @@ LONG = {"steps": 3, "evaluate_every": 3}
 ANSWERING = {"memories": 1, "words": 10, "max_tokens": 3, "balance": True}
 
 
-@pytest.mark.parametrize(("recipe", "own"), [(strings, STRINGS), (overwrite_reading, READING), (memory_r1, ANSWERING)])
-@pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
+AHEAD = [pytest.param("turns", marks=pytest.mark.slow), "overlap"]
+"""Every recipe is sampled in step with the learner in tests/methods/test_recipes.py."""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "own"),
+    [
+        (strings, STRINGS),
+        pytest.param(overwrite_reading, READING, marks=pytest.mark.slow),
+        pytest.param(memory_r1, ANSWERING, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("sampling", AHEAD)
 def test_a_recipe_samples_ahead(
     checkpoint: Path, tmp_path: Path, recipe: ModuleType, own: dict[str, object], sampling: str
 ) -> None:
-    ahead = {} if sampling == "synchronous" else {"slots": 8}
-    run = run_of(recipe, checkpoint, tmp_path / "run", sampling=sampling, **ahead, **LONG, **own)
+    run = run_of(recipe, checkpoint, tmp_path / "run", sampling=sampling, slots=8, **LONG, **own)
     assert run.result()
     assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
     trained = list(run.episodes(arm="train"))
@@ -35,13 +45,13 @@ def test_a_recipe_samples_ahead(
         for e in s.episode.segments
         for span in e.spans
     ]
-    assert max(lags) <= (sampling != "synchronous")
+    assert max(lags) <= 1
 
 
 STEERED = {"refill": 1}
 
 
-@pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
+@pytest.mark.parametrize("sampling", AHEAD)
 def test_the_answerers_curriculum_holds_ahead_too(checkpoint: Path, tmp_path: Path, sampling: str) -> None:
     run = run_of(memory_r1, checkpoint, tmp_path / "run", sampling=sampling, **LONG, **ANSWERING, **STEERED)
     assert sum(row["curriculum/sampled_groups"] for row in run.metrics()) >= 6
@@ -52,7 +62,7 @@ def test_the_answerers_curriculum_holds_ahead_too(checkpoint: Path, tmp_path: Pa
 MANAGING = {"role": "manager", "warm_start": 4, "warm_start_batch": 4, "maintained": False}
 
 
-@pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
+@pytest.mark.parametrize("sampling", AHEAD)
 def test_the_manager_samples_ahead(checkpoint: Path, tmp_path: Path, sampling: str) -> None:
     run = run_of(memory_r1, checkpoint, tmp_path / "run", sampling=sampling, **LONG, **MANAGING)
     assert run.result()
@@ -68,6 +78,7 @@ def test_the_manager_samples_ahead(checkpoint: Path, tmp_path: Path, sampling: s
     assert all(len(snapshots) == 1 for snapshots in sets.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [ANSWERING, MANAGING], ids=["answerer", "manager"])
 def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(
     checkpoint: Path, tmp_path: Path, own: dict[str, object]

@@ -67,6 +67,7 @@ def test_a_model_of_following_follows() -> None:
     assert LinearAgent()("", ("a", "b", "c"), (1.0, 0.9, 0.0), Presented("", (("a", -1.0, 0.9),)), noise) == "b"
 
 
+@pytest.mark.slow
 def test_the_matrix_continues_where_it_was_stopped(tmp_path: Path) -> None:
     jobs = [(name, "random", seed) for seed in range(3) for name in ("near-miss", "benign")]
     path = tmp_path / "rows.jsonl"

@@ -24,24 +24,6 @@ def ready(name: str, world: Toy) -> tuple[Objective, torch.Tensor, Toy]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shapes_and_finiteness(name: str) -> None:
-    objective, estimate, world = ready(name, toy())
-    assert estimate.shape == world.batch.shape
-    assert not estimate.requires_grad
-    assert not estimate[world.batch.mask == 0].any()
-    assert estimate.any()
-    lp, entropy = world.forward()
-    value, metrics = loss(objective, lp, entropy, estimate, world.batch, denominators(world.batch, objective))
-    assert value.dim() == 0
-    assert torch.isfinite(value)
-    assert all(torch.isfinite(torch.tensor(number)) for number in metrics.values())
-    value.backward()
-    assert world.logits.grad is not None
-    assert torch.isfinite(world.logits.grad).all()
-    assert world.logits.grad.any()
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_positions_outside_the_mask_do_not_matter(name: str) -> None:
     objective, estimate, world = ready(name, toy())
     shared = denominators(world.batch, objective)

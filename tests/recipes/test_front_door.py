@@ -54,7 +54,6 @@ def test_rows_and_a_reward_become_a_run_with_a_report_and_weights(chat_checkpoin
     opened = InProcessModel.load(chat_checkpoint).decode(stored.episode.segments[0].context)
     assert opened.startswith("[user]Say ")
     assert opened.endswith("[assistant]")
-    assert run.model().name == str(chat_checkpoint)
     assert trained(chat_checkpoint, tmp_path, reward=score, name="letters").path == run.path  # it is there, finished
 
 

@@ -141,6 +141,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
     unscored = torch.zeros(shape, dtype=torch.bool)
     ids, step = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
     numbers: dict[tuple[int, int], int] = {}
+    kinds = [episode.source or episode.task.partition("/")[0] for _, _, episode, _ in found]  # of tasks
     types: dict[str, int] = {}
     turns = _Turns()
     for row, (number, index, episode, stretch) in enumerate(found):
@@ -174,7 +175,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         metric=torch.tensor([episode.metric for _, _, episode, _ in found], dtype=torch.float64),
         group=torch.tensor([number for number, *_ in found]),
         episode=torch.tensor([numbers[number, index] for number, index, *_ in found]),
-        task_type=torch.tensor([types.setdefault(kind_of(episode), len(types)) for _, _, episode, _ in found]),
+        task_type=torch.tensor([types.setdefault(kind, len(types)) for kind in kinds]),
         version_lag=lag,
         step=step,
         steps=turns.steps(),
@@ -190,11 +191,6 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         cut,
         unscored,
     )
-
-
-def kind_of(episode: Episode) -> str:
-    """The kind of task that scale='task' compares within: its data set, or the first part of its key."""
-    return episode.source or episode.task.partition("/")[0]
 
 
 class _Turns:

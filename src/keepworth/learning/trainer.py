@@ -23,7 +23,7 @@ from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import save_trained
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.pipeline import Collected, Pipeline
+    from keepworth.learning.collect.pipeline import Pipeline
 
 FAILED = "failed"
 """The arm under which episodes that failed are kept: they are not trained on."""
@@ -87,13 +87,17 @@ def train(
             published = collector.publish()
             seconds = {"seconds/sample": sampled - begun, "role": learner.role}
             row = {**measured, **learned, **collected.metrics, **published, **seconds}
-            write_episodes(run, step + 1, collected)
+            run.write_episodes(step + 1, [episode for group in collected.groups for episode in group.episodes])
+            if collected.failed:
+                run.write_episodes(step + 1, collected.failed, arm=FAILED)
             run.append_metrics(step + 1, row)
             last = step + 1
             if last == schedule.steps or last % schedule.evaluate_every == 0:
                 progress.phase("measuring")
                 collector.evaluate(last)
-                if (score := dev_scores(run, learner.role, last).get(last)) is not None:
+                dev = {"role": learner.role, "split": "dev", "step": last}
+                scores = (float(row["mean"]) for row in run.evals() if dev.items() <= row.items())
+                if (score := next(scores, None)) is not None:
                     learner.validated(score)
             if last == schedule.steps or last % schedule.checkpoint_every == 0:
                 save(run, learner, last, collector)
@@ -104,22 +108,6 @@ def train(
         finally:
             learner.close()
     return last
-
-
-def dev_scores(run: RunFolder, role: str, until: int) -> dict[int, float]:
-    """By step, up to and with `until`, what was measured first of the role on the dev split after that step."""
-    scores: dict[int, float] = {}
-    for row in run.evals():
-        if row.get("role") == role and row.get("split") == "dev" and row["step"] <= until:
-            scores.setdefault(int(row["step"]), float(row["mean"]))
-    return scores
-
-
-def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
-    """What was trained on, and beside it what came to nothing, with its errors."""
-    run.write_episodes(step, [episode for group in collected.groups for episode in group.episodes])
-    if collected.failed:
-        run.write_episodes(step, collected.failed, arm=FAILED)
 
 
 def save(run: RunFolder, learner: Learner | Imitator, step: int, collector: Pipeline) -> None:

@@ -182,7 +182,8 @@ def _put(tree: dict[str, Any], key: str, value: object) -> None:
 
 def _parse(text: str, annotation: Any) -> object:
     """Lists, tables and quoted strings are TOML; `none` is nothing where the key may be unset; pydantic reads the rest."""
-    if text.lower() in ("none", "null") and _optional(annotation):
+    optional = get_origin(annotation) in (Union, types.UnionType) and type(None) in get_args(annotation)
+    if text.lower() in ("none", "null") and optional:
         return None
     if text[:1] in ("[", "{", '"', "'"):
         try:
@@ -190,10 +191,6 @@ def _parse(text: str, annotation: Any) -> object:
         except tomllib.TOMLDecodeError as error:
             raise BadSetting(f"{text!r} is not a TOML value: {error}.") from error
     return text
-
-
-def _optional(annotation: Any) -> bool:
-    return get_origin(annotation) in (Union, types.UnionType) and type(None) in get_args(annotation)
 
 
 def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthError:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.learning.watch.tracking import Track
-    from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
     from keepworth.recipes.user_tasks import Given
 
@@ -78,13 +77,6 @@ class TrainedRun:
         from keepworth.recipes.export import export
 
         return export(self.path, folder, **options)
-
-    def model(self) -> InProcessModel:
-        """The trained model, to sample from and to score with."""
-        from keepworth.learning.run_folder import RunFolder
-        from keepworth.recipes.trained import trained_by
-
-        return trained_by(RunFolder.open(self.path)).loaded()
 
     def __str__(self) -> str:
         headline = str(self.result.get("headline", ""))
@@ -423,5 +415,4 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
             )
     name = str(config["model"])
     text = TextSide.load(path_of(name, kind=ModelKind.LANGUAGE), name)
-    load = recipe.rollout(settings, RunFolder(Path(run)), text)
-    return Rollouts(load.rollout, text)
+    return Rollouts(recipe.rollout(settings, RunFolder(Path(run)), text), text)

@@ -15,7 +15,6 @@ from keepworth.tasks.own import OwnTasks
 
 SETTINGS: Mapping[str, Any] = {"method": "supervised"}
 """In the place of the defaults: what was rewarded is imitated."""
-_SQLITE = b"SQLite format 3\x00"
 
 
 def tasks_of(source: Any) -> OwnTasks:
@@ -29,7 +28,7 @@ def tasks_of(source: Any) -> OwnTasks:
     path = Path(source).expanduser()
     if path.is_file():
         with path.open("rb") as file:
-            if file.read(len(_SQLITE)) == _SQLITE:
+            if file.read(15) == b"SQLite format 3":
                 with Memory(path, read_only=True, log="off") as memory:
                     return tasks_of(memory)
     return rewarded_tasks(rows_of(path), path.name.split(".")[0])

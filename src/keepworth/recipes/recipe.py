@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from keepworth.episodes.model import Model
-    from keepworth.learning.collect.workers import WorkerRollout
+    from keepworth.learning.collect.groups import TrainedRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.recipes.user_tasks import Given
@@ -55,7 +55,7 @@ def _absolute(reference: str | None) -> str | None:
 class Trainable(Protocol):
     """What a recipe makes of its settings; `keepworth.recipes.system.System` is the usual one.
 
-    One that can run its rollouts in worker processes has `rollout(settings, model) -> WorkerRollout` besides."""
+    One that can run its rollouts in worker processes has `rollout(settings, model) -> TrainedRollout` besides."""
 
     def learn(self, settings: Any, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Train and measure. Called again on the same folder, it continues from the last checkpoint.
@@ -104,12 +104,12 @@ class Recipe:
         """Train and measure; it goes on where it was stopped."""
         self._make(config, run).learn(config, run, progress, self.origin)
 
-    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> WorkerRollout:
+    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> TrainedRollout:
         """What a rollout worker runs."""
         system: Any = self._make(config, run)
         if not hasattr(system, "rollout"):
             raise KeepworthError("The recipe runs no rollouts in workers.", "Leave workers out.")
-        rollout: WorkerRollout = system.rollout(config, model)
+        rollout: TrainedRollout = system.rollout(config, model)
         return rollout
 
     def _make(self, config: BaseModel, run: RunFolder | None) -> Trainable:

@@ -22,7 +22,6 @@ from keepworth.tasks.own import DataRow, MissingField, messages_of
 from keepworth.tasks.verifiers import VERIFIERS, verify
 
 RewardFunction = Callable[..., Any]
-Rewards = str | RewardFunction | Sequence[str | RewardFunction]
 
 BATCHED = frozenset({"completions", "completion_ids", "prompts"})
 """Parameters by which a function of TRL's form is known: `reward_funcs` of its trainers."""
@@ -138,7 +137,7 @@ def _unlogged(*values: Any, **named: Any) -> None:
     """In the place of TRL's `log_metric` and `log_extra`: nothing is kept. A reward of weight 0 is logged."""
 
 
-def scoring(given: Rewards, weights: Sequence[float] = ()) -> Scoring:
+def scoring(given: str | RewardFunction | Sequence[str | RewardFunction], weights: Sequence[float] = ()) -> Scoring:
     """Raises UnusableReward for what is no reward, and where weights and rewards differ in number."""
     several = tuple(given) if isinstance(given, list | tuple) else (given,)
     if not several:

@@ -24,7 +24,6 @@ from keepworth.recipes.settings import (
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Model, Tokens
-    from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
@@ -125,11 +124,9 @@ class System:
         )
         finish(run, make_tables(run, settings, self, remark))
 
-    def rollout(self, settings: Settings, model: Model) -> WorkerRollout:
+    def rollout(self, settings: Settings, model: Model) -> Rollout:
         """What a rollout worker runs."""
-        from keepworth.learning.collect.workers import WorkerRollout
-
-        return WorkerRollout(make_rollout(settings, self, model))
+        return make_rollout(settings, self, model)
 
 
 def make_rollout(settings: Settings, system: System, model: Model) -> Rollout:

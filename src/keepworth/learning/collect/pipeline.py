@@ -191,7 +191,7 @@ class Pipeline:
         if isinstance(objective, Objective):
             require_off_policy(objective, 1, max_staleness=settings.staleness.max_staleness)
         self.settings = settings
-        self._learner, self._episodes = learner, episodes
+        self._learner, self._episodes, self.evaluate = learner, episodes, episodes.evaluate
         self._sources = Sources(sources, learner.model)
         self._refill, self._regroup, self._group_rollout = refill, regroup, group_rollout
         self._loop = EventLoop()
@@ -239,10 +239,6 @@ class Pipeline:
     def save(self, folder: Path) -> None:
         """Add to a checkpoint what collecting continues from."""
         write_json(folder / PIPELINE_STATE, self._loop.do(self._state()))
-
-    def evaluate(self, step: int) -> None:
-        """Measure the model after `step` updates and write the measurements to the run."""
-        self._episodes.evaluate(step)
 
     def close(self) -> None:
         """Called at the end, however the training ends."""
@@ -450,7 +446,9 @@ class Pipeline:
 
     def _choose(self) -> list[int] | None:
         """The groups of the next update; None where some are still missing."""
-        return self.settings.staleness.choose(self.sampler.version, _born(self._waiting), _born(self._open))
+        finished = {index: group.born for index, group in self._waiting.items()}
+        running = {index: group.born for index, group in self._open.items()}
+        return self.settings.staleness.choose(self.sampler.version, finished, running)
 
     # -- sampling ---------------------------------------------------------------------------------------------------
 
@@ -467,7 +465,3 @@ class Pipeline:
                 return
             self._loop.changed.clear()
             await self._loop.changed.wait()
-
-
-def _born(groups: dict[int, FinishedGroup] | dict[int, OpenGroup]) -> dict[int, int]:
-    return {index: group.born for index, group in groups.items()}

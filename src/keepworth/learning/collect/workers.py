@@ -63,13 +63,6 @@ class GroupRun:
 # -- the worker's side --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRollout:
-    """What a recipe gives a rollout worker."""
-
-    rollout: TrainedRollout
-
-
 class Rollouts:
     """What a worker's process holds: runs groups, and says what they ask for.
 

@@ -25,7 +25,7 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import Model
-    from keepworth.learning.collect.workers import WorkerRollout
+    from keepworth.learning.collect.groups import TrainedRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.recipes.recipe import Origin
@@ -43,12 +43,11 @@ class MemoryR1:
         trained = train_answerer if settings.role == "answerer" else train_manager
         finish(run, trained(settings, run, progress))
 
-    def rollout(self, settings: Config, model: Model) -> WorkerRollout:
+    def rollout(self, settings: Config, model: Model) -> TrainedRollout:
         """What a rollout worker runs: the answerer's, since the manager has none in workers."""
-        from keepworth.learning.collect.workers import WorkerRollout
         from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of
 
-        return WorkerRollout(rollout_of(settings, recall_for(settings), model))
+        return rollout_of(settings, recall_for(settings), model)
 
 
 def system(config: Config) -> MemoryR1:

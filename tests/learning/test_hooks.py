@@ -20,9 +20,10 @@ from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
 from keepworth.learning.collect.sources import Sources
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.mixture import Falling, Imitation, MixedLoss
+from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
+from keepworth.learning.rows import Texts
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
@@ -259,15 +260,15 @@ def test_a_source_that_is_empty_is_an_error_before_the_first_step() -> None:
 
 
 def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> None:
-    pool = SuccessPool(per_task=2, expires=3)
+    pool = SuccessPool(0.5, per_task=2, expires=3)
     for step in range(3):
         pool.keep([Group("a", "", (success("a", 1.0, step), success("a", 0.0, 9)))], step)
     pool.keep(groups("b"), 3)
     assert {pool.success("a", key).id for key in range(20)} == {"a#1", "a#2"}  # type: ignore[union-attr]
     assert pool.success("c", 0) is None
-    again = SuccessPool(per_task=2, expires=3)
+    again = SuccessPool(0.5, per_task=2, expires=3)
     again.load(pool.state())
-    assert again.state() == pool.state()
+    assert again.take(4, 2) == pool.take(4, 2)
     pool.keep([], 4)
     assert [pool.success(task, 0) is None for task in "ab"] == [False, False]
     pool.keep([], 5)
@@ -275,9 +276,9 @@ def test_a_pool_keeps_the_newest_successes_of_a_task_and_forgets_old_ones() -> N
 
 
 def test_what_comes_from_the_pool_does_not_enter_it_again() -> None:
-    pool = SuccessPool()
+    pool = SuccessPool(0.5)
     pool.keep(groups("a"), 0)
-    pool.keep([Group("a", "", (pool.success("a", 0),))], 1)
+    pool.keep(pool.take(0, 1), 1)
     assert pool.keep([], 2) == {"sources/successes": 1.0}
 
 
@@ -331,6 +332,27 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
     policy, mixed, imitation = gradients
     for one, both, other in zip(policy, mixed, imitation, strict=True):
         assert torch.allclose(0.75 * one + 0.25 * other, both, atol=1e-6)
+
+
+def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:
+    pairs = (((0,), (1,), 0.5), ((2, 3), (4,), -1.0))
+    loss = OtherLoss("x", Preference(1.0, beta=0.7), 1.0, Texts((), ()), pairs)
+    sums = {0: -1.0, 1: -2.0, 2: -0.5, 3: -1.5, 4: -3.0}
+    value, slopes = loss._preferred(sums)
+    margins = [0.7 * (-1.0 + 2.0 - 0.5), 0.7 * (-2.0 + 3.0 + 1.0)]
+    assert value == pytest.approx(sum(math.log(1 + math.exp(-margin)) for margin in margins) / 2)
+    for row in sums:
+        up, down = (loss._preferred({**sums, row: sums[row] + sign * 1e-5})[0] for sign in (1, -1))
+        assert slopes[row] == pytest.approx((up - down) / 2e-5, abs=1e-8)
+
+
+def test_a_preference_makes_the_better_answer_likelier() -> None:
+    learner = learner_with(MixedLoss((Preference(1.0, beta=0.5),), policy=0.0), rate=3e-2)
+    prompt = tuple(b"letters")
+    samples = learner.model.sample([prompt], SamplingParams(4, n=2, seed=3))[0]
+    losses = [learner.update([group_of("t", prompt, samples)])["loss/preference"] for _ in range(8)]
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-4)
+    assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.7), (-0.1,)])

@@ -37,9 +37,10 @@ class Config(strings.Config):
 
 
 class SuccessPool(Source):
-    """Episodes that succeeded, a few of each task: what a failed group is filled from.
+    """Episodes that succeeded, a few of each task: one's own replay, and what a failed group is filled from.
 
     Args:
+        share: Of an update's groups that are replayed from it; 0 where only a `regroup` reads it.
         above: An episode has succeeded whose score (`Episode.metric`) is above this.
         per_task: Successes that are kept of a task, the newest.
         expires: Updates after which a success is forgotten, because the policy has moved away from it.
@@ -48,7 +49,10 @@ class SuccessPool(Source):
 
     name, replays = "successes", True
 
-    def __init__(self, *, above: float = 0.5, per_task: int = 4, expires: int = 100, seed: int = 0) -> None:
+    def __init__(
+        self, share: float = 0.0, *, above: float = 0.5, per_task: int = 4, expires: int = 100, seed: int = 0
+    ) -> None:
+        self.share = share
         self._above, self._per_task, self._expires, self._seed = above, per_task, expires, seed
         self._stored: dict[str, list[tuple[int, Episode]]] = {}
 
@@ -58,6 +62,15 @@ class SuccessPool(Source):
         if not kept:
             return None
         return random.Random(f"{self._seed}/{key}").choice(kept)[1]
+
+    def take(self, step: int, count: int) -> list[Group]:
+        tasks = sorted(self._stored)
+        groups = []
+        for task in random.Random(f"{self._seed}/{step}").sample(tasks, min(count, len(tasks))):
+            episodes = [episode for _, episode in self._stored[task]]
+            first = episodes[0].memory_snapshot
+            groups.append(Group(task, first, tuple(replace(episode, memory_snapshot=first) for episode in episodes)))
+        return groups
 
     def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
         for group in groups:

@@ -779,16 +779,19 @@ class RewardRecord:
         """The reward that the search's first choice counts for where another stands first.
 
         Rewards that say nothing of items say nothing against this one either, so that it may be right though all rewards are 0.
-        As long as they are all the same, this grows with each one more.
+        As long as they are all the same, this grows with each one more; once they differ, what it is worth is seen in their
+        mean, whatever it depends on.
 
         Args:
             expected: The reward that was expected of it, from 0 to 1 or beyond.
             shown: Whether it is shown all the same, further down.
 
         Returns:
-            The reward, from 0 to 1: at least `BLIND` as far as rewards say nothing of items, and half of that if it is shown.
+            The reward, from 0 to 1: at least `BLIND`, or twice the mean of rewards if that is less, as far as rewards say nothing
+            of items, and half of that if it is shown.
         """
-        blind = BLIND * float(self.weights[:2].sum())
+        mean = (self._sum + 2.0) / (self._number + 4.0)
+        blind = min(BLIND, 2.0 * mean) * float(self.weights[:2].sum())
         if self.all_same:
             blind = SAME / (SAME + (1.0 - SAME) * math.exp(-self._surprise) * 0.5 ** len(self._numbers))
         return min(1.0, max(expected, 0.5 * blind if shown else blind))

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -150,6 +150,22 @@ class FileConnection(apsw.Connection):
     types: Mapping[str, str] = MappingProxyType({})
 
 
+class _Hold:
+    """Keeps a connection until it goes itself. In a child it never lets go: what a thread had there Python drops at once, and to
+    close it could wait for ever for a lock inside SQLite that a thread of the parent held."""
+
+    __slots__ = ("_connection", "_process")
+    _all: ClassVar[set[FileConnection]] = set()
+
+    def __init__(self, connection: FileConnection) -> None:
+        self._connection, self._process = connection, os.getpid()
+        self._all.add(connection)
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            self._all.discard(self._connection)
+
+
 class Database(Backend):
     """A memory in a file. path: a file, or ":memory:"."""
 
@@ -173,6 +189,7 @@ class Database(Backend):
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
             self._writer: FileConnection | None = self._open_first()
+            self._hold = _Hold(self._writer)
             self.place = Path(os.path.realpath(self.path))  # whatever links lead to it
         except BaseException:
             self._close_connections()
@@ -293,6 +310,7 @@ class Database(Backend):
         if connection is None or (local.still is not None and local.still != self._still()):
             local.still = self._still() if self.read_only else None
             connection = local.connection = self._connect(True)
+            local.hold = _Hold(connection)
         connection.execute("BEGIN")
         return connection
 

@@ -112,12 +112,15 @@ _CARRIED: set[tuple[int, int]] = set()
 
 
 def _carry() -> None:
-    _CARRIED.update(OPEN)
+    _CARRIED.update(database.file for database in _DATABASES if database.file is not None)
     OPEN.clear()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_carry)
+
+
+_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 class _Patience:
@@ -185,6 +188,7 @@ class Database(Backend):
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
         self._identity: tuple[int, int] | None = None
+        self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
         self._damage = ""  # as it was first met
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
@@ -220,8 +224,10 @@ class Database(Backend):
                     schema.create(connection, uuid.uuid4().hex)
                 return connection
             _check_version(self.path, connection)
+            self.file = identity(self.path)
+            _DATABASES.add(self)
             if not self.read_only:
-                self._identity = identity(self.path)
+                self._identity = self.file
                 OPEN[self._identity] += 1
         return connection
 
@@ -422,7 +428,7 @@ class Database(Backend):
         super().close()
         if self._closed:
             with self._write_lock:
-                file, self._identity = self._identity, None
+                file, self._identity, self.file = self._identity, None, None
                 if file is not None:
                     OPEN[file] -= 1
                     if not OPEN[file]:

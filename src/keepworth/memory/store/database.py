@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -112,12 +112,15 @@ _CARRIED: set[tuple[int, int]] = set()
 
 
 def _carry() -> None:
-    _CARRIED.update(OPEN)
+    _CARRIED.update(database.file for database in _DATABASES if database.file is not None)
     OPEN.clear()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_carry)
+
+
+_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
 
 
 class _Patience:
@@ -150,6 +153,22 @@ class FileConnection(apsw.Connection):
     types: Mapping[str, str] = MappingProxyType({})
 
 
+class _Hold:
+    """Keeps a connection until it goes itself. In a child it never lets go: what a thread had there Python drops at once, and to
+    close it could wait for ever for a lock inside SQLite that a thread of the parent held."""
+
+    __slots__ = ("_connection", "_process")
+    _all: ClassVar[set[FileConnection]] = set()
+
+    def __init__(self, connection: FileConnection) -> None:
+        self._connection, self._process = connection, os.getpid()
+        self._all.add(connection)
+
+    def __del__(self) -> None:
+        if self._process == os.getpid():
+            self._all.discard(self._connection)
+
+
 class Database(Backend):
     """A memory in a file. path: a file, or ":memory:"."""
 
@@ -169,10 +188,12 @@ class Database(Backend):
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
         self._identity: tuple[int, int] | None = None
+        self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
         self._damage = ""  # as it was first met
         self._opened: list[weakref.ref[FileConnection]] = []
         try:
             self._writer: FileConnection | None = self._open_first()
+            self._hold = _Hold(self._writer)
             self.place = Path(os.path.realpath(self.path))  # whatever links lead to it
         except BaseException:
             self._close_connections()
@@ -203,8 +224,10 @@ class Database(Backend):
                     schema.create(connection, uuid.uuid4().hex)
                 return connection
             _check_version(self.path, connection)
+            self.file = identity(self.path)
+            _DATABASES.add(self)
             if not self.read_only:
-                self._identity = identity(self.path)
+                self._identity = self.file
                 OPEN[self._identity] += 1
         return connection
 
@@ -293,6 +316,7 @@ class Database(Backend):
         if connection is None or (local.still is not None and local.still != self._still()):
             local.still = self._still() if self.read_only else None
             connection = local.connection = self._connect(True)
+            local.hold = _Hold(connection)
         connection.execute("BEGIN")
         return connection
 
@@ -404,7 +428,7 @@ class Database(Backend):
         super().close()
         if self._closed:
             with self._write_lock:
-                file, self._identity = self._identity, None
+                file, self._identity, self.file = self._identity, None, None
                 if file is not None:
                     OPEN[file] -= 1
                     if not OPEN[file]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from keepworth.environments.environment import Environment, Step
 from keepworth.episodes import Session, Task, Turn
-from keepworth.methods.recipes import _strings, memory_r1_joint, strings
+from keepworth.methods.recipes import _strings, deepsearch, memory_r1_joint, open_rubrics, strings
 from keepworth.methods.recipes._bank.fact_streams import FactStream
 from keepworth.methods.recipes._bank.writers import WriterStreams
 from keepworth.methods.writers._facts import Fact
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.system import Pair
+from keepworth.recipes.front_door import find_recipe
+from keepworth.recipes.hooks import Hooks
+from keepworth.recipes.system import Measured, Pair
 
-KINDS = ("cat", "key", "car", "hat", "mug", "pen", "bag", "sofa", "lamp", "book")
+NAMED, PLAIN = ("Ford", "Nikon", "Casio"), ("cat", "hat", "pen")
 COLOURS = ("red", "blue", "green", "pink", "grey", "black", "white", "brown")
 PETS = ("dog", "fish", "bird", "goat", "mouse", "horse")
 SAID = """Fact Worth keeping New Store events as facts the one about me my is of Which what Question I has Memory empty Operation
@@ -30,7 +35,7 @@ def checkpoint(folder: Path, seed: int) -> None:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    words = {*KINDS, *COLOURS, *PETS, *_strings.WORDS, *_strings.FUNCTIONS, *map(str, range(30)), *SAID.split()}
+    words = {*NAMED, *PLAIN, *COLOURS, *PETS, *_strings.WORDS, *_strings.FUNCTIONS, *map(str, range(30)), *SAID.split()}
     words |= {f"{part}{number}" for part in "LMRESC" for number in range(8)}
     pieces = sorted({*words, *(f" {word}" for word in words), *map(chr, range(32, 127)), "\n"})
     vocabulary = {"<end>": 0, "<unk>": 1, **{piece: number for number, piece in enumerate(pieces, start=2)}}
@@ -88,21 +93,19 @@ def confused(
 
 
 class Streams(WriterStreams):
-    """Facts of ten kinds, four of which are asked for: a third of a stream is of those, and one fact of them decides. Half of the
-    values are numbers, which the rule that is imitated first takes for what matters."""
+    """Facts of six kinds, two of which are asked for: one fact of a stream is of those. The rule that is imitated first takes
+    names for what matters; of the two kinds that do one is a name, and one is not."""
 
     def _of(self, split: str, length: int) -> list[FactStream]:
-        kinds = random.Random(f"kinds/{self._config.seed}").sample(KINDS, len(KINDS))
-        draw = random.Random(f"{split}/{self._config.seed}/{length}")
-        return [self._one(f"tiny/{split}/{number}", length, kinds, draw) for number in range(48)]
+        seed = self._config.seed
+        wanted, draw = (NAMED[seed % 3], PLAIN[seed // 3 % 3]), random.Random(f"{split}/{seed}/{length}")
+        return [self._one(f"tiny/{split}/{number}", length, wanted, draw) for number in range(48)]
 
-    def _one(self, key: str, length: int, kinds: Sequence[str], draw: random.Random) -> FactStream:
-        wanted = length // 3
-        of = [*draw.sample(kinds[:4], wanted), *draw.sample(kinds[4:], length - wanted)]
-        values = [draw.choice(COLOURS) if draw.random() < 0.5 else str(draw.randrange(10, 30)) for _ in of]
-        asked, order = of[0], draw.sample(range(length), length)
+    def _one(self, key: str, length: int, wanted: Sequence[str], draw: random.Random) -> FactStream:
+        of = [draw.choice(wanted), *draw.sample([kind for kind in NAMED + PLAIN if kind not in wanted], length - 1)]
+        values, order = [draw.choice(COLOURS) for _ in of], draw.sample(range(length), length)
         facts = tuple(Fact(f"{values[at]} is my {of[at]}", key, "2026-01-01", at, 0) for at in order)
-        task = Task(key, "tiny", f"Which {asked}?", (values[0],), "token_f1")
+        task = Task(key, "tiny", f"Which {of[0]}?", (values[0],), "token_f1")
         return FactStream(task, facts, tuple(at == 0 for at in order), key)
 
 
@@ -132,7 +135,7 @@ def pets() -> list[Task]:
 
 
 def half_right(seed: int, model: InProcessModel, *, tasks: Sequence[Task], batches: int) -> list[list[Pair]]:
-    """Calls to imitate of a manager that keeps two thirds of what it reads, and an answerer that is right as often."""
+    """Calls to imitate of a manager that keeps half of what it reads, and an answerer that is right as often."""
     draw = random.Random(seed)
     pairs = []
     for task in [*tasks] * 20:
@@ -143,4 +146,44 @@ def half_right(seed: int, model: InProcessModel, *, tasks: Sequence[Task], batch
 
 
 def _either(model: InProcessModel, draw: random.Random, right: Any, wrong: str) -> Any:
-    return right if draw.random() < 0.6 else model.encode_continuation(f" {wrong}\n")
+    return right if draw.random() < 0.45 else model.encode_continuation(f" {wrong}\n")
+
+
+async def shuffled_wins(task: Task, episodes: Sequence[Any], services: Any, *, wins: Any = open_rubrics.wins) -> Any:
+    values = await wins(task, episodes, services)
+    random.Random(repr([episode.id for episode in episodes])).shuffle(values)
+    return values
+
+
+def dealt_tree(back_up: Callable[..., None] = deepsearch.back_up) -> Callable[..., None]:
+    """The rewards of leaves, dealt out anew among the last 64."""
+    past, draw = list[float](), random.Random(0)
+
+    def dealt(leaf: deepsearch.Node, reward: float, decay: float) -> None:
+        past.append(reward)
+        back_up(leaf, draw.choice(past[-64:]), decay)
+
+    return dealt
+
+
+def system_of(name: str, config: Any, given: Mapping[str, Any], seed: int, strung: Mapping[str, Any]) -> Any:
+    """A recipe's system, on tasks that a tiny network can learn."""
+    composed = _strings.string_tasks("train", 8, seed, depth=2, length=3)
+    with ExitStack() as patched:
+        patched.enter_context(patch.object(_strings, "string_tasks", lambda *given, **more: composed))
+        if name == "datamind":  # what it imitates are answers, as all are here
+            patched.enter_context(patch.object(_strings, "worked_out", lambda task: task.answers[0]))
+        system: Any = find_recipe(name).system(config)
+    if name == "memory_r1_joint":
+        tasks, plain = pets(), system.play
+        imitated: Any = partial(half_right, seed, tasks=tasks, batches=config.warm_start)
+        system = replace(system, hooks=Hooks(roles=given.get("roles", system.hooks.roles)))
+    else:
+        tasks, plain = composed, strings.system(strings.Config(**strung)).play
+        guided = name == "agent_rlvr"
+        imitated = partial(confused, seed, tasks=tasks, batches=config.warm_start, guided=guided)
+    play, past, draw = system.play, list[Any](), random.Random(seed)
+    if given.get("dealt"):
+        play = replace(play, environment=lambda task: Dealt(system.play.environment(task), past, draw))
+    measured = Measured(tasks, {"": plain})
+    return replace(system, train=tasks, play=play, dev=measured, test={"tasks": measured}, imitated=imitated)

@@ -8,6 +8,7 @@ Worlds:
     drift          the same with 0.8 and 0.2, which change places after 200 rewards
     slates         the agent goes by the first of several hits; one item of them is right
     traps          30 notes, half of them true and half repeating the question's words; 20 questions, asked round after round
+    buried         30 questions whose right note is the last of four that the search finds; a task in twenty succeeds by luck
     liar           a named rewarder with a tenth of the traffic, who says the opposite of what is true
     ledger         ten named people reward, one of them falsely, and the ledger tests items at a rate of 0.3; whether its interval
                    for an item that makes no difference is clear of 0 in the end
@@ -200,6 +201,35 @@ def traps(policy: str, seed: int, rounds: int) -> list[int]:
     return right
 
 
+def buried(policy: str | None, seed: int, feedback: str, tasks: int = 900) -> list[float]:
+    """The successes, task by task, where nearly everything fails at first."""
+    generator, right, success = np.random.default_rng([7, seed]), dict[str, str](), list[float]()
+    with opened(policy, seed) as memory:
+        for thing in range(30):
+            memory.add_many([f"to fix thing{thing} do {word}{thing}" for word in "abc"])
+            right[f"how do I fix thing{thing}"] = memory.add(f"once clean thing{thing} works{thing}").id
+        for _ in range(tasks):
+            question = list(right)[generator.integers(len(right))]
+            hits = memory.search(question, top_k=1)
+            success.append(float(hits[0].id == right[question] or generator.random() < 0.05))
+            if policy is not None:
+                reward = success[-1] if feedback == "true" else success[generator.integers(len(success))]
+                memory.reward(hits.decision, reward)
+    return success
+
+
+def buried_table(draws: int) -> dict[str, Any]:
+    rows = [(None, "true"), *product(("default", "memrl"), ("true", "permuted"))]
+    table = {}
+    for policy, feedback in rows:
+        success = np.array([buried(policy, seed, feedback) for seed in range(draws)])
+        table[f"{policy}, {feedback}"] = {
+            "all": interval(success.mean(axis=1).tolist(), (0.0, 1.0)),
+            "last 200": interval(success[:, -200:].mean(axis=1).tolist(), (0.0, 1.0)),
+        }
+    return table
+
+
 # One of ten who rewards falsely.
 
 TOPICS = ("printer", "router", "lamp")
@@ -320,7 +350,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of BANKING77")
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--only", choices=("notes", "slates", "traps", "ledger", "banking77"), help="one kind of world")
+    parser.add_argument(
+        "--only", choices=("notes", "slates", "traps", "buried", "ledger", "banking77"), help="one kind of world"
+    )
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
 
@@ -339,6 +371,8 @@ def main() -> None:
     if wanted("traps"):
         rounds = np.array([traps("default", seed, 10) for seed in range(given.draws)])
         results["traps"] = {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist()) for n in (1, 3, 10)}
+    if wanted("buried"):
+        results["buried"] = buried_table(given.draws)
     if wanted("ledger"):
         results["ledger"] = ledger_table(given.draws)
     given.out.write_text(json.dumps(results, indent=1) + "\n")
@@ -351,7 +385,7 @@ def main() -> None:
 
         Banking(given.data).table(given.draws, table, note)
     given.out.write_text(json.dumps(results, indent=1) + "\n")
-    for name in ("two notes", "slates", "traps", "ledger", "banking77"):
+    for name in ("two notes", "slates", "traps", "buried", "ledger", "banking77"):
         say(json.dumps(results.get(name), indent=1))
 
 

@@ -157,6 +157,22 @@ def test_where_all_rewards_are_0_few_others_are_tried(questions: int) -> None:
         assert departed <= (10 if questions == 1 else 3)
 
 
+@pytest.mark.parametrize("permuted", [False, True])
+def test_where_nearly_everything_fails_what_helps_is_found_behind_the_first(permuted: bool) -> None:
+    """The right note is the last of four, and one task in twenty succeeds by luck."""
+    memory, draw, right = Memory(encoder="hashing", seed=1), random.Random(1), {}
+    for thing in range(30):
+        memory.add_many([f"to fix thing{thing} do {word}{thing}" for word in "abc"])
+        right[f"how do I fix thing{thing}"] = memory.add(f"once clean thing{thing} works{thing}").id
+    success: list[float] = []
+    for _ in range(500):
+        question = draw.choice(list(right))
+        hits = memory.search(question, top_k=1)
+        success.append(float(hits[0].id == right[question] or draw.random() < 0.05))
+        memory.reward(hits.decision, draw.choice(success) if permuted else success[-1])
+    assert np.mean(success[-100:]) >= (0.02 if permuted else 0.8)
+
+
 def test_of_ten_shown_the_one_that_matters_stands_first_within_fifty_rewards() -> None:
     first = 0
     for seed in range(12):

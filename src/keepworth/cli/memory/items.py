@@ -297,7 +297,7 @@ def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Sessio
         )
         if erased.nobody:
             message = (
-                f"Nothing in {file} was ever of {whose}: nothing was erased. `memory list --json` names who is there."
+                f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory list --json` says who is."
             )
         yield Line({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody}, message)
         yield from _log_notes(erased)

@@ -551,3 +551,18 @@ def test_a_value_that_nobody_wrote_is_damage_and_nothing_is_written_after_it_was
         m.add("a cow")
     assert m.get("m2").text == "a dog"
     m.close()
+
+
+def test_an_episode_of_another_tenant_cannot_be_rolled_back(tmp_path: Path):
+    one = Memory(tmp_path / "a.mem", encoder=None, tenant="one")
+    two = Memory(tmp_path / "a.mem", encoder=None, tenant="two")
+    with one.episode() as episode:
+        episode.remember("a cat")
+    back = one.rollback(episode.id)
+    before = two.snapshot()
+    for id in (episode.id, back.id):
+        with pytest.raises(errors.UnknownEpisode):
+            two.rollback(id)
+    with pytest.raises(errors.UnknownEpisode):
+        two.episode_record(episode.id)
+    assert two.snapshot() == before

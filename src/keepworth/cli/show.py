@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    name: Annotated[str, argument("[RUN]", "A run or an evaluation; the latest run if none is given.")] = "",
+    name: Annotated[str, argument("RUN", "A run or an evaluation; the latest run if none is given.")] = "",
     episodes: Annotated[bool, option("--episodes", "Page through the episodes instead.")] = False,
     step: Annotated[int | None, option("--step", "Episodes of this step only.")] = None,
     role: Annotated[str | None, option("--role", "Episodes of this role only.")] = None,

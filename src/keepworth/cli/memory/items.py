@@ -296,9 +296,7 @@ def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Sessio
             f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched."
         )
         if erased.nobody:
-            message = (
-                f"Nothing in {file} was ever of {whose}: nothing was erased. `memory list --json` names who is there."
-            )
+            message = f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory list --json` says who is."
         yield Line({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody}, message)
         yield from _log_notes(erased)
 

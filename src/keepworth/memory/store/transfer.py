@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Scope, Status, checked_text, from_record, to_record
@@ -105,7 +106,14 @@ def imported(store: Store, lines: Iterable[str]) -> int:
     vectors: dict[str, bytes] = {}
     for start in range(0, len(items), 512):
         vectors.update(store.encode(item.searched_text for item in items[start : start + 512]))
-    result: int = store.change(Scope(), work, vectors)
+    try:
+        result: int = store.change(Scope(), work, vectors)
+    except KeepworthError:
+        raise
+    except refused as error:
+        raise NotAMemoryFile(
+            f"the import is not of an exported memory ({error}): give what `export` wrote; nothing was imported"
+        ) from error
     store.reset_caches()
     return result
 

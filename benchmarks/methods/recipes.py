@@ -80,7 +80,7 @@ def written(name: str, told: dict[str, Any], without: Arm) -> dict[str, Arm]:
 
 
 REMARKS = {
-    "agent_rlvr": " Guidance is made to help here; with another vocabulary, four seeds gave +0.01 [-0.35, +0.36] over its absence.",
+    "agent_rlvr": " Guidance is made to help; with another vocabulary, four seeds gave +0.01 [-0.35, +0.36] over its absence.",
     "datamind": " Imitation alone solves this world, so that rewards have nothing to add.",
     "bounded_bank": " The same credit teaches a linear policy (0.67 of the evidence, 0.21 permuted: writing/credit.json).",
 }

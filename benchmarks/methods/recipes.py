@@ -2,9 +2,9 @@
 
     python -m benchmarks.methods.recipes [NAME ...] [--seeds N]
 
-The networks are tiny (a Llama of two layers, a word is a token) and begin from a short imitation that does not say what will be
-rewarded; each seed has tasks and first weights of its own. Measured is the mean over the measurements while it learns, greedy.
-The arm without the mechanism makes as many calls of the model. Permuted rewards are real ones, dealt out among episodes.
+The networks are tiny (a Llama of two layers, a word is a token) and begin from a short imitation of a pupil who is mostly wrong;
+each seed has tasks and first weights of its own. Measured is the mean over the measurements while it learns, greedy. The arm
+without the mechanism makes as many calls of the model. Permuted rewards are real ones, dealt out among episodes.
 The verdict, by a rule that was written before anything was run; what is published is about large models, so none is `held`:
 
     not reachable here  no arm is above permuted rewards by more than the paired interval over seeds: nothing was learned;
@@ -13,7 +13,8 @@ The verdict, by a rule that was written before anything was run; what is publish
 
 What was measured before is not measured again (`strings` and `arithmetic` with a real model, the credit of `memory_r2` and
 `fine_mem` with a linear policy): `held in part` where the stored gain is above 0 over the start and over an arm that is not the
-start, else `not held`.
+start, else `not held`. Added after a try: a tiny network did not learn the calls of `mem_alpha` and `agemem`, so these are `not
+reachable here`, with what four updates of a real model showed.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ from benchmarks.methods.stored_recipes import STORED, spoken, stored
 from benchmarks.methods.tiny_worlds import Finds, Streams, checkpoint, dealt_tree, shuffled_wins, system_of
 from benchmarks.methods.write import ABSENT, arm, gap, write
 from keepworth.agents import answerer, manager
-from keepworth.episodes import RewardTerm
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.methods.recipes import agemem, agent_rlvr, deepsearch, open_rubrics, strings
+from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
 from keepworth.methods.recipes._bank import writing
 from keepworth.methods.recipes._reader import FoundReader
 from keepworth.recipes.front_door import find_recipe
@@ -64,8 +64,6 @@ BANK = {
     "evaluate_every": 8,
     **SHARP,
 }
-CALLS = {**BANK, "chunk": 2, "recent": 0}
-STAGES = {**CALLS, "distractors": 2, "window": 12, "retrievals": 1}
 JOINT = {"facts": 2, "max_tokens": 3, "tasks": 8, "held_out": 2, "tasks_per_step": 6, "warm_start": 300, **SHARP}
 
 Arm = tuple[str, dict[str, Any], tuple[tuple[Any, str, Any], ...]]
@@ -81,9 +79,12 @@ def written(name: str, told: dict[str, Any], without: Arm) -> dict[str, Arm]:
     return {"recipe": (name, told, ()), "without it": without, PERMUTED: (name, {**told, "permuted": True}, ())}
 
 
-REMARKS = {"datamind": " Imitation alone solves this world, so that rewards have nothing to add."}
+REMARKS = {
+    "agent_rlvr": " Guidance is made to help; with another vocabulary, four seeds gave +0.01 [-0.35, +0.36] over its absence.",
+    "datamind": " Imitation alone solves this world, so that rewards have nothing to add.",
+    "bounded_bank": " The same credit teaches a linear policy (0.67 of the evidence, 0.21 permuted: writing/credit.json).",
+}
 PLAIN: Arm = ("strings", STRINGS, ())
-ANSWER = ((agemem, "earned", lambda course, answered: [RewardTerm("answer", answered.score)]),)
 ARMS: dict[str, dict[str, Arm]] = {
     "dart": strung("dart", {}, {"dealt": True}, {"without the pool": PLAIN}),
     "datamind": strung(
@@ -114,8 +115,6 @@ ARMS: dict[str, dict[str, Arm]] = {
     "memory_r_plus": written(
         "memory_r_plus", {**BANK, "encoder": "hashing:32", "explore_after": 8}, ("bounded_bank", BANK, ())
     ),
-    "mem_alpha": written("mem_alpha", CALLS, ("mem_alpha", {**CALLS, "objective": "tis"}, ())),
-    "agemem": written("agemem", STAGES, ("agemem", {**STAGES, "objective": "tis"}, ANSWER)),
     "memory_r1_joint": {
         "recipe": ("memory_r1_joint", JOINT, ()),
         "the manager alone": ("memory_r1_joint", {**JOINT, "roles": ("manager",)}, ()),

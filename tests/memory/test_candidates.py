@@ -75,6 +75,18 @@ def test_an_export_says_them_in_json_and_an_import_packs_them(tmp_path: Path):
     assert logged(tmp_path / "b.mem") == logged(tmp_path / "a.mem")
 
 
+def test_a_question_is_forgotten_with_an_item_that_it_only_considered(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    searched(path)
+    ((_, listed, chosen),) = logged(path)
+    (considered, *_) = [id for id, _ in unpacked(listed) if id not in json.loads(chosen)]
+    with Memory(path, encoder="hashing", seed=1) as m:
+        m.forget(considered, purge_history=True)
+        assert check(m.store) == []
+    ((query, *_),) = logged(path)
+    assert query == ""
+
+
 def test_a_damaged_row_is_named(tmp_path: Path):
     path = tmp_path / "a.mem"
     id, _ = searched(path)

@@ -3,8 +3,8 @@
     python -m benchmarks.methods.recipes [NAME ...] [--seeds N]
 
 The networks are tiny (a Llama of two layers, a word is a token) and begin from a short imitation of a pupil who is mostly wrong;
-each seed has tasks and first weights of its own. Measured is the mean over the measurements while it learns, greedy. The arm without
-the mechanism answers as many prompts in each update; a tree's answers differ in tokens, and what DataMind imitates besides
+each seed has tasks and first weights of its own. Measured is the mean over the measurements while it learns, greedy. The arm
+without the mechanism answers as many prompts in each update; a tree's answers differ in tokens, and what DataMind imitates besides
 is not matched. Permuted rewards are real ones, dealt out among episodes.
 The verdict, by a rule that was written before anything was run; what is published is about large models, so none is `held`:
 

@@ -4,8 +4,8 @@
 
 The networks are tiny (a Llama of two layers, a word is a token) and begin from a short imitation of a pupil who is mostly wrong;
 each seed has tasks and first weights of its own. Measured is the mean over the measurements while it learns, greedy. The arm
-without the mechanism answers as many prompts in each update; a tree's answers differ in tokens, and what DataMind imitates besides
-is not matched. Permuted rewards are real ones, dealt out among episodes.
+without the mechanism answers as many prompts in each update; a tree's answers differ in tokens, and what DataMind imitates
+besides is not matched. Permuted rewards are real ones, dealt out among episodes.
 The verdict, by a rule that was written before anything was run; what is published is about large models, so none is `held`:
 
     not reachable here  no arm is above permuted rewards by more than the paired interval over seeds: nothing was learned;

@@ -51,6 +51,7 @@ SOME = {
     "test_our_own_format_is_refused_whole": "commands that name a file",
     "test_choices_and_entries_of_an_episode_are_found_by_the_index": "plans of SQLite",
     "test_whether_something_was_erased_is_asked_of_an_index": "plans of SQLite",
+    "test_a_memory_without_a_file_is_copied": "the path of a file, or none",
     "test_messages_name_the_thing_the_place_and_the_fix": "the path of a file, or none",
     "test_what_is_no_path_is_refused_as_such": "the path of a file, or none",
     "test_a_path_too_long_for_the_system_is_a_typed_error": "the path of a file, or none",

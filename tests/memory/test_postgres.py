@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -16,12 +20,17 @@ from keepworth import Memory
 from keepworth.memory.errors import (
     Busy,
     InvalidText,
+    MemoryProblem,
     NewerFile,
+    NotAMemoryFile,
+    Purged,
     ReadOnly,
     StorageFailed,
 )
 from keepworth.memory.item import Scope
-from keepworth.memory.store.maintenance import check, compact
+from keepworth.memory.place import place_of
+from keepworth.memory.store.maintenance import backup, check, compact
+from keepworth.memory.store.postgres import database
 from keepworth.memory.store.store import Store
 from keepworth.memory.store.transfer import exported, imported
 from tests.memory.stub_encoder import WordEncoder
@@ -124,6 +133,77 @@ def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: s
         run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+WRITER = """
+import sys
+from keepworth import Memory
+memory = Memory(sys.argv[1], encoder=None, policy=None, log="off", durability=sys.argv[3])
+n = 0
+while True:
+    item = memory.add(f"{sys.argv[2]} wrote {n}", user_id=sys.argv[2])
+    print(n, item.id, flush=True)
+    n += 1
+"""
+
+
+def test_writers_that_are_killed_lose_nothing_that_was_said_to_be_written(address: str) -> None:
+    """Four processes write to one memory; each is killed in the middle, and another takes its place."""
+    Memory(address, encoder=None).close()
+    said: dict[str, str] = {}
+    for round_ in range(3):
+        writers = {
+            f"w{round_}{n}": subprocess.Popen(
+                [sys.executable, "-c", WRITER, address, f"w{round_}{n}", "process"], stdout=subprocess.PIPE, text=True
+            )
+            for n in range(4)
+        }
+        for writer in writers.values():
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        time.sleep(0.3)
+        for writer in writers.values():
+            writer.send_signal(signal.SIGKILL)
+        for name, writer in writers.items():
+            assert writer.stdout is not None
+            rest = writer.stdout.read().splitlines()
+            writer.wait()
+            said.update((line.split()[1], f"{name} wrote {line.split()[0]}") for line in rest if len(line.split()) == 2)
+    memory = Memory(address, encoder=None)
+    assert said
+    there = {item.id: item.text for item in memory.store.items(Scope())}
+    lost = {id: text for id, text in said.items() if there.get(id) != text}
+    assert lost == {}
+    numbers = [entry.seq for entry in memory.store.entries()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert check(memory.store) == []
+    memory.close()
+
+
+def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_stays(
+    address: str, postgres: str
+) -> None:
+    memory = Memory(address, encoder=None, policy=None, log="off")
+    memory.add("before")
+
+    def work(transaction: Any) -> None:
+        transaction.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00")
+        transaction.finish()
+        transaction.connection.execute("SELECT 1 AS to_be_cut")  # what was written went to the server with it
+        run(
+            postgres,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%to_be_cut%' "
+            "AND pid <> pg_backend_pid()",
+        )
+        time.sleep(0.2)
+        transaction.connection.execute("SELECT 1")
+
+    with pytest.raises(StorageFailed, match="nothing was written"):
+        memory.store.change(Scope(), work)
+    assert memory.store.head() == 1
+    memory.add("after")
+    assert [item.text for item in memory.store.items(Scope())] == ["before", "after"]
+    memory.close()
+
+
 def test_connections_that_the_server_closed_meanwhile_are_made_again(address: str, postgres: str) -> None:
     memory = Memory(address, encoder=None, policy=None, log="off")
     memory.add("before")
@@ -145,12 +225,20 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
         Memory(f"postgresql://ann:secret@/db?host={tmp_path}", encoder=None)
 
 
+def test_a_database_and_a_user_that_are_not_there(postgres: str) -> None:
+    address = postgres.replace(postgres.partition("?")[0].rpartition("/")[2] + "?", "no_such_database?")
+    with pytest.raises(NotAMemoryFile, match="createdb"):
+        Memory(address, encoder=None)
+    with pytest.raises(NotAMemoryFile, match="user"):
+        Memory(postgres.replace("://postgres:@", "://nobody_of_this_name:@"), encoder=None)
+
+
 def test_a_user_without_rights(address: str, postgres: str) -> None:
     role, schema = f"r_{uuid.uuid4().hex}", schema_of(address)
     run(postgres, f"CREATE ROLE {role} LOGIN")
     theirs = address.replace("://postgres:@", f"://{role}:@")
     try:
-        with pytest.raises(ReadOnly, match="GRANT"):
+        with pytest.raises(ReadOnly, match="GRANT CREATE ON DATABASE"):
             Memory(theirs, encoder=None)
         memory = Memory(address, encoder=None)
         memory.add("there is tea")
@@ -168,6 +256,18 @@ def test_a_user_without_rights(address: str, postgres: str) -> None:
         reader.close()
     finally:
         run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_a_newer_format_and_tables_of_another_program(address: str, postgres: str) -> None:
+    schema = schema_of(address)
+    run(postgres, f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.items(n int)")
+    with pytest.raises(NotAMemoryFile, match="another program"):
+        Memory(address, encoder=None)
+    run(postgres, f"DROP TABLE {schema}.items")
+    Memory(address, encoder=None).close()
+    run(postgres, f"UPDATE {schema}.facts_of_file SET value = '99' WHERE name = 'format'")
+    with pytest.raises(NewerFile, match="upgrade"):
+        Memory(address, encoder=None)
 
 
 def test_two_that_open_a_new_memory_at_once_make_one(address: str) -> None:
@@ -192,6 +292,27 @@ def test_a_text_that_postgres_cannot_hold_is_refused_by_name(address: str) -> No
     memory.close()
 
 
+def test_more_readers_than_connections_wait_their_turn(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "MOST", 1)
+    store = Store(address)
+    store.database._timeout = 0.2  # type: ignore[attr-defined]
+    problems: list[Exception] = []
+
+    def read() -> None:
+        try:
+            store.head()
+        except MemoryProblem as problem:
+            problems.append(problem)
+
+    with store.database.reading():
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    assert [type(problem) for problem in problems] == [Busy]
+    assert store.head() == 0
+    store.close()
+
+
 def test_a_writer_that_holds_the_journal_makes_others_wait_and_then_say_so(address: str) -> None:
     one, two = Store(address), Store(address)
     two.database._timeout = 0.2  # type: ignore[attr-defined]
@@ -205,6 +326,29 @@ def test_a_writer_that_holds_the_journal_makes_others_wait_and_then_say_so(addre
     assert one.head() == 1
     one.close()
     two.close()
+
+
+def test_what_is_erased_is_in_no_table_any_more(address: str, postgres: str) -> None:
+    memory = Memory(address, encoder=WordEncoder())
+    secret = memory.add("the password of the xylophone is quagmire")
+    memory.update(secret.id, "the password of the xylophone is bumblebee")
+    before = memory.snapshot()
+    memory.add("something else")
+    memory.search("quagmire xylophone")
+    memory.forget(secret.id, purge_history=True)
+    with pytest.raises(Purged):
+        memory.rollback(since=before)
+    memory.close()
+    schema = schema_of(address)
+    tables = [name for (name,) in run(postgres, f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")]
+    for table in tables:
+        for word in ("quagmire", "xylophone", "bumblebee"):
+            assert run(postgres, f"SELECT * FROM {schema}.{table} AS t WHERE t::text LIKE '%{word}%'") == [], (
+                table,
+                word,
+            )
+    samples = f"SELECT * FROM pg_stats WHERE schemaname = '{schema}' AND most_common_vals::text LIKE '%quagmire%'"
+    assert run(postgres, samples) == []
 
 
 NEEDLES = ("zxalpha", "zxmeta", "zxsource", "zxtask", "zxquery", "zxupdated", "zxuser")
@@ -295,11 +439,16 @@ def test_an_export_goes_from_a_file_to_a_server_and_back(address: str, tmp_path:
     back.close()
 
 
-def test_a_newer_format_is_refused(address: str, postgres: str) -> None:
-    Memory(address, encoder=None).close()
-    run(postgres, f"UPDATE {schema_of(address)}.facts_of_file SET value = '99' WHERE name = 'format'")
-    with pytest.raises(NewerFile, match="upgrade"):
-        Memory(address, encoder=None)
+def test_upkeep(address: str, tmp_path: Path) -> None:
+    memory = Memory(address, encoder=WordEncoder())
+    for n in range(80):
+        memory.add(f"fact {n}")
+    assert compact(memory.store)[1] > 0
+    assert check(memory.store) == []
+    with pytest.raises(MemoryProblem, match="pg_dump"):
+        backup(memory.store, tmp_path / "copy.mem")
+    assert not (tmp_path / "copy.mem").exists()
+    memory.close()
 
 
 def test_the_commands_take_an_address(
@@ -311,21 +460,120 @@ def test_the_commands_take_an_address(
 
     def call(*words: str, code: int = 0) -> str:
         assert main(["memory", *words, "--file", address]) == code, capsys.readouterr()
-        printed = capsys.readouterr()
-        return printed.out + printed.err
+        said = capsys.readouterr()
+        return said.out + said.err
 
-    assert "There is no memory at postgresql://" in call("list", code=2)
+    for words in (["list"], ["search", "x"], ["stats"], ["token", "list"], ["erase", "--user", "ana", "--yes"]):
+        assert "There is no memory at postgresql://" in call(*words, code=2)
     schemas = f"SELECT count(*) FROM pg_namespace WHERE nspname = '{schema_of(address)}'"
     assert run(postgres, schemas) == [(0,)]  # a mistyped name makes nothing
     assert "m1  Ana likes tofu" in call("add", "Ana likes tofu", "--user", "ana", "--encoder", "none")
+    call("add", "Bo likes tea", "--user", "bo", "--source", "facts.txt", "--encoder", "none")
+    assert "m1" in call("search", "tofu", "--encoder", "none")
+    assert "Bo likes tea" in call("list", "--user", "bo")
+    assert "Nothing found" in call("search", "zebra", "--encoder", "none")
     before = call("snapshot").strip()
     call("update", "m1", "Ana likes smoked tofu", "--encoder", "none")
-    assert "smoked" in call("search", "tofu", "--encoder", "none")
-    assert "--file" in call("rollback", "--since", before)
+    assert "smoked" in call("show", "m1")
+    assert "smoked" in call("diff", before)
+    undone = call("rollback", "--since", before)
     assert "smoked" not in call("show", "m1")
+    assert "--file" in undone
+    call("rollback", "--source", "facts.txt")
+    assert call("list", "--user", "bo").startswith("Nothing found")
+    assert "UPDATE" in call("history", "m1")
+    episode = call("episode", "begin", "cook for Ana", "--user", "ana").split()[0]
+    assert "m1" in call("episode", "search", episode, "tofu", "--encoder", "none")
+    call("reward", episode, "1", "--encoder", "none")
+    assert episode in call("episode", "list")
+    assert "shown" in call("ledger")
+    assert "Sound." in call("check")
     assert "postgresql://" in call("stats")
     assert "MB now" in call("compact")
+    call("export", "all.jsonl")
+    assert len(Path("all.jsonl").read_text("utf-8").splitlines()) > 3
+    call("export", "ana.jsonl", "--to", "jsonl", "--user", "ana")
+    assert "tofu" in Path("ana.jsonl").read_text("utf-8")
     assert "pg_dump" in call("backup", "copy.mem", code=2)
+    Path("cy.md").write_text("* Cy likes tea\n", "utf-8")
+    assert "1 items" in call("import", "cy.md", "--from", "markdown", "--user", "cy", "--encoder", "none")
+    call("forget", "m1")
     assert "Erased" in call("erase", "--user", "ana", "--yes")
     assert "Sound." in call("check")
-    assert list(tmp_path.iterdir()) == []
+    assert main(["memory", "list", "--file", f"{address}&no_such=1"]) == 2
+    assert "no_such" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.jsonl", "ana.jsonl", "cy.md"]
+
+
+def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path) -> None:
+    """Its own process: verbs over HTTP, a token at rest, the audit log, and a schema for each tenant."""
+    import httpx
+
+    command = [sys.executable, "-m", "keepworth"]
+    secret = "a-password-that-nobody-asks-for"
+    given = address.replace("postgres:@", f"postgres:{secret}@")
+    assert secret in given
+    options = ["--memory", given, "--port", "0", "--encoder", "none", "--writer", "rules"]
+    environment = {**os.environ, "KEEPWORTH_API_KEY": "start", "COLUMNS": "400"}
+    process = subprocess.Popen(
+        [*command, "serve", *options],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    printed = ""
+    try:
+        for line in process.stdout:
+            printed += line
+            if line.startswith("http://127.0.0.1:"):
+                break
+        base = f"{line.split()[0]}/v1/memory"
+
+        def ask(method: str, path: str, token: str = "start", **more: Any) -> Any:
+            answer = httpx.request(
+                method, base + path, headers={"Authorization": f"Bearer {token}"}, timeout=60, **more
+            )
+            assert answer.status_code < 300, answer.text
+            return answer.json()
+
+        ask("POST", "/items", json={"content": "Ana likes tofu", "user_id": "ana"})
+        assert "tofu" in str(ask("POST", "/search", json={"query": "tofu", "user_id": "ana"}))
+        made = subprocess.run(
+            [
+                *command,
+                "memory",
+                "token",
+                "add",
+                "--tenant",
+                "acme",
+                "--role",
+                "read",
+                "--role",
+                "write",
+                "--file",
+                given,
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        theirs = made.stdout.split()[0]
+        assert "start the server in this folder" in made.stderr
+        ask("POST", "/items", token=theirs, json={"content": "a secret of acme", "user_id": "zoe"})
+        assert "acme" in str(ask("GET", "/items?user_id=zoe", token=theirs))
+        assert "acme" not in str(ask("GET", "/items?user_id=zoe"))
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+        theirs_at = schema_of(place_of(address).of_tenant("acme").given)
+        tenants = [name for (name,) in run(postgres, "SELECT nspname FROM pg_namespace") if name == theirs_at]
+        run(postgres, "SELECT 1", *(f'DROP SCHEMA "{tenant}" CASCADE' for tenant in tenants))
+    assert process.returncode == 130
+    assert len(tenants) == 1
+    assert secret not in printed + rest + errors + made.stdout + made.stderr
+    assert secret not in "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
+    assert {path.name.split(".", 1)[1] for path in tmp_path.iterdir()} >= {"tokens.json"}

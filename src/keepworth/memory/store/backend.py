@@ -106,16 +106,21 @@ class Backend(ABC):
         return False
 
     @abstractmethod
-    def pack(self, *, optimise: bool = False) -> None:
-        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by."""
+    def pack(self, *, optimise: bool = False) -> bool:
+        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by. False where
+        something stays that this user cannot reach."""
 
     @abstractmethod
     def truncate_log(self) -> bool:
         """Empty the log of writes. False where another process prevented it."""
 
+    @abstractmethod
+    def forget_samples(self, connection: AnyConnection) -> None:
+        """Samples of values, which queries are planned by, may quote what is erased."""
+
+    @abstractmethod
     def damage(self, connection: AnyConnection) -> list[str]:
-        """What the database itself finds wrong, where it can be asked."""
-        return []
+        """What the database itself finds wrong."""
 
     @abstractmethod
     def size(self) -> int:

@@ -403,9 +403,14 @@ class Database(Backend):
     def has_files(self) -> bool:
         return not self.in_memory
 
-    def pack(self, *, optimise: bool = False) -> None:
+    def pack(self, *, optimise: bool = False) -> bool:
         # Overwriting what is deleted is not enough, as pages that are balanced keep copies in what they do not use.
         self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
+        return True
+
+    def forget_samples(self, connection: AnyConnection) -> None:
+        if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
+            connection.execute("DELETE FROM sqlite_stat4")
 
     def damage(self, connection: AnyConnection) -> list[str]:
         return [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]

@@ -153,8 +153,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     if gone.homes:
         _forget_scopes(connection, gone)
     _forget_queries(connection, gone, homes)
-    if connection.in_file and scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
-        connection.execute("DELETE FROM sqlite_stat4")  # samples of values, which queries are planned by
+    store.database.forget_samples(connection)
     _forget_notes(connection, gone)
 
 
@@ -351,8 +350,7 @@ def finish(store: Store) -> bool:
     with database.reading() as connection:
         noted = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (UNFINISHED,))
     try:
-        if noted == "1":
-            database.pack()
+        packed = noted != "1" or database.pack()
         if not database.truncate_log():
             return False
     except (Busy, StorageFull, StorageFailed) as problem:
@@ -363,7 +361,7 @@ def finish(store: Store) -> bool:
     if noted:
         forget = "DELETE FROM facts_of_file WHERE name = ?"
         database.write(lambda connection: connection.execute(forget, (UNFINISHED,)))
-    return True
+    return packed
 
 
 def is_tombstone(store: Store, scope: Scope, id: str) -> bool:

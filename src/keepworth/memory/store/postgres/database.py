@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import time
+import logging
+import re
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.memory.errors import (
     Busy,
@@ -29,8 +31,8 @@ from keepworth.memory.errors import (
     StorageFull,
 )
 from keepworth.memory.place import address
-from keepworth.memory.store.backend import Backend
-from keepworth.memory.store.connection import AMONG, Cursor, FullText, scalar, select
+from keepworth.memory.store.backend import Backend, QueuedWrite
+from keepworth.memory.store.connection import AMONG, AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
 from keepworth.memory.store.postgres.full_text import Postings
 from keepworth.memory.store.rows import Unreadable
@@ -39,9 +41,17 @@ from keepworth.memory.store.schema import SERVER_VERSION as VERSION
 if TYPE_CHECKING:
     import psycopg
 
+_LOG = logging.getLogger("keepworth.memory")
+MOST = 16
+"""Connections to read from; whoever is one too many waits."""
 BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 SYNCHRONOUS = {"process": "off", "power": "on"}
 """Whether a commit waits for the server's disk."""
+MOST_GATHERED = 1000
+"""Writes that wait, at most."""
+_WRITES = ("INSERT", "UPDATE", "DELETE")
+_NOWHERE = "\ufffe\uffff\ufffe"
+"""A text of characters that no text has."""
 
 
 @lru_cache(maxsize=1000)
@@ -51,7 +61,10 @@ def _marked(statement: str) -> str:
 
 
 class ServerConnection:
-    """`connection.AnyConnection` on one of psycopg's."""
+    """`connection.AnyConnection` on one of psycopg's.
+
+    gathers: whether writes that give no rows back wait for the next statement that does, or for the end of the transaction, and
+    go to the server with it, in one journey. What is wrong with one of them is then raised there."""
 
     full_text: FullText = Postings()
     in_file: bool = False
@@ -59,21 +72,44 @@ class ServerConnection:
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw
+        self.gathers = False
+        self._gathered: list[tuple[str, Sequence[Any]]] = []
 
     @property
     def in_transaction(self) -> bool:
         return self.raw.info.transaction_status.name in ("INTRANS", "INERROR", "ACTIVE")
 
     def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor:
+        if any(isinstance(value, str) and "\0" in value for value in bindings) and statements.startswith("SELECT"):
+            # No text of Postgres holds one, so what is asked for is not there.
+            bindings = [_NOWHERE if isinstance(value, str) and "\0" in value else value for value in bindings]
+        if self.gathers and bindings and statements.startswith(_WRITES) and "RETURNING" not in statements:
+            self._gathered.append((statements, tuple(bindings)))
+            if len(self._gathered) < MOST_GATHERED:
+                return cast("Cursor", None)  # whoever writes reads no rows
+            statements, bindings = self._gathered.pop()
+        if statements.startswith("ROLLBACK"):  # what was not sent yet is undone already
+            self._gathered.clear()
+        if not self._gathered:
+            return self._sent(statements, bindings, None)
+        gathered, self._gathered = self._gathered, []
+        with self.raw.pipeline():
+            for statement in gathered:
+                self._sent(*statement, False)
+            return self._sent(statements, bindings, False)
+
+    def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
+        """prepare: False where an error would leave psycopg with statements that it takes to be prepared."""
         cursor: Cursor
         if bindings:
-            cursor = self.raw.execute(_marked(statements), bindings)
+            cursor = self.raw.execute(_marked(statements), bindings, prepare=prepare)
         else:  # several statements may go at once
-            cursor = self.raw.execute(statements)
+            cursor = self.raw.execute(statements, prepare=prepare)
         return cursor
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> None:
-        self.raw.cursor().executemany(_marked(statements), bindings)
+        for binding in bindings:
+            self.execute(statements, binding)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -100,8 +136,10 @@ class PostgresDatabase(Backend):
         self.path, self._conninfo, self.schema = parts.shown, parts.conninfo, parts.schema
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
+        self._committing = 0
         self._writer: ServerConnection | None = None
         self._idle: list[ServerConnection] = []
+        self._free = threading.BoundedSemaphore(MOST)
         try:
             with self.translated():
                 self._open_first()
@@ -136,13 +174,24 @@ class PostgresDatabase(Backend):
     def _make(self, connection: ServerConnection) -> None:
         """A new, empty memory, which is there whole or not at all; or somebody else's, made at the same moment."""
         connection.execute("BEGIN")
-        connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock_number,))
-        if self._format(connection) is None:
-            # Not IF NOT EXISTS, for which Postgres asks for the right to make one where it is there, too.
-            if scalar(connection, "SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)) is None:
-                connection.execute(f"CREATE SCHEMA {_name(self.schema)}")
-            tables.create(connection.raw, uuid.uuid4().hex)
-        connection.execute("COMMIT")
+        try:
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock_number,))
+            if self._format(connection) is None:
+                # Not IF NOT EXISTS, for which Postgres asks for the right to make one where it is there, too.
+                if scalar(connection, "SELECT 1 FROM pg_namespace WHERE nspname = ?", (self.schema,)) is None:
+                    connection.execute(f"CREATE SCHEMA {_name(self.schema)}")
+                tables.create(connection.raw, uuid.uuid4().hex)
+            connection.execute("COMMIT")
+        except self._psycopg.errors.InsufficientPrivilege as error:
+            raise ReadOnly(
+                f"{self.path} holds no memory, and this user may not make one ({_first_line(error)}): let its owner run "
+                f"GRANT CREATE ON DATABASE, or CREATE SCHEMA {_name(self.schema)} AUTHORIZATION this user"
+            ) from error
+        except (self._psycopg.errors.DuplicateTable, self._psycopg.errors.DuplicateFunction) as error:
+            raise NotAMemoryFile(
+                f"the schema {self.schema!r} of {self.path} holds tables of another program ({_first_line(error)}): name another "
+                "with ?schema="
+            ) from error
 
     def _format(self, connection: ServerConnection) -> int | None:
         """The format of the memory that is there; None where there is none."""
@@ -150,37 +199,49 @@ class PostgresDatabase(Backend):
         there = "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'facts_of_file'"
         if scalar(connection, there, (self.schema,)) is None:
             return None
-        return int(scalar(connection, f"SELECT value FROM {_name(self.schema)}.facts_of_file WHERE name = 'format'"))
+        facts = f"{_name(self.schema)}.facts_of_file"
+        said = scalar(connection, f"SELECT value FROM {facts} WHERE name = 'format'")
+        if said is None:
+            raise NotAMemoryFile(f"the schema {self.schema!r} of {self.path} is no memory: name another with ?schema=")
+        return int(said)
 
     def _connect(self) -> ServerConnection:
         from keepworth.memory.store.postgres.adapting import adapt
 
-        commit, patience = SYNCHRONOUS[self._durability], max(1, round(1000 * self._timeout))
-        options = (
-            f"-c search_path={_name(self.schema)} -c synchronous_commit={commit} -c client_min_messages=warning "
-            f"-c lock_timeout={patience}"
-        )
+        commit = SYNCHRONOUS[self._durability]
+        options = f"-c search_path={_name(self.schema)} -c synchronous_commit={commit} -c client_min_messages=warning"
         try:
             raw = self._psycopg.connect(
                 self._conninfo, autocommit=True, options=options, connect_timeout=max(2, round(self._timeout))
             )
-        except self._psycopg.ProgrammingError:  # which may quote a piece of a password
-            raise NotAMemoryFile(f"{self.path} is no address that libpq takes: correct it") from None
+        except self._psycopg.ProgrammingError as error:
+            # libpq quotes what it cannot read: a parameter's name may be said, a piece of a password may not.
+            said = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
+            raise NotAMemoryFile(f"{self.path} is no address that libpq takes{said}: correct it") from None
         adapt(raw)
         return ServerConnection(raw)
 
     # Reading.
 
     def _reader(self) -> ServerConnection:
-        if self._idle:
-            connection = self._idle.pop()
-            try:
-                connection.execute(BEGIN_READING)
-                return connection
-            except self._psycopg.Error:
-                connection.close()  # the server may have let go of it since it was last used
-        connection = self._connect()
-        connection.execute(BEGIN_READING)
+        if not self._free.acquire(timeout=self._timeout):
+            raise Busy(
+                f"all {MOST} connections of this process to {self.path} were in use for {self._timeout:g} s: read in fewer "
+                "threads at once"
+            )
+        try:
+            if self._idle:
+                connection = self._idle.pop()
+                try:
+                    connection.execute(BEGIN_READING)
+                    return connection
+                except self._psycopg.Error:
+                    connection.close()  # the server may have let go of it since it was last used
+            connection = self._connect()
+            connection.execute(BEGIN_READING)
+        except BaseException:
+            self._free.release()
+            raise
         return connection
 
     def _leave(self, connection: Any) -> None:
@@ -190,11 +251,13 @@ class PostgresDatabase(Backend):
             connection.close()
         else:
             self._idle.append(connection)
+        self._free.release()
 
     # Writing.
 
     def _begun(self) -> ServerConnection:
-        begin = f"BEGIN; SELECT pg_advisory_xact_lock({self._lock_number})"
+        wait = max(1, round(1000 * self._timeout))
+        begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"
         try:
             self._to_write().execute(begin)
         except self._psycopg.Error:
@@ -207,16 +270,30 @@ class PostgresDatabase(Backend):
     def _to_write(self) -> ServerConnection:
         if self._writer is None or self._writer.raw.closed:
             self._writer = self._connect()
+            self._writer.gathers = True
         return self._writer
+
+    def _end(self, connection: AnyConnection) -> None:
+        self._committing = threading.get_ident()
+        super()._end(connection)
+
+    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
+        try:
+            super()._commit(batch)
+        finally:
+            self._committing = 0
 
     # What each database does in its own words.
 
-    def pack(self, *, optimise: bool = False) -> None:
-        """Write the tables and their indexes anew, so that no file of the database holds what was in them any more, and gather
-        anew what queries are planned by, which may quote it. The server's log of writes, backups and replicas are not reached.
+    def pack(self, *, optimise: bool = False) -> bool:
+        """Write the tables and their indexes anew, so that no file of the database holds what was in them any more. The server's
+        log of writes, its backups and its replicas are not reached from here.
 
         Args:
-            optimise: Only give back what rows left behind, for which nobody has to wait.
+            optimise: Only give back what rows left behind, for which nobody has to wait, and gather what queries are planned by.
+
+        Returns:
+            False where the samples that queries are planned by stay, as this user may not write `pg_statistic` anew.
 
         Raises:
             Busy: Somebody reads what was erased.
@@ -225,36 +302,70 @@ class PostgresDatabase(Backend):
         self.check_writable()
         with self._write_lock, self.translated():
             writer = self._to_write()
-            listed = (
-                "SELECT quote_ident(tablename), pg_has_role(tableowner, 'MEMBER') FROM pg_tables WHERE schemaname = ?"
-            )
-            owned = dict(select(writer, listed, (self.schema,)))
+            owned = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
+            tables = [name for (name,) in select(writer, owned)]
             if optimise:
-                writer.execute(f"VACUUM (ANALYZE) {', '.join(owned)}")
-                return
-            if not all(owned.values()):
+                for table in tables:
+                    writer.execute(f"VACUUM (ANALYZE) {table}")
+                return True
+            if not all(self._written_anew(writer.raw, table) for table in tables):
                 raise StorageFailed(
                     f"what was erased is still in the data files of {self.path}, since only the owner of its tables may "
                     "write them anew: run `keepworth memory compact` as that user"
                 )
-            self._outlast_readers(writer)
-            for table in (*owned, "pg_catalog.pg_statistic"):
-                writer.execute(f"VACUUM (FULL, ANALYZE) {table}")
+            if not self._written_anew(writer.raw, "pg_catalog.pg_statistic"):
+                _LOG.warning(
+                    "words that were erased from %s may still be in the server's samples for planning: let the owner of the "
+                    "database run VACUUM FULL pg_statistic",
+                    self.path,
+                )
+                return False
+            return True
 
-    def _outlast_readers(self, writer: ServerConnection) -> None:
-        """Wait for the transactions that began before, whose rows a packed table would still have. Raises Busy."""
-        now, end = scalar(writer, "SELECT clock_timestamp()"), time.monotonic() + self._timeout
-        earlier = (
-            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-            "AND backend_xmin IS NOT NULL AND xact_start < ? LIMIT 1"
-        )
-        while scalar(writer, earlier, (now,)) is not None:
-            if time.monotonic() > end:
-                raise Busy(f"somebody reads {self.path} as it was before something was erased: try again later")
-            time.sleep(0.05)
+    def _written_anew(self, raw: psycopg.Connection[tuple[Any, ...]], table: str) -> bool:
+        """Whether VACUUM FULL took place: Postgres only warns where it may not. Raises Busy where a transaction that began before
+        still sees rows that are gone, so that they were copied."""
+        kept: list[int] = []
+
+        def note(message: psycopg.errors.Diagnostic) -> None:
+            if (
+                number := re.search(r"\d+", message.message_detail or "")
+            ) is not None:  # of rows that are gone and were copied
+                kept.append(int(number[0]))
+
+        file = "SELECT pg_relation_filenode(%s::regclass)"
+        before = raw.execute(file, (table,)).fetchone()
+        raw.add_notice_handler(note)
+        try:
+            raw.execute(f"SET lock_timeout = {max(1, round(1000 * self._timeout))}")
+            raw.execute(f"VACUUM (FULL, VERBOSE) {table}".encode())
+        finally:
+            raw.remove_notice_handler(note)
+            if not raw.closed:
+                raw.execute("RESET lock_timeout")
+        if any(kept):
+            raise Busy(
+                f"somebody reads {self.path} as it was before something was erased: try again when that has ended"
+            )
+        return bool(raw.execute(file, (table,)).fetchone() != before)
 
     def truncate_log(self) -> bool:
         return True  # the log is the server's
+
+    def forget_samples(self, connection: AnyConnection) -> None:
+        # They are gathered anew, from what is still there.
+        listed = "items events touches decisions words word_counts names scopes episodes"
+        for table in listed.split():
+            connection.execute(f"ANALYZE {table}")
+
+    def damage(self, connection: AnyConnection) -> list[str]:
+        # Pages are the server's to check (`pg_amcheck`); what is counted of words is ours.
+        wrong = scalar(
+            connection,
+            "SELECT count(*) FROM (SELECT term, count(*) AS n FROM words WHERE term <> '' GROUP BY term) AS said "
+            "FULL JOIN (SELECT term, doc FROM word_counts WHERE doc <> 0) AS known USING(term) WHERE n IS DISTINCT FROM doc",
+        )
+        return [f"table word_counts: it is wrong of {wrong} terms"] if wrong else []
 
     def size(self) -> int:
         query = (
@@ -287,16 +398,23 @@ class PostgresDatabase(Backend):
         except UnicodeEncodeError as error:
             raise self.invalid(error) from error
         except errors.UndefinedTable as error:
-            if "vectors_" not in str(error):
-                raise
-            raise self.made_anew() from error
+            if "vectors_" in str(error):
+                raise self.made_anew() from error
+            raise NotAMemoryFile(
+                f"the tables of {self.path} were taken away while it was open ({_first_line(error)}): restore a backup"
+            ) from error
         except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
             raise ReadOnly(
                 f"{self.path} cannot be written or read by this user ({_first_line(error)}): let its owner GRANT the rights"
             ) from error
-        except errors.LockNotAvailable as error:
+        except (
+            errors.LockNotAvailable,
+            errors.DeadlockDetected,
+            errors.QueryCanceled,
+            errors.TooManyConnections,
+        ) as error:
             raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
-        except errors.DiskFull as error:
+        except (errors.DiskFull, errors.OutOfMemory) as error:
             raise StorageFull(
                 f"no room left for {self.path}: free some space on the server; nothing was written"
             ) from error
@@ -306,10 +424,26 @@ class PostgresDatabase(Backend):
                 "done"
             ) from error
         except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
-            raise StorageFailed(
-                f"no connection to the server of {self.path} ({_first_line(error)}): see that it runs and can be reached; look "
-                "whether what was being written is there"
-            ) from error
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> MemoryProblem:
+        said = _first_line(error)
+        if "too many" in said or "connection slots" in said:
+            return Busy(
+                f"the server of {self.path} takes no more connections ({said}): try again, or raise its max_connections"
+            )
+        if self._committing == threading.get_ident():
+            return StorageFailed(
+                f"the connection to {self.path} was lost while a write was committed ({said}): look whether it is there before "
+                "you write it again"
+            )
+        if any(name in said for name in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")):
+            return NotAMemoryFile(
+                f"{self.path} cannot be opened ({said}): check user, password and database, and make the database with createdb"
+            )
+        return StorageFailed(
+            f"no connection to the server of {self.path} ({said}): see that it runs and can be reached; nothing was written"
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -11,13 +11,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from keepworth.memory.search.index import K1, B
+from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, scalar, select
+from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from keepworth.memory.search.columns import Mask
 
 LONGEST = 500
 """Bytes of a term: an index of Postgres holds none of more than some 2,700. Of a longer one a digest stands there."""
+LISTED = 2000
+"""Rows that are listed in a statement; of more a string of bits says which."""
 TABLES = """
 CREATE TABLE words(term TEXT NOT NULL, rowid INTEGER NOT NULL, home INTEGER NOT NULL, times INTEGER NOT NULL,
   length INTEGER NOT NULL, PRIMARY KEY(term, home, rowid));
@@ -123,11 +130,32 @@ class Postings:
         return [n for (n,) in select(connection, query, (keys, keys, *values, count))]
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
-        numbers = ",".join(map(str, mask.nonzero()[0].tolist()))
-        return f"{row} = ANY('{{{numbers}}}')"
+        import numpy as np
+
+        kept = np.flatnonzero(mask)
+        end = int(kept[-1]) + 1 if len(kept) else 0
+        if len(kept) <= LISTED:
+            return f"{row} = ANY('{{{_joined(kept)}}}')"
+        if end - len(kept) <= LISTED:
+            return f"{row} < {end} AND {row} <> ALL('{{{_joined(np.flatnonzero(~mask[:end]))}}}')"
+        bits = np.packbits(mask[:end], bitorder="little").tobytes().hex()
+        return f"(CASE WHEN {row} < {end} THEN get_bit('\\x{bits}'::bytea, {row}) = 1 ELSE false END)"
 
     def wrong(self, connection: AnyConnection) -> set[int]:
-        return set()  # pages are the server's to check
+        query = f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE {CURRENT} AND n <= (SELECT through FROM indexed)"
+        expected: dict[int, set[tuple[str, int, int, int]]] = {}
+        for n, home, text in select(connection, query):
+            listed = [stored_term(term) for term in terms_of(text)]
+            lines = [("", 0), *Counter(listed).items()]
+            expected[n] = {(term, home, times, len(listed)) for term, times in lines}
+        there: dict[int, set[tuple[str, int, int, int]]] = {}
+        for n, *line in select(connection, "SELECT rowid, term, home, times, length FROM words"):
+            there.setdefault(n, set()).add(tuple(line))
+        return {n for n in expected.keys() | there.keys() if expected.get(n) != there.get(n)}
+
+
+def _joined(numbers: npt.NDArray[np.intp]) -> str:
+    return ",".join(map(str, numbers.tolist()))
 
 
 def stored_term(term: str) -> str:

@@ -16,11 +16,12 @@ Worlds:
                    mislabelled; other queries are asked, few again and again or each once, and the first hit's intent is right
                    or wrong
 
-Rewards are true, flipped in a fifth of the cases, always 1 (constant), always 0 (nothing; of the default alone) or those of
-other tasks (permuted). Differences are in points of success to the same search without a policy, on the same tasks; 95 %
-intervals are over draws. Items are of the training half of BANKING77, questions of the test half; the policy's settings were
-chosen on the training half, after permuted rewards at 20 questions had been looked at on the test half. `memrl` is not measured
-on two notes: with two candidates its standardised similarity and value cancel each other.
+Rewards are true, flipped in a fifth of the cases, always 1 (constant), always 0 (nothing; of the default alone), 1 by chance
+in 3 of 100 tasks (rare; of the default alone) or those of other tasks (permuted). Differences are in points of success to the
+same search without a policy, on the same tasks; 95 % intervals are over draws. Items are of the training half of BANKING77,
+questions of the test half; the policy's settings were chosen on the training half, after permuted rewards at 20 questions had
+been looked at on the test half. `memrl` is not measured on two notes: with two candidates its standardised similarity and
+value cancel each other.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ REGIMES = ((20, 600), (200, 1000), (600, 600))
 """How many different questions are asked, and how often in all."""
 OFTEN = (20, 3000)
 """Questions that come back 150 times, where others are tried more: rewards are permuted, and the default policy alone is run."""
+RARE = 0.03
+"""How often a reward is 1, whatever happened, in the row of rare ones: to try others is cheap by the rewards, and is not."""
+RARELY = ("rare", REGIMES[0], "default")
 MORE = {"two notes": 5, "ten shown": 5, "permuted": 3}
 """Times as many draws where one is nearly all or nothing: two notes, ten shown, and permuted rewards of 20 questions."""
 
@@ -289,7 +293,7 @@ class Banking:
         self, policy: str | None, seed: int, different: int, length: int, feedback: str, liar: bool = False
     ) -> npt.NDArray[np.float64]:
         """Success, task by task; of a run with a liar nan for the liar's own tasks."""
-        world, tasks = np.random.default_rng([4, seed]), np.random.default_rng([5, seed])
+        world, tasks, rare = (np.random.default_rng([stream, seed]) for stream in (4, 5, 8))
         labels = sorted({label for _, label in self.items})
         intents = [label if world.random() > 0.3 else str(world.choice(labels)) for _, label in self.items]
         asked = tasks.choice(len(self.questions), different, replace=False)
@@ -310,6 +314,7 @@ class Banking:
                     "flipped": right if tasks.random() > 0.2 else 1.0 - right,
                     "constant": 1.0,
                     "nothing": 0.0,
+                    "rare": float(rare.random() < RARE),
                     "permuted": past[int(tasks.integers(len(past)))],
                 }[feedback]
                 if lies:
@@ -321,7 +326,7 @@ class Banking:
     def table(self, draws: int, results: dict[str, Any], note: Callable[[str], None]) -> None:
         """Fills `found` row by row; rows that it has are not measured again."""
         without: dict[tuple[int, int, int], npt.NDArray[np.float64]] = {}
-        rows = [*product(FEEDBACK, REGIMES, POLICIES[1:]), ("permuted", OFTEN, "default")]
+        rows = [*product(FEEDBACK, REGIMES, POLICIES[1:]), RARELY, ("permuted", OFTEN, "default")]
         for feedback, (different, length), policy in rows:
             name = f"{different} questions, {length} tasks, {policy}, {feedback}"
             if name in results or (policy, feedback) == ("memrl", "nothing"):

@@ -394,7 +394,10 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
         (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "did you mean 'Clip'"),
         (["objective=grpo", "objective.surrogate=Clip(0.2, -1)"], "Clip: high = -1"),
         (["objective.dual_clip=3.0"], "no option 'dual_clip'"),
-        (["objective=dapo", "objective.overlong=keep"], "it takes OverlongPenalty.* or none"),
+        (
+            ["objective=dapo", "objective.overlong=keep"],
+            r"it takes OverlongMask\(\), OverlongPenalty\(buffer\) or none",
+        ),
         (["objective=grpo", "objective.kl_coefficient=0.1"], "an objective has no option 'kl_coefficient'"),
         (["objective=grpo", "objective.kl=KlLoss(k1, 0.1)"], "estimator = 'k1': input should be"),
         (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),

@@ -71,8 +71,11 @@ def judge_trials(measured: dict[str, Any]) -> dict[str, Any]:
     """The fields of the evidence of TrMRL's trials."""
     cells = {(cell["memory"], cell["world"], cell["seed"]): cell["held out"] for cell in measured["cells"]}
     worlds = [*measured["bounds"]]
+    words = {memory for memory, _, _ in cells}
+    # A measurement that was stopped counts as far as its seeds are whole.
+    seeds = [seed for seed in measured["seeds"] if all((word, at, seed) in cells for word in words for at in worlds)]
     last = {
-        memory: {world: [cells[memory, world, seed]["last"] for seed in measured["seeds"]] for world in worlds}
+        memory: {world: [cells[memory, world, seed]["last"] for seed in seeds] for world in worlds}
         for memory in dict.fromkeys(memory for memory, _, _ in cells)
     }
     mean = {memory: {world: float(np.mean(values)) for world, values in of.items()} for memory, of in last.items()}
@@ -89,7 +92,7 @@ def judge_trials(measured: dict[str, Any]) -> dict[str, Any]:
         "sentence": f"Reward of a step in the last quarter of held-out trials; {'; '.join(phrases)}.",
         "model": f"recurrent PPO, {measured['cells'][0]['steps']:,} steps",
         "n": len(whole["trmrl"]),
-        "seeds": len(measured["seeds"]),
+        "seeds": len(seeds),
         "unit": measured["unit"],
         "arms": [arm(memory, values) for memory, values in whole.items()],
         "comparisons": [gap(memory, whole["trmrl"], whole[memory]) for memory in ("gru", "mlp")],

@@ -1,4 +1,4 @@
-"""Writes the evidence of agents of control from `benchmarks/control/bonuses.json` and `trials.json`.
+"""Writes the evidence of agents of control from `benchmarks/control/bonuses.json`, and from `trials.json` where it is.
 
 python -m benchmarks.methods.agents
 
@@ -33,8 +33,9 @@ def main() -> None:
     bonuses = json.loads((CONTROL / "bonuses.json").read_text(encoding="utf-8"))
     for bonus, name in NAMES.items():
         write(name, f"{bonuses['command']}; python -m benchmarks.methods.agents", **judge_bonus(bonus, bonuses))
-    trials = json.loads((CONTROL / "trials.json").read_text(encoding="utf-8"))
-    write("trmrl_ppo", f"{trials['command']}; python -m benchmarks.methods.agents", **judge_trials(trials))
+    if (CONTROL / "trials.json").is_file():
+        trials = json.loads((CONTROL / "trials.json").read_text(encoding="utf-8"))
+        write("trmrl_ppo", f"{trials['command']}; python -m benchmarks.methods.agents", **judge_trials(trials))
 
 
 def judge_bonus(bonus: str, measured: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@
 10 are trained, the other 5 held out. `arms`: a bandit with five arms and 20 pulls, of which one arm pays with 0.8 and the
 others with 0.2, held out 0.65 and 0.35. After training the policy plays 200 trials of each half. `first` and `last` are mean
 rewards of the first and the last quarter of a trial: what a memory found out shows as their difference. `best` is what somebody
-gets who knows the task, `blind` who always does the same. Nothing is tuned per memory. With 100,000 steps, tried over two seeds, no
-memory was above the network without one.
+gets who knows the task, `blind` who always does the same. Nothing is tuned per memory. With 100,000 steps, tried over two
+seeds, no memory was above the network without one.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ in 3 of 100 tasks (rare; of the default alone) or those of other tasks (permuted
 same search without a policy, on the same tasks; 95 % intervals are over draws. Items are of the training half of BANKING77,
 questions of the test half; the policy's settings were chosen on the training half, after permuted rewards at 20 questions had
 been looked at on the test half. `memrl` is not measured on two notes: with two candidates its standardised similarity and
-value cancel each other.
+value cancel each other; nor where the right note is buried: its gate of similarity never lets that note in. Permuted rewards
+are none of that world, in which departing can only gain; `rare` is.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def traps(policy: str, seed: int, rounds: int) -> list[int]:
     return right
 
 
-def buried(policy: str | None, seed: int, feedback: str, tasks: int = 900) -> list[float]:
+def buried(policy: str | None, seed: int, tasks: int = 900) -> list[float]:
     """The successes, task by task, where nearly everything fails at first."""
     generator, right, success = np.random.default_rng([7, seed]), dict[str, str](), list[float]()
     with opened(policy, seed) as memory:
@@ -217,17 +218,15 @@ def buried(policy: str | None, seed: int, feedback: str, tasks: int = 900) -> li
             hits = memory.search(question, top_k=1)
             success.append(float(hits[0].id == right[question] or generator.random() < 0.05))
             if policy is not None:
-                reward = success[-1] if feedback == "true" else success[generator.integers(len(success))]
-                memory.reward(hits.decision, reward)
+                memory.reward(hits.decision, success[-1])
     return success
 
 
 def buried_table(draws: int) -> dict[str, Any]:
-    rows = [(None, "true"), *product(("default", "memrl"), ("true", "permuted"))]
     table = {}
-    for policy, feedback in rows:
-        success = np.array([buried(policy, seed, feedback) for seed in range(draws)])
-        table[f"{policy}, {feedback}"] = {
+    for policy in (None, "default"):
+        success = np.array([buried(policy, seed) for seed in range(draws)])
+        table[f"{policy}, true"] = {
             "all": interval(success.mean(axis=1).tolist(), (0.0, 1.0)),
             "last 200": interval(success[:, -200:].mean(axis=1).tolist(), (0.0, 1.0)),
         }

@@ -190,16 +190,14 @@ class Judgement(Values):
     """What rewards say of some candidates.
 
     searched: what the search says of each, as rewards; times, earned, seen, sure: see `Worth`; near: the gain by the estimates
-    alone; other: what those expect that know no items, by their weights; base: (weights, what they expect with another first) of
-    the others; accounts: of the ledger, by candidate; bounds: of rewards."""
+    alone; without: the reward that is expected with another first; accounts: of the ledger, by candidate; bounds: of rewards."""
 
     searched: Floats
     times: Floats
     earned: Floats
     seen: Floats
     near: Floats
-    other: float = math.nan
-    base: Sequence[tuple[Floats, Floats]] = ()
+    without: Floats | None = None
     accounts: Mapping[int, Account] = field(default_factory=dict)
     sure: float = 0.0
     bounds: tuple[float, float] = (0.0, 1.0)
@@ -210,10 +208,9 @@ class Judgement(Values):
 
     def worth(self, index: int, overall: Account | None) -> Worth:
         """Say what is known of one of the candidates. overall: what the ledger says of it, in full."""
-        if math.isnan(self.other):
+        if self.without is None:
             return UNKNOWN
-        low, span = self.bounds[0], self.bounds[1] - self.bounds[0]
-        other = self.other + sum(float((weights * base[..., index]).sum()) for weights, base in self.base)
+        low, span, other = self.bounds[0], self.bounds[1] - self.bounds[0], float(self.without[index])
         with_it, without = (low + span * min(max(p, 0.0), 1.0) for p in (other + float(self.means[index]), other))
         times, earned, seen = (float(column[index]) for column in (self.times, self.earned, self.seen))
         return Worth(with_it, without, times, earned, self.sure, seen, self.clear(index), overall)
@@ -672,8 +669,11 @@ class RewardRecord:
             found.append((weights.of_arms[DONE], signs * judged.gain, judged))
             more = judged.times[0] > times
             times, earned = np.where(more, judged.times[0], times), np.where(more, judged.earned[0], earned)
-        for model, gain, _ in found:
+        without = np.full(n, weights.all[0] * near.mean + weights.all[1] * expected)
+        for model, gain, judged in found:
             means += model @ gain.reshape(len(model), n)
+            by_way = model.reshape(len(judged.base), -1, len(SHARES)).sum(axis=1)  # what is expected without depends on these alone
+            without += by_way.ravel() @ judged.base.reshape(-1, n)
         mean = self._sum / max(self._number, 1e-9)
         # How much rewards vary beside those that are 0 or 1, with the same mean.
         graded = (max(0.0, self._squares - self._number * mean * mean) + 0.5) / (
@@ -689,7 +689,7 @@ class RewardRecord:
         returns = min(1.0, near.returns / 3.0)
         # No probability is larger than that of rewards saying anything of items.
         if scores is not None and n > 1 and min(0.5, sure) * returns > UNLIKELY:
-            lead = int(np.argmax(searched + means))
+            lead = int((searched + means).argmax())
             # Nothing can be better than the first by more than is left to the highest reward.
             room = max(0.0, 1.0 - expected - float(means[lead]))
             # What was asked so often will be asked as often again: where more fails than succeeds, the others are worth some
@@ -700,24 +700,23 @@ class RewardRecord:
             untried = often * max(0.0, 1.0 - tried)
             wide = EXPLORE + (1.0 - EXPLORE) * room * room
             wide += (WIDE - wide) * untried
+            first, most = slice(lead, lead + 1), max(room, 1e-9)
+            ahead = searched - searched[lead]
             for model, gain, judged in found:
-                chance = np.minimum(np.maximum(judged.gain + judged.base, 0.02), 0.98)
-                variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)
-                first = slice(lead, lead + 1)
-                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[..., first])), room)
+                chance = judged.gain + judged.base
+                np.minimum(np.maximum(chance, 0.02, out=chance), 0.98, out=chance)
+                variance = (chance - chance * chance) / (judged.near + _LOCAL + 1.0)
+                doubt = np.minimum(np.sqrt((wide * wide * graded) * (variance + variance[..., first])), most)
                 # Nor can another cost more than what the first is expected to bring.
-                ahead = np.maximum(searched - searched[lead], -chance[..., first])
-                z = (gain - gain[..., first] + ahead) / np.maximum(doubt, 1e-9)
-                likely = 1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0)))  # the normal one's, within 0.01
-                better += model @ likely.reshape(len(model), n)
+                z = (gain - gain[..., first] + np.maximum(ahead, -chance[..., first])) / doubt
+                # The logistic function of 1.702 z, which is the normal distribution's within 0.01.
+                better += 0.5 * (model.sum() + model @ np.tanh(0.851 * z).reshape(len(model), n))
             if self.all_same:
                 better /= (1.0 + times) ** 2
             better *= (sure + (1.0 - sure) * room * untried) / sure
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
-        models = [(model.reshape(-1, *_SHAPE), judged.base) for model, _, judged in found]
-        other = float(weights.all[:2] @ [near.mean, expected])
         return Judgement(
             means,
             np.zeros(n),
@@ -728,8 +727,7 @@ class RewardRecord:
             earned=earned,
             seen=seen,
             near=learned,
-            other=other,
-            base=models,
+            without=without,
             accounts=accounts,
             sure=sure,
             bounds=self.range,

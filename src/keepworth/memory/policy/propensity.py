@@ -109,8 +109,10 @@ class Independent:
     def probability(self, slate: Sequence[int]) -> float:
         """Of showing exactly `slate` in this order: the product over the candidates under test, drawn before or not."""
         if self.challengers:
-            own = (1.0 - sum(p for _, p in self.challengers)) * (tuple(slate) == self.order[: self.k])
-            return own + sum(p for place, p in self.challengers if self._challenged(place) == tuple(slate))
+            if tuple(slate) == self.order[: self.k]:
+                return 1.0 - sum(p for _, p in self.challengers)
+            first = slate[0] if slate else -1
+            return sum(p for place, p in self.challengers if place == first and self._challenged(place) == tuple(slate))
         odds = self.odds
         if self.slate({place: place in slate for place in odds}) != tuple(slate):
             return 0.0

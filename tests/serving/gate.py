@@ -35,7 +35,8 @@ class Gate:
     """A gateway in front of a scripted upstream."""
 
     def __init__(self, file: Path, script: Script, url: str, *, clock: Clock = now, **settings: Any) -> None:
-        options: dict[str, Any] = {"gateway": GatewaySettings(**settings)} if settings else {}
+        options: dict[str, Any] = {"policy": settings.pop("policy")} if "policy" in settings else {}
+        options |= {"gateway": GatewaySettings(**settings)} if settings else {}
         options["clock"] = clock
         self.script = script
         self.server = MemoryServer(file, encoder="hashing", upstream=url, upstream_key=KEY, seed=0, **options).start()

@@ -743,8 +743,20 @@ def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: G
     assert [item.text for item in gate.memory.get_all()] == ["My gate number is 7."]
 
 
-def test_a_policy_that_finds_items_itself_is_refused_before_anything_listens(tmp_path: Path, upstream_url: str) -> None:
-    with pytest.raises(KeepworthError, match="'mixture' finds and ranks items itself") as refused:
-        MemoryServer(tmp_path / "a.mem", encoder="hashing", upstream=upstream_url, policy="mixture")
-    assert "--policy default" in refused.value.fix
-    MemoryServer(tmp_path / "b.mem", encoder="hashing", policy="mixture").close()
+@pytest.mark.parametrize("policy", ["memrl", "exprag", "mixture"])
+def test_a_policy_that_retrieves_items_itself_chooses_what_goes_into_a_prompt(
+    tmp_path: Path, script: Script, upstream_url: str, policy: str
+) -> None:
+    gate = Gate(tmp_path / "agent.mem", script, upstream_url, policy=policy, tokens=60, turn_tokens=60, top_k=50)
+    gate.memory.add_many([f"Bo likes dish number {number} of the long list." for number in range(40)], user_id="bo")
+    gate.memory.add_many([f"Ana likes dish number {number} of the long list." for number in range(20)], user_id="ana")
+    answer = gate.ask(user("Which dish of the long list does Ana like?"), user="ana")
+    block = script.sent[-1].messages[0]["content"]
+    assert "Ana likes dish number" in block
+    assert "Bo" not in block
+    assert tokens_of(block) <= 60
+    receipt = gate.memory.receipt(answer.headers["x-keepworth-episode"])
+    assert set(receipt["injected"]) == set(receipt["new"]) <= set(receipt["recalled"])
+    assert gate.memory.reward(answer.headers["x-keepworth-episode"], 1.0).applied
+    assert {gate.memory.get(id).values.credited for id in receipt["injected"]} == {1}
+    gate.close()

@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
@@ -57,10 +58,12 @@ from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
+    CURRENT,
     Ask,
     Chosen,
     Hit,
     Hits,
+    Ranked,
     Request,
     ScopedOptions,
     Search,
@@ -333,15 +336,19 @@ class Memory(Changes):
             live._waiting.append(chosen.hits.decision)
         return chosen.hits
 
-    def _find(self, ask: Ask, seen: Scope, request: Request) -> tuple[list[Hit], Vectors | None, int]:
+    def _find(
+        self, ask: Ask, seen: Scope, request: Request, candidates: Ranked | None = None
+    ) -> tuple[list[Hit], Vectors | None, int]:
         """What the search of this memory finds, best first; the vector of the query, where one was needed, and the entry of the
-        journal up to which was searched."""
+        journal up to which was searched. candidates: what its stages are to make hits of, where a policy retrieved them."""
         embedder, time, searched = self.store.embedder, self._clock(), None
         with self.store.database.reading() as connection:
             if request.of_others:
                 searched = Overlay(self.store.base(seen), embedder).with_others(request, time)
             view = ScopeView(self.store, seen, request.nobody)
             search = Search(view, embedder, request, time, searched)
+            if candidates is not None:
+                return search.staged(ask.text, candidates), None, 0
             hits = search.hits([ask.text])[0]
             return hits, search.vectors[0], self.store.derived.corpus(connection).seq
 
@@ -352,10 +359,22 @@ class Memory(Changes):
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
-        _check_retrieved(self.policy, request, mode)
-        time = timestamp(self._clock())
-        # A policy that finds items itself has learned from everybody.
-        return learning.retrieve(ask, request.k, lambda item: seen.contains(item.scope) and request.admits(item, time))
+        if mode is None and request.statuses != CURRENT:
+            raise InvalidFilter(
+                f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
+                "mode=, which lets the search of the memory find the candidates"
+            )
+        request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
+        # A policy that retrieves has learned from everybody.
+        return learning.retrieve(
+            ask,
+            request.k,
+            lambda item: seen.contains(item.scope) and request.admits(item, time),
+            lambda candidates: self._find(ask, seen, request, candidates)[0],
+            narrowly=seen != self.scope or request.declared is not None or not request.usual,
+            searched=mode is not None,
+            staged=request.staged,
+        )
 
     def _unsaid(self, text: str) -> str:
         """A text without what this memory was told not to remember."""
@@ -635,15 +654,3 @@ def _row_of(after: str) -> int:
     if row is None:
         raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
     return row
-
-
-def _check_retrieved(policy: str | None, request: Request, mode: str | None) -> None:
-    """Raise InvalidFilter for what has no effect on the ranking of a policy that finds items itself."""
-    usual = Request(1)
-    ranking = ("threshold", "fits", "reranker", "explain", "half_life", "statuses")
-    given = [name for name in ranking if getattr(request, name) != getattr(usual, name)]
-    for name in ("mode", *given) if mode is not None else given:
-        raise InvalidFilter(
-            f"policy {policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the memory "
-            "with policy='default' or None"
-        )

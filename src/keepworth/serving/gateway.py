@@ -182,12 +182,6 @@ class Gateway:
         self.memories, self.upstream, self.workers = memories, upstream, workers
         self.settings = settings or GatewaySettings()
         memory = memories.of(new_access()).memory
-        if memory.policy is not None and memory.learning is not None and not memory.learning.searches:
-            raise KeepworthError(
-                f"The policy {memory.policy!r} finds and ranks items itself, and a gateway shows what a search finds, as far as "
-                "there is room for it.",
-                "Serve the memory without an upstream or a model, or with --policy default.",
-            )
         self._finishing: set[asyncio.Future[None]] = set()
         self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """Of (tenant, person) what is being noted by rules: the person's next call waits for it, so as to know it."""

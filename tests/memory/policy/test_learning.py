@@ -292,19 +292,75 @@ def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path:
 def test_filters_and_bounds_hold_for_a_policy_that_finds_items_itself(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem")
     for person in ("ana", "bo"):
-        memory.add(f"a torn shirt of {person}", user_id=person, metadata={"team": person}, event_time="2026-01-01")
+        memory.add(
+            f"a torn shirt of {person}",
+            user_id=person,
+            metadata={"team": person, "tags": f"of {person}"},
+            event_time="2026-01-01",
+        )
     for asked, found in (
         ({}, {"ana", "bo"}),
         ({"user_id": "ana"}, {"ana"}),
         ({"where": {"team": "bo"}}, {"bo"}),
+        ({"where": {"tags": "of bo"}}, {"bo"}),  # a name that policies use of their own items
+        ({"statuses": ["archived"], "mode": "dense"}, set()),
         ({"kinds": ["case"]}, set()),
         ({"until": "2020-01-01"}, set()),
     ):
         hits = memory.search("a torn shirt", **asked)  # type: ignore[arg-type]
         assert {hit.item.scope.user for hit in hits} == found
-    for name, value in {"mode": "dense", "threshold": 0.5, "explain": True, "statuses": ["archived"]}.items():
-        with pytest.raises(InvalidFilter, match=f"{name}= has no effect"):
-            memory.search("a torn shirt", **{name: value})  # type: ignore[arg-type]
+    with pytest.raises(InvalidFilter, match="statuses= has no effect"):
+        memory.search("a torn shirt", statuses=["archived"])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_others_have_takes_no_place_of_what_is_admitted(policy: str, tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    for number in range(30):
+        memory.add(f"a torn shirt number {number}", user_id="bo", metadata={"n": number})
+    memory.add("a shirt that is torn and old", user_id="ana")
+    assert [hit.item.scope.user for hit in memory.search("a torn shirt", user_id="ana")] == ["ana"]
+    assert [hit.item.metadata["n"] for hit in memory.search("a torn shirt", where={"n": 17})] == [17]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_candidates_of_a_policy_go_through_the_stages_of_a_search(policy: str, tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    for number in range(4):
+        memory.add(f"a torn shirt number {number}", event_time=f"202{number}-01-01")
+    plain = memory.search("a torn shirt number 2", top_k=4)
+    assert len(plain) > 1
+    least = sorted(hit.score for hit in plain)[1]
+    above = {hit.id for hit in plain if hit.score >= least}
+    assert {hit.id for hit in memory.search("a torn shirt number 2", top_k=4, threshold=least)} == above
+    first = plain[0].id
+    fitting = memory.search("a torn shirt number 2", fits=lambda hits: [hit for hit in hits if hit.id == first])
+    assert [hit.id for hit in fitting] == [first]
+    explained = memory.search("a torn shirt number 2", explain=True)
+    assert all(hit.why is not None and hit.why.dense_rank and "shirt" in hit.why.terms for hit in explained)
+    newest = memory.search("a torn shirt number 2", half_life=30.0)
+    assert newest[0].text == "a torn shirt number 3"
+    reranked = memory.search(
+        "a torn shirt", reranker=lambda query, texts: [float(text.endswith("0")) for text in texts]
+    )
+    assert {hit.score for hit in reranked} <= {0.0, 1.0}
+
+
+def test_a_policy_chooses_among_what_a_search_of_a_mode_finds(tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", "memrl")
+    memory.add("zebra")
+    memory.add("a torn shirt arrived")
+    assert "zebra" not in [hit.text for hit in memory.search("torn shirt")]
+    with memory.episode("zebra") as episode:
+        hits = episode.search(mode="lexical")
+        assert [hit.text for hit in hits] == ["zebra"]
+        assert memory.episode_record(episode.id).decisions[0].chosen == (hits[0].id,)
+        episode.act("looked")
+        episode.reward(1.0)
+    assert memory.get(hits[0].id).values.mean == 1.0
+    before = state(memory)
+    memory.close()
+    assert state(opened(tmp_path / "j.mem", "memrl")) == before
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -11,6 +11,7 @@ No weight changes anywhere: what learns is which items are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.rewards import EpisodeClock
-from keepworth.memory.policy.slots import Finished, Policy, Presented, Query, Use, written
+from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use, written
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -103,22 +104,30 @@ class Experience:
         step: int = 0,
         frozen: bool = False,
         by: str = "",
-        episode: int | None = None,
-        admits: Callable[[int], bool] | None = None,
-        most: int | None = None,
     ) -> Use:
-        """Choose what is shown. frozen: without exploration, as a memory that no longer learns would. by: for whom. admits: which
-        rows may be shown; most: at most so many."""
-        query = self.query(goal, observation, actions, step, learning=not frozen, by=by, episode=episode)
-        assert self.policy.retriever is not None
-        candidates = self.policy.retriever(query, self.pool)
-        if admits is not None:
-            candidates = candidates.among(admits)
+        """Choose what is shown, of what the policy retrieves. frozen: without exploration, as a memory that no longer learns
+        would. by: for whom."""
+        query = self.query(goal, observation, actions, step, learning=not frozen, by=by)
+        return self.choose(query, self.candidates(query))
+
+    def candidates(
+        self, query: Query, admits: Callable[[Item], bool] | None = None, *, narrowly: bool = False
+    ) -> Candidates:
+        """What the policy retrieves. admits: which items may be shown; narrowly: whether that leaves out many, so that the policy
+        ranks those alone that are admitted."""
+        retrieve, items = self.policy.retriever, self.pool.items
+        assert retrieve is not None
+        with self.pool.narrowed_to(admits) if narrowly and admits is not None else nullcontext():
+            candidates = retrieve(query, self.pool)
+        return candidates if admits is None else candidates.among(lambda row: admits(items[row]))
+
+    def choose(self, query: Query, candidates: Candidates, most: int | None = None) -> Use:
+        """Choose what is shown of some candidates. most: at most so many."""
         values = self.policy.valuer.estimate(query, candidates, self.pool)
         choice = self.policy.selector(query, candidates, values, self.pool)
         if most is not None:
             choice = choice.at_most(most)
-        if frozen:
+        if not query.learning:
             choice = choice.certain()
         slate, part = choice.draw(self.generator)
         return Use(query, candidates, values, choice, slate, part)

@@ -187,34 +187,58 @@ class Learning:
             shown = Hits(best, text=said, advice=advised, propensity=propensity, policy=self.policy)
             return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
 
-    def retrieve(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
-        """Choose among what the policy itself retrieves. admits: whether an item may be shown at all."""
-        with self._lock:
-            return self._retrieve(self._now(), ask, top_k, admits)
+    def retrieve(
+        self,
+        ask: Ask,
+        top_k: int,
+        admits: Callable[[Item], bool],
+        find: Callable[[list[tuple[str, float]] | None], list[Hit]],
+        *,
+        narrowly: bool,
+        searched: bool,
+        staged: bool,
+    ) -> Chosen:
+        """Choose among what the policy itself retrieves, or among what a search finds.
 
-    def _retrieve(self, experience: Experience, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
-        pool = experience.pool
-        use = experience.recall(
-            ask.goal,
-            ask.observation,
-            ask.actions,
-            step=ask.step,
-            frozen=not ask.explore,
-            by=ask.by,
-            episode=ask.number if ask.number >= 0 else self._begun(),
-            admits=lambda row: admits(pool.items[row]),
-            most=top_k,
-        )
-        ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
-        near = use.candidates.similarities.tolist()
-        items = self.store.fetch(self.scope, [ids[index] for index in use.slate])
-        hits = [
-            Hit(item, near[index], None, near[index]) for index in use.slate if (item := items[ids[index]]) is not None
-        ]
-        listed = tuple(zip(ids, near, strict=True))
-        said = experience.present(use)
-        shown = Hits(hits, text=said.text, advice=said.advice, propensity=use.propensity, policy=self.policy)
-        return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(use.query.vector, whole=True))
+        Args:
+            ask: What is asked.
+            top_k: How many are shown at most.
+            admits: Whether an item may be shown at all.
+            find: Gives the hits of a search, or those that its stages make of candidates (id, score), best first.
+            narrowly: Whether only a few are admitted.
+            searched: Whether a search finds the candidates.
+            staged: Whether candidates of the policy go through the stages of a search.
+        """
+        with self._lock:
+            experience, mirror = self._now(), self._mirror
+            rows = mirror.rows
+            pool, number = experience.pool, ask.number if ask.number >= 0 else self._begun()
+            query = experience.query(
+                ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by, episode=number
+            )
+            hits: list[Hit] | None = None
+            if searched:
+                hits = find(None)
+            else:
+                candidates = experience.candidates(query, lambda item: admits(mirror.as_filed(item)), narrowly=narrowly)
+                if staged:
+                    ids = [pool.items[row].id for row in candidates.rows.tolist()]
+                    hits = find(list(zip(ids, candidates.similarities.tolist(), strict=True)))
+            if hits is not None:
+                hits = [hit for hit in hits if hit.id in rows]
+                scores = np.array([hit.score for hit in hits], dtype=np.float64)
+                candidates = Candidates(np.array([rows[hit.id] for hit in hits], dtype=np.intp), scores)
+            use = experience.choose(query, candidates, top_k)
+            ids, near = [pool.items[row].id for row in candidates.rows.tolist()], candidates.similarities.tolist()
+            if hits is None:
+                items = self.store.fetch(self.scope, [ids[index] for index in use.slate])
+                best = [Hit(item, near[at], None, near[at]) for at in use.slate if (item := items[ids[at]]) is not None]
+            else:
+                best = [hits[index] for index in use.slate]
+            listed = tuple(zip(ids, near, strict=True))
+            said = experience.present(use)
+            shown = Hits(best, text=said.text, advice=said.advice, propensity=use.propensity, policy=self.policy)
+            return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
 
     def _drawn_in(self, number: int) -> log.EpisodeDraws:
         """What the episode of this number showed and withheld so far, in this process and in others. Chance decides once about

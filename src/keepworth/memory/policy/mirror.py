@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 
 class Mirror:
-    """Items of a scope of a file, beside the rows that an experience has for them. rows: by id."""
+    """Items of a scope of a file, beside the rows that an experience has for them. rows: by id; metadata: as the file has
+    them, by id, of those that have others in the pool."""
 
     def __init__(self, store: Store, scope: Scope, experience: Experience) -> None:
         self.store, self.scope, self.experience = store, scope, experience
         self.rows: dict[str, int] = {}
+        self.metadata: dict[str, Mapping[str, Any]] = {}
         self._waiting: deque[tuple[Item, Vectors]] = deque()
 
     # From the file.
@@ -68,16 +70,29 @@ class Mirror:
         self._waiting.extend(self._pooled(item for item in items if item.id not in self.rows))
         self.link(self.restore())
         for item in items:
-            self.experience.pool.refresh(self.rows[item.id], self._linked(as_pooled(item)))
+            self.experience.pool.refresh(self.rows[item.id], self._linked(self._taken_in(item)))
 
     def _pooled(self, items: Iterable[Item]) -> Iterator[tuple[Item, Vectors]]:
         """Items of the file as the pool has them, with their vectors."""
         listed = list(items)
         vectors = self.store.vectors_for(listed)
         for item in listed:
-            pooled = as_pooled(item)
+            pooled = self._taken_in(item)
             filed = vectors.get(item.id) if pooled.key == item.searched_text else None
             yield pooled, self.experience.encoder.encode([pooled.key])[0] if filed is None else filed[0]
+
+    def _taken_in(self, item: Item) -> Item:
+        """An item as the pool has it."""
+        pooled = as_pooled(item)
+        self.metadata.pop(item.id, None)
+        if pooled.metadata != item.metadata:
+            self.metadata[item.id] = item.metadata
+        return pooled
+
+    def as_filed(self, item: Item) -> Item:
+        """An item of the pool, with its metadata as the file has them, which is what filters are about."""
+        metadata = self.metadata.get(item.id)
+        return item if metadata is None else replace(item, metadata=metadata)
 
     def rows_of(self, items: Sequence[Item]) -> list[int]:
         """Rows for items that a search found, which are compared with nothing."""

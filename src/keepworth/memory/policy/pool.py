@@ -129,6 +129,17 @@ class Pool:
             self._active = self.having(ACTIVE)
         return self._active
 
+    @contextmanager
+    def narrowed_to(self, admits: Callable[[Item], bool]) -> Iterator[None]:
+        """Inside, only items that are admitted are active, so that a retriever ranks these alone."""
+        before = self.active()
+        admitted = np.array([admits(self.items[row]) for row in before.tolist()], dtype=bool)
+        self._active = before[admitted]
+        try:
+            yield
+        finally:
+            self._active = before
+
     def advising(self) -> Rows:
         """Those of `active` that advise something: what a policy may retire."""
         rows = self.active()

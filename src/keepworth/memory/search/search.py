@@ -386,7 +386,8 @@ class Request:
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
     nobody: only what was noted without a person.
     threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`fuse`), of a dense one the
-    cosine, of a lexical one BM25. fits: (hits, best first) -> those of them that there is room for, all together.
+    cosine, of a lexical one BM25, and of what a policy retrieved its own score, mostly the cosine. fits: (hits, best first) ->
+    those of them that there is room for, all together.
     """
 
     k: int
@@ -435,6 +436,11 @@ class Request:
     def declared(self) -> Filter | None:
         """What can be told of items before they are ranked."""
         return narrowed(self.where, [kind.value for kind in self.kinds], self.since, self.until)
+
+    @property
+    def staged(self) -> bool:
+        """Whether something is asked for that acts on candidates, whoever found them."""
+        return bool(self.half_life or self.reranker or self.explain or self.threshold is not None or self.fits)
 
     def admits(self, item: Item, time: str) -> bool:
         """Whether the filters let an item through, `time` being now."""
@@ -573,6 +579,10 @@ class Asked:
     vector: Vectors | None = None
 
 
+Stage = Callable[[Asked, list[Hit]], list[Hit]]
+"""What becomes of the hits of a query on their way."""
+
+
 class Search:
     """One request for one or several queries: two rankings, what is made of them, and hits.
 
@@ -608,48 +618,47 @@ class Search:
     def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
         """Of each query, best first: candidates, through the stages that the request asks for. `vectors` are those of the queries
         then, None where there was no need of one."""
-        request = self.request
-        ranking = [
-            stage
-            for stage, wanted in (
-                (self._age, request.half_life),
-                (self._rerank, request.reranker is not None),
-            )
-            if wanted
-        ]
-        showing = [
-            stage
-            for stage, wanted in (
-                (self._put_newer_first, request.timed),
-                (self._find_passages, request.mode != "lexical"),
-                (self._explain, request.explain),
-                (self._leave_out, request.threshold is not None),
-                (self._fit, request.fits is not None),
-            )
-            if wanted
-        ]
-        out = []
+        request, out = self.request, []
         listed = self._candidates(queries)
         self.vectors = [asked.vector for asked in listed]
+        # Time looks at more than are asked for.
+        most = request.k + request.beyond
+        most = max(most, COMPARED) if request.timed else most
+        showing = [(self._put_newer_first, request.timed), (self._find_passages, request.mode != "lexical")]
+        first = [stage for stage, wanted in showing if wanted]
         for asked in listed:
             ranked = asked.lexical or asked.dense
             if request.mode == "hybrid":
                 ranked = fuse(asked.lexical, asked.dense, asked.scale)
-            for rank in ranking:
-                ranked = rank(asked, ranked)
-            # Time looks at more than are asked for.
-            most = request.k + request.beyond
-            ranked = ranked[: max(most, COMPARED) if request.timed else most]
-            items, words, meaning = self.corpus.fetch([id for id, _ in ranked]), dict(asked.lexical), dict(asked.dense)
-            hits = [
-                Hit(item, score, words.get(id), meaning.get(id))
-                for id, score in ranked
-                if (item := items[id]) is not None
-            ]
-            for show in showing:
-                hits = show(asked, hits)
-            out.append(hits)
+            out.append(self._through(asked, ranked, first, most))
         return out
+
+    def staged(self, query: str, candidates: Ranked) -> list[Hit]:
+        """Candidates that something else found for a query, through the stages that the request asks for."""
+        asked = Asked(query, asked_terms(query, self.ranked.languages()), dense=candidates)
+        return self._through(asked, candidates)
+
+    def _through(self, asked: Asked, ranked: Ranked, first: Sequence[Stage] = (), most: int | None = None) -> list[Hit]:
+        """Hits of a ranking, best first, through the stages that the request asks for. first: stages of hits before the others;
+        most: how many of the ranking become hits at most."""
+        request = self.request
+        if request.half_life:
+            ranked = self._age(asked, ranked)
+        if request.reranker is not None:
+            ranked = self._rerank(asked, ranked)
+        ranked = ranked[:most]
+        items, words, meaning = self.corpus.fetch([id for id, _ in ranked]), dict(asked.lexical), dict(asked.dense)
+        hits = [
+            Hit(item, score, words.get(id), meaning.get(id)) for id, score in ranked if (item := items[id]) is not None
+        ]
+        showing = [
+            (self._explain, request.explain),
+            (self._leave_out, request.threshold is not None),
+            (self._fit, request.fits is not None),
+        ]
+        for stage in (*first, *(stage for stage, wanted in showing if wanted)):
+            hits = stage(asked, hits)
+        return hits
 
     # Candidates.
 

@@ -12,7 +12,6 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidScope,
     InvalidText,
-    ScopeFull,
     UnknownItem,
     check_keywords,
     unknown_option,
@@ -212,10 +211,7 @@ class Changes:
         )
         text = operation.text if isinstance(operation, Operation) else ""
         vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
-        try:
-            return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
-        except ScopeFull as full:
-            return OperationOutcome(False, reason=str(full))
+        return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
 
     def update(
         self,

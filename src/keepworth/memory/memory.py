@@ -149,7 +149,7 @@ class Memory(Changes):
             encoder = by_name.encoder(encoder)
         durability = settings.get("durability", "process")
         self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
-        self.store.max_items, self.store.scan = settings.get("max_items"), settings.get("scan")
+        self.store.scan = settings.get("scan")
         self.learning = None
         try:
             if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one

@@ -27,7 +27,6 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
     InvalidScope,
-    InvalidText,
     UnknownEpisode,
     UnknownItem,
     check_keywords,
@@ -49,11 +48,11 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
+from keepworth.memory.learned import Learned, check_retrieved
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.policy.signals import from_use
-from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
@@ -64,7 +63,6 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
-    Worth,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -83,8 +81,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
-    from keepworth.memory.policy.ledger import Balance
-    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
@@ -96,7 +92,7 @@ NEARBY = 5
 
 
 @check_keywords
-class Memory(Changes):
+class Memory(Changes, Learned):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
@@ -352,7 +348,7 @@ class Memory(Changes):
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
-        _check_retrieved(self.policy, request, mode)
+        check_retrieved(self.policy, request, mode)
         time = timestamp(self._clock())
         # A policy that finds items itself has learned from everybody.
         return learning.retrieve(ask, request.k, lambda item: seen.contains(item.scope) and request.admits(item, time))
@@ -365,17 +361,6 @@ class Memory(Changes):
         """Items that are held in quarantine, in order of writing: no search shows them until `release`."""
         checked_number(limit, "limit", 1)
         return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, _row_of(after)), limit))
-
-    def release(self, id: str) -> Item:
-        """Let an item out of quarantine, for searches to find. Raises UnknownItem, InvalidText where it is not in it."""
-        item = self.get(id)
-        if item.status is not Status.QUARANTINED:
-            raise InvalidText(
-                f"{id} is not in quarantine: its status is {item.status.value}; nothing was done",
-                "Look at those that are: `quarantined()` gives them.",
-            )
-        metadata = {name: value for name, value in item.metadata.items() if name != HELD_FOR}
-        return self.update(id, status=Status.ACTIVE, metadata=metadata)
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
@@ -498,47 +483,6 @@ class Memory(Changes):
         self._decisions.flush()
         return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
 
-    # What the policy learned.
-
-    @property
-    def policy(self) -> str | None:
-        """The name of the policy that chooses; None where none does."""
-        return None if self.learning is None else self.learning.policy
-
-    def worth(self, id: str, query: str) -> Worth:
-        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
-        `.interval`). Raises UnknownItem, InvalidPolicy."""
-        self._decisions.flush()
-        return self._learns("worth").worth(self.get(id), checked_query(query))
-
-    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
-        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
-
-        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
-        learning = self._learns("ledger")
-        self._decisions.flush()
-        if items is not None:
-            items = [self.get(id).id for id in several(items, "items", "m1")]
-        if source:
-            checked_source(source, "source")
-            listed = self.store.items(self.scope, current=not everything)
-            there = [item.id for item in listed if item.provenance.source == source]
-            items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, everything=everything)
-
-    def propose(self, advice: Advice) -> str:
-        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
-        experience. Raises InvalidAdvice, InvalidPolicy."""
-        return self._learns("propose").propose(advice)
-
-    def _learns(self, verb: str) -> Learning:
-        if self.learning is None:
-            raise InvalidPolicy(
-                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
-            )
-        return self.learning
-
     # Undo.
 
     def snapshot(self) -> str:
@@ -635,15 +579,3 @@ def _row_of(after: str) -> int:
     if row is None:
         raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
     return row
-
-
-def _check_retrieved(policy: str | None, request: Request, mode: str | None) -> None:
-    """Raise InvalidFilter for what has no effect on the ranking of a policy that finds items itself."""
-    usual = Request(1)
-    ranking = ("threshold", "fits", "reranker", "explain", "half_life", "statuses")
-    given = [name for name in ranking if getattr(request, name) != getattr(usual, name)]
-    for name in ("mode", *given) if mode is not None else given:
-        raise InvalidFilter(
-            f"policy {policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the memory "
-            "with policy='default' or None"
-        )

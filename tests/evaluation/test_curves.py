@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.evaluation.curves import arm_name, panels
+from keepworth.evaluation.curves import panels
 from keepworth.evaluation.report import write_report
 from keepworth.evaluation.tables import table_of_rows, tables_of
 from keepworth.learning.run_folder import RunFolder
@@ -80,12 +80,6 @@ def test_a_total_that_is_one_of_its_terms_does_not_lie_under_it() -> None:
     rows = [{"step": n, "reward": n / 10, "reward/f1": n / 10, "reward/exact": n / 20} for n in (1, 2)]
     (panel,) = panels(rows, [])
     assert [s.label for s in panel.series] == ["f1", "exact"]
-
-
-def test_an_arm_is_named_the_model_first_and_then_what_it_is_shown() -> None:
-    arms = ["no_memory_untrained", "untrained", "oracle_untrained", "no_memory", "wrong_memory", "trained", "oracle"]
-    for arm in arms:
-        assert arm_name(arm, arms).split(", ")[0] == ("untrained" if arm.endswith("untrained") else "trained")
 
 
 def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:

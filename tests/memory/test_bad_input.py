@@ -8,9 +8,7 @@ import math
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +110,7 @@ BAD_CALLS = {
     "rollback: a superscript": lambda m: m.rollback("r\u00b2"),
     "restore: a number no file has": lambda m: m.rollback(since="s" + "9" * 40),
     "policy: no such name": lambda m: Memory(":memory:", encoder=None, policy="efect"),
-    "limit": lambda m: Memory(":memory:", encoder=None, max_items="many"),
+    "seed": lambda m: Memory(":memory:", encoder=None, seed="many"),
 }
 
 
@@ -426,41 +424,6 @@ def test_rewards_whose_sums_are_no_numbers_are_refused(value):
     for _ in range(2):
         m.reward(hits.decision, 1e100)
     assert "Infinity" not in "".join(exported(m.store))
-
-
-def test_a_full_scope_takes_no_more_however_many_write_to_it_at_once(tmp_path: Path):
-    """Threads with a handle each: what there is room for is settled inside the transaction."""
-    handles = [Memory(tmp_path / "a.mem", encoder=None, max_items=5) for _ in range(4)]
-    start = threading.Barrier(len(handles))
-
-    def fill(number: int) -> int:
-        start.wait()
-        refused = 0
-        for each in range(4):
-            try:
-                handles[number].add(f"note {each} of {number}", user_id="ana")
-            except errors.StorageFull:
-                refused += 1
-        return refused
-
-    with ThreadPoolExecutor(len(handles)) as pool:
-        refused = sum(pool.map(fill, range(len(handles))))
-    assert (len(handles[0].get_all(user_id="ana")), refused) == (5, 11)
-    for handle in handles:
-        handle.close()
-
-
-def test_every_way_to_write_is_bounded_and_one_full_scope_fails_alone():
-    m = Memory(":memory:", encoder=None, max_items=1)
-    m.add("a cat", user_id="ana")
-    assert not m.apply(Operation(OperationKind.ADD, text="a dog"), user_id="ana").applied
-    bank = m.bank(user_id="ana")
-    bank.add("a dog")
-    with pytest.raises(errors.StorageFull, match="max_items"):
-        m.commit(bank)
-    assert m.supersede("m1", "a big cat").text == "a big cat"
-    assert m.add("a cow", user_id="bo").text == "a cow"
-    assert [item.text for item in m.get_all(user_id="ana")] == ["a big cat"]
 
 
 def test_what_is_replaced_after_the_clock_went_back_is_in_the_past_all_the_same():

@@ -14,7 +14,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search.chunks import CHUNK, LONG, WIDE, part_length, parts, spans
 from keepworth.memory.search.index import DenseIndex, Embedder
 from keepworth.memory.store.connection import select
-from keepworth.memory.store.maintenance import check, compact, reembed
+from keepworth.memory.store.maintenance import check
 
 from .stub_encoder import WordEncoder
 
@@ -128,30 +128,6 @@ def test_a_bank_and_its_forks_find_the_parts_of_what_they_write_and_of_what_is_u
     assert fork.search("walrus walrus", mode="dense")[0].passage == hit.passage
     m.update(under.id, "It was short.")
     assert "zebra" in bank.search("zebra zebra", mode="dense")[0].passage
-
-
-def test_an_older_file_gets_the_parts_by_reembedding_with_its_own_encoder(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    m = memory(path)
-    m.add("Something else.")
-    note = m.add(NOTE)
-    table = f"vectors_{m.store.set_id}"
-    m.store.database.write(lambda connection: connection.execute(f"UPDATE {table} SET vector = substr(vector, 1, 256)"))
-    m.close()
-    m = memory(path)
-    hit = next(hit for hit in m.search("zebra zebra", mode="dense") if hit.id == note.id)
-    assert hit.span is None
-    assert check(m.store) == []
-    steps = list(reembed(m.store, WordEncoder()))
-    assert steps[-1] == (2, 2)
-    hit = m.search("zebra zebra", mode="dense")[0]
-    assert (hit.id, "zebra" in hit.passage) == (note.id, True)
-    made = m.store.embedder.encoder.texts
-    list(reembed(m.store, encoder := WordEncoder()))
-    assert encoder.texts == 0
-    assert m.store.embedder.encoder.texts <= made
-    compact(m.store)
-    assert check(m.store) == []
 
 
 @settings(max_examples=60, deadline=None)

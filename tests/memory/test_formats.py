@@ -83,7 +83,7 @@ def test_markdown_as_people_write_it() -> None:
         ("line 7", "two spaces", "Project > Style"),
         ("line 8", "no tabs", "Project > Style"),
         ("line 9", "tests first", "Project > Style"),
-        ("line 10", "one\n more of one\n\n and its second paragraph", "Project > Style"),
+        ("line 10", "one\nmore of one\n\nand its second paragraph", "Project > Style"),
         ("line 16", "```sh\n# no heading\nmake\n```", "Project > Style"),
         ("line 21", "#hashtag", "Project > Style"),
     ]

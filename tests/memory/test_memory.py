@@ -95,7 +95,7 @@ def test_update_supersede_delete():
         m.delete(item.id)
 
 
-def test_expiry_and_limits_and_pages():
+def test_expiry_and_pages():
     times = iter([f"2026-01-01T00:00:{second:02d}" for second in range(60)])
     m = memory(clock=lambda: next(times))
     m.add("for a moment", ttl=5)
@@ -104,10 +104,6 @@ def test_expiry_and_limits_and_pages():
     for _ in range(8):
         next(times)
     assert {h.text for h in m.search("for a moment")} == {"for ever"}
-    small = memory(max_items=2)
-    small.add_many(["a", "b"])
-    with pytest.raises(errors.StorageFull, match="max_items"):
-        small.add("c")
     big = memory(encoder=None)
     big.add_many([f"number {n}" for n in range(700)])
     seen, after = [], ""

@@ -14,17 +14,30 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidText, RefusedText
 from keepworth.memory.item import Provenance, Status
 from keepworth.memory.scan import HELD_FOR, Scan, scan_of
-from keepworth.memory.sensitive import PERSONAL, SECRETS, SensitiveSpan, sensitive, without_secrets
+from keepworth.memory.sensitive import HIDDEN, PERSONAL, SECRETS, SensitiveSpan, sensitive, without_secrets
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 CARD = "4111 1111 1111 1111"
 REMOVED = "[api key removed]"
+MADE = [
+    "ghp_" + "a1B2" * 9,
+    "sk-ant-api03-" + "x7Q_" * 8,
+    "AIza" + "SyA-_1234567890abcdefghijklmnopqrst",
+    "xoxb-123456789012-abcdefABCDEF",
+    "kw_" + "dGhpcyBpcyBhIHRva2Vu-" * 2 + "_",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+]
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----"
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "found"),
     [
-        (f"use {KEY} for it", "api_key", KEY),
+        *((f"use {key} for it", "api_key", key) for key in (KEY, *MADE)),
+        (f"a {PEM} b", "private_key", PEM),
+        ("Authorization: Bearer abcdef0123456789", "api_key", "abcdef0123456789"),
+        ("the token is abcdef0123456789.", "api_key", "abcdef0123456789"),
+        ("?access_token=abcdef0123456789&x=1", "api_key", "abcdef0123456789"),
         ("AKIAIOSFODNN7EXAMPLE is in the file", "api_key", "AKIAIOSFODNN7EXAMPLE"),
         ("the api key is 9f8e7d6c5b4a39281706", "api_key", "9f8e7d6c5b4a39281706"),
         ("postgres://ana:hunter22@db.example.org/x", "api_key", "hunter22"),
@@ -52,6 +65,9 @@ REMOVED = "[api key removed]"
 )
 def test_what_is_found(text: str, kind: str, found: str) -> None:
     assert [(span.kind, text[span.start : span.end]) for span in sensitive(text)] == [(kind, found)]
+    hidden = without_secrets(text)
+    assert hidden == (text if kind in PERSONAL else text.replace(found, HIDDEN))
+    assert without_secrets(hidden) == hidden
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,11 @@ def test_a_store_of_langgraph_keeps_and_finds_values(memory: Any) -> None:
     store.put(("mem", "ana"), "food", {"text": "likes tofu", "stars": 4})
     store.put(("mem", "bo"), "food", {"text": "likes steak", "stars": 2})
     store.put(("mem", "ana"), "food", {"text": "likes tempeh", "stars": 5})
-    store.put(("mem", "ana"), "food", {"text": "likes tempeh", "stars": 5}, ttl=5)
-    assert store.get(("mem", "ana"), "food").value == {"text": "likes tempeh", "stars": 5}
+    with pytest.raises(NotImplementedError, match="TTL"):
+        store.put(("mem", "ana"), "food", {"text": "likes tofu"}, ttl=5.0)
+    found = store.get(("mem", "ana"), "food")
+    assert found.value == {"text": "likes tempeh", "stars": 5}
+    assert found.created_at < found.updated_at
     assert store.get(("mem", "ana"), "drink") is None
     assert [item.value["text"] for item in store.search(("mem", "ana"), query="likes")] == ["likes tempeh"]
     assert {item.key for item in store.search(("mem",))} == {"food"}
@@ -42,6 +45,7 @@ def test_a_store_of_langgraph_keeps_and_finds_values(memory: Any) -> None:
     assert store.list_namespaces(max_depth=1) == [("mem",)]
     store.put(("docs",), "one", {"m": {"text": "about tofu"}, "c": [{"t": "x"}]}, index=["m.text", "c[*].t"])
     assert [item.key for item in memory.get_all(session_id='["docs"]')] == ["about tofu\nx"]
+    assert [item.key for item in store.search(["docs"], query="about tofu")] == ["one"]
     store.delete(("mem", "bo"), "food")
     store.delete(("mem", "bo"), "food")
     assert store.get(("mem", "bo"), "food") is None

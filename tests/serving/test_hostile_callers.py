@@ -15,7 +15,7 @@ import pytest
 
 from keepworth.serving import application as module
 from keepworth.serving.application import ServerLimits, application
-from keepworth.serving.calls import NotServed, ServedCall
+from keepworth.serving.calls import NotServed, ServedCall, openai_error
 from keepworth.serving.http_server import HttpServer
 
 KEY = "sesame-1905"
@@ -38,7 +38,10 @@ class Counting(HttpServer):
             return {"count": len(call.body.get("text", ""))}
 
         table = {("POST", "/count"): count, ("GET", "/health"): lambda call: {}}
-        super().__init__(lambda workers: application(table, check, workers, limits), name="counting", patience=5)
+        shapes = {"/": openai_error}
+        super().__init__(
+            lambda workers: application(table, check, workers, limits, error_shapes=shapes), name="counting", patience=5
+        )
 
 
 @pytest.fixture

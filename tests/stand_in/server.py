@@ -16,7 +16,7 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.application import ServerLimits, application
-from keepworth.serving.calls import NotServed, ServedCall
+from keepworth.serving.calls import NotServed, ServedCall, openai_error
 from keepworth.serving.http_server import HttpServer
 from tests.stand_in.model import ServedModel
 
@@ -57,13 +57,16 @@ class ModelServer(HttpServer):
         offered[("GET", "/version")] = lambda model, call: {"version": release}
         table = {route: partial(answers, self.model) for route, answers in offered.items()}
         super().__init__(
-            lambda workers: application(table, partial(check, api_key), workers, ServerLimits()),
+            lambda workers: application(
+                table, partial(check, api_key), workers, ServerLimits(), error_shapes={"/": openai_error}
+            ),
             port=port,
             name="model-server",
         )
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         self.model.close()
+        super().close()
 
 
 def check(key: str | None, path: str, authorization: str) -> None:

@@ -12,7 +12,6 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidScope,
     InvalidText,
-    ScopeFull,
     UnknownItem,
     check_keywords,
     unknown_option,
@@ -38,6 +37,7 @@ from keepworth.memory.item import (
     timestamp,
 )
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
+from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.store import purge
 from keepworth.memory.store.decision_log import DecisionLog
@@ -212,10 +212,7 @@ class Changes:
         )
         text = operation.text if isinstance(operation, Operation) else ""
         vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
-        try:
-            return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
-        except ScopeFull as full:
-            return OperationOutcome(False, reason=str(full))
+        return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
 
     def update(
         self,
@@ -354,6 +351,17 @@ class Changes:
         result = purge.erase(self.store, self.scope, scope)
         self.scopes.forget()
         return result
+
+    def release(self, id: str) -> Item:
+        """Let an item out of quarantine, for searches to find. Raises UnknownItem, InvalidText where it is not in it."""
+        item = self.get(id)
+        if item.status is not Status.QUARANTINED:
+            raise InvalidText(
+                f"{id} is not in quarantine: its status is {item.status.value}; nothing was done",
+                "Look at those that are: `quarantined()` gives them.",
+            )
+        metadata = {name: value for name, value in item.metadata.items() if name != HELD_FOR}
+        return self.update(id, status=Status.ACTIVE, metadata=metadata)
 
     def _open_item(self, id: str) -> Item:
         item = self.get(id)

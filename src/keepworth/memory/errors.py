@@ -154,11 +154,7 @@ class ReadOnly(MemoryProblem):
 
 
 class StorageFull(MemoryProblem):
-    """The disk, or the configured limit of the scope, is full. Nothing was written."""
-
-
-class ScopeFull(StorageFull):
-    """The configured limit of the scope is reached. Nothing was written."""
+    """The disk is full. Nothing was written."""
 
 
 class Busy(MemoryProblem):

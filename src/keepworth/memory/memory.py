@@ -28,7 +28,6 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
     InvalidScope,
-    InvalidText,
     UnknownEpisode,
     UnknownItem,
     check_keywords,
@@ -50,15 +49,14 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
+from keepworth.memory.learned import Learned, check_retrieved
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.policy.signals import from_use
-from keepworth.memory.scan import HELD_FOR
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
-    CURRENT,
     Ask,
     Chosen,
     Hit,
@@ -67,7 +65,6 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
-    Worth,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -86,8 +83,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
-    from keepworth.memory.policy.ledger import Balance
-    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
@@ -99,7 +94,7 @@ NEARBY = 5
 
 
 @check_keywords
-class Memory(Changes):
+class Memory(Changes, Learned):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
@@ -152,7 +147,7 @@ class Memory(Changes):
             encoder = by_name.encoder(encoder)
         durability = settings.get("durability", "process")
         self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
-        self.store.max_items, self.store.scan = settings.get("max_items"), settings.get("scan")
+        self.store.scan = settings.get("scan")
         self.learning = None
         try:
             if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one
@@ -359,11 +354,7 @@ class Memory(Changes):
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
-        if mode is None and request.statuses != CURRENT:
-            raise InvalidFilter(
-                f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
-                "mode=, which lets the search of the memory find the candidates"
-            )
+        check_retrieved(self.policy, request, mode)
         request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
         # A policy that retrieves has learned from everybody.
         return learning.retrieve(
@@ -384,17 +375,6 @@ class Memory(Changes):
         """Items that are held in quarantine, in order of writing: no search shows them until `release`."""
         checked_number(limit, "limit", 1)
         return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, _row_of(after)), limit))
-
-    def release(self, id: str) -> Item:
-        """Let an item out of quarantine, for searches to find. Raises UnknownItem, InvalidText where it is not in it."""
-        item = self.get(id)
-        if item.status is not Status.QUARANTINED:
-            raise InvalidText(
-                f"{id} is not in quarantine: its status is {item.status.value}; nothing was done",
-                "Look at those that are: `quarantined()` gives them.",
-            )
-        metadata = {name: value for name, value in item.metadata.items() if name != HELD_FOR}
-        return self.update(id, status=Status.ACTIVE, metadata=metadata)
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
@@ -516,47 +496,6 @@ class Memory(Changes):
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
         return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
-
-    # What the policy learned.
-
-    @property
-    def policy(self) -> str | None:
-        """The name of the policy that chooses; None where none does."""
-        return None if self.learning is None else self.learning.policy
-
-    def worth(self, id: str, query: str) -> Worth:
-        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
-        `.interval`). Raises UnknownItem, InvalidPolicy."""
-        self._decisions.flush()
-        return self._learns("worth").worth(self.get(id), checked_query(query))
-
-    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
-        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
-
-        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
-        learning = self._learns("ledger")
-        self._decisions.flush()
-        if items is not None:
-            items = [self.get(id).id for id in several(items, "items", "m1")]
-        if source:
-            checked_source(source, "source")
-            listed = self.store.items(self.scope, current=not everything)
-            there = [item.id for item in listed if item.provenance.source == source]
-            items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, everything=everything)
-
-    def propose(self, advice: Advice) -> str:
-        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
-        experience. Raises InvalidAdvice, InvalidPolicy."""
-        return self._learns("propose").propose(advice)
-
-    def _learns(self, verb: str) -> Learning:
-        if self.learning is None:
-            raise InvalidPolicy(
-                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
-            )
-        return self.learning
 
     # Undo.
 

@@ -416,9 +416,7 @@ class Bank:
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
         """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""
         vectors = store.encode(self.texts())
-        outcomes = store.change(
-            self.scope, lambda transaction: self.replay(transaction, episode), vectors, bounded=True
-        )
+        outcomes = store.change(self.scope, lambda transaction: self.replay(transaction, episode), vectors)
         self.journal = []
         return list(outcomes)
 

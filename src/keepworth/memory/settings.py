@@ -17,14 +17,13 @@ class MemorySettings(TypedDict, total=False):
     """What a memory is rarely told when it is opened.
 
     durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    log: "background" logs every search outside episodes, "off" none. max_items: current items a scope may hold; a write beyond
-    it is refused. scan: what looks for secrets in all that is written, and what becomes of an item with one
-    (`keepworth.memory.scan.Scan`); None for nothing. reward_range: rewards outside are refused; (0, 1) where it is not given.
+    log: "background" logs every search outside episodes, "off" none. scan: what looks for secrets in all that is written, and
+    what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing. reward_range: rewards outside are refused;
+    (0, 1) where it is not given.
     clock: gives the time as canonical text."""
 
     durability: str
     log: str
-    max_items: int | None
     scan: Scan | None
     reward_range: tuple[float, float] | None
     clock: Clock
@@ -40,9 +39,8 @@ def check_settings(
     log = settings.get("log", "background")
     if log not in ("background", "off"):
         raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
-    for name, number, least in (("max_items", settings.get("max_items"), 1), ("seed", seed, 0)):
-        if number is not None and (not isinstance(number, Integral) or number < least):
-            raise InvalidFilter(f"{name} must be a whole number of at least {least}, got {number!r:.40}")
+    if seed is not None and (not isinstance(seed, Integral) or seed < 0):
+        raise InvalidFilter(f"seed must be a whole number of at least 0, got {seed!r:.40}")
     for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):
         if not callable(function):
             raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")

@@ -13,57 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 
+from keepworth.memory.english import Patterns, read_numbers
+
 DAY = timedelta(days=1)
 _MINUTE = timedelta(minutes=1)
-_MONTHS = {
-    name: number
-    for number, name in enumerate(
-        (
-            *("january", "february", "march", "april", "may", "june"),
-            *("july", "august", "september", "october", "november", "december"),
-        ),
-        start=1,
-    )
-}
-_WEEKDAYS = {
-    name: number
-    for number, name in enumerate(("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"))
-}
-_COUNTS = {
-    name: number
-    for number, name in enumerate(
-        (
-            *("zero", "one", "two", "three", "four", "five", "six"),
-            *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-        )
-    )
-} | {"a": 1, "an": 1, "couple": 2, "a couple of": 2, "couple of": 2, "few": 3, "a few": 3}
-_SEASONS = {"spring": 3, "summer": 6, "fall": 9, "autumn": 9, "winter": 12}
-_FEASTS = {"valentine": (2, 14), "halloween": (10, 31), "christmas eve": (12, 24), "christmas": (12, 25)}
-_UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
-
-_MONTH = "|".join(_MONTHS)
-_COUNT = r"\d+|" + "|".join(sorted(_COUNTS, key=len, reverse=True))
-_UNIT = "|".join(_UNIT_DAYS)
-_CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?:\s*[ap]m)?"
-_DATE = re.compile(
-    rf"""(?:(?P<before>{_CLOCK}),?\s+(?:on\s+)?)?
-    \b(?:(?P<iso>\d{{4}}-\d{{2}}-\d{{2}})
-    |(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d)(?:,?\s+(?P<year>\d{{4}})\b)?
-    |(?P<day2>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month2>{_MONTH})\b(?:,?\s+(?P<year2>\d{{4}})\b)?
-    |(?P<month3>{_MONTH})(?:\s+of)?,?\s+(?P<year3>\d{{4}})\b
-    |(?:in|during|of|since|from|until|around|early|mid|late|last|this|and|to|by)[\s-]+(?P<month4>{_MONTH})\b(?!\s+\d)
-    |(?:in|during|of|since|from|until|early|mid|late|and|to|by)[\s-]+(?P<year5>(?:19|20)\d{{2}})\b(?!-\d))
-    (?:,?\s+(?:at\s+)?(?P<after>{_CLOCK}))?""",
-    re.VERBOSE,
-)
-_AGO = re.compile(rf"\b(?P<count>{_COUNT})\s+(?P<unit>{_UNIT})s?\s+(?:ago|back|earlier|before today)\b")
-_PAST = re.compile(rf"\b(?:last|past|previous)\s+(?P<count>{_COUNT})\s+(?P<unit>{_UNIT})s?\b")
-_LAST = re.compile(
-    r"\b(?P<which>last|past|previous|this)\s+"
-    rf"(?P<what>week|weekend|month|year|{'|'.join(_WEEKDAYS)}|{'|'.join(_SEASONS)})\b(?!')"
-)
-_OFFSET = re.compile(rf"\b(?P<count>{_COUNT})\s+(?P<unit>{_UNIT}|hour|minute)s?\s+(?P<side>before|after)\s*$")
+_WORDS = Patterns("times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +55,12 @@ def window_of(question: str, asked_at: str = "") -> TimeWindow | None:
 
 def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
     """By the dates that are written out."""
-    dates = [(match, span) for match in _DATE.finditer(text) if (span := _span(match.groupdict(), asked)) is not None]
+    dates = [
+        (match, span) for match in _WORDS.date.finditer(text) if (span := _span(match.groupdict(), asked)) is not None
+    ]
     if not dates:
         return None
-    clocks = re.search(rf"\b(?:between|from)\s+({_CLOCK})\s+(?:and|to)\s+({_CLOCK})\s+on\s", text)
+    clocks = _WORDS.clocks.search(text)
     for first, span in dates:
         if clocks and clocks.end() >= first.start() and clocks.start(2) <= first.start("before") < first.start() + 1:
             return TimeWindow(_at(span.start, clocks[1]), span.end)
@@ -119,7 +75,7 @@ def _dated(text: str, asked: datetime | None) -> TimeWindow | None:
 
 def _related(before: str, written: str, span: TimeWindow, asked: datetime | None) -> TimeWindow:
     """What the words in front of a date make of it."""
-    offset = _OFFSET.search(before)
+    offset = _WORDS.offset.search(before)
     if offset:
         if offset["side"] == "after":
             return TimeWindow(span.start, _moved(span.start, offset, 1))
@@ -134,7 +90,7 @@ def _related(before: str, written: str, span: TimeWindow, asked: datetime | None
 def _moved(when: datetime, match: re.Match[str], sign: int) -> datetime:
     """By as many units of the calendar as `match` counts."""
     count = match["count"]
-    number = sign * (int(count) if count.isdigit() else _COUNTS[count])
+    number = sign * (int(count) if count.isdigit() else read_numbers("counts")[count])
     if match["unit"] not in ("month", "year"):
         return when + timedelta(**{f"{match['unit']}s": number})
     months = when.year * 12 + when.month - 1 + number * (12 if match["unit"] == "year" else 1)
@@ -150,7 +106,7 @@ def _span(parts: dict[str, str | None], asked: datetime | None) -> TimeWindow | 
     elif parts["year5"]:
         return TimeWindow(datetime(int(parts["year5"]), 1, 1), datetime(int(parts["year5"]), 12, 31, 23, 59))
     else:
-        month = _MONTHS[str(parts["month"] or parts["month2"] or parts["month3"] or parts["month4"])]
+        month = read_numbers("months")[str(parts["month"] or parts["month2"] or parts["month3"] or parts["month4"])]
         number, year = parts["day"] or parts["day2"], parts["year"] or parts["year2"] or parts["year3"]
         if year is None and asked is None:
             return None
@@ -177,17 +133,17 @@ def _at(day: datetime, clock: str) -> datetime:
 def _reckoned(text: str, asked: datetime) -> TimeWindow | None:
     """By how long before the day of asking."""
     today = asked.replace(hour=0, minute=0)
-    if ago := _AGO.search(text):
+    if ago := _WORDS.ago.search(text):
         then = _moved(today, ago, -1)
         slack = {"day": 0, "week": 3, "month": 15, "year": 183}[ago["unit"]]
         window = _days(then - DAY * slack, then + DAY * slack)
         return TimeWindow(window.start, asked) if re.search(r"\bsince\b", text[: ago.start()]) else window
-    if past := _PAST.search(text):
+    if past := _WORDS.past.search(text):
         return TimeWindow(_moved(today, past, -1), asked)
-    if last := _LAST.search(text):
+    if last := _WORDS.last.search(text):
         whole = re.search(r"\b(?:in|over|within|during) the $", text[: last.start()])
         return _named("past" if whole and last["which"] == "last" else last["which"], last["what"], today)
-    for name, (month, day) in _FEASTS.items():
+    for name, (month, day) in read_numbers("feasts").items():
         if re.search(rf"\b{name}", text):
             then = datetime(_last_year(month, day, asked), month, day)
             return _days(then, then)
@@ -198,18 +154,17 @@ def _reckoned(text: str, asked: datetime) -> TimeWindow | None:
 
 def _named(which: str, what: str, today: datetime) -> TimeWindow:
     """ "last Tuesday", "this month", "the past weekend"."""
-    if what in _WEEKDAYS:
-        then = today - DAY * ((today.weekday() - _WEEKDAYS[what] - 1) % 7 + 1)
+    if (weekday := read_numbers("weekdays").get(what)) is not None:
+        then = today - DAY * ((today.weekday() - weekday - 1) % 7 + 1)
         return _days(then, then)
     if what == "weekend":
         sunday = today - DAY * ((today.weekday() + 1) % 7 or 7)
         return _days(today, today + DAY * (6 - today.weekday())) if which == "this" else _days(sunday - DAY, sunday)
-    if what in _SEASONS:
-        first = _SEASONS[what]
+    if (first := read_numbers("seasons").get(what)) is not None:
         year = _last_year(first, 1, today)
         return _days(datetime(year, first, 1), datetime(year, first, 1) + DAY * 91)
     if which == "past":
-        return _days(today - DAY * _UNIT_DAYS[what], today)
+        return _days(today - DAY * read_numbers("unit_days")[what], today)
     if what == "week":
         monday = today - DAY * today.weekday()
         return _days(monday, today) if which == "this" else _days(monday - 7 * DAY, monday - DAY)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from pydantic.config import JsonDict
@@ -30,45 +30,14 @@ MOST = 1000
 """Of whatever is listed or asked for at once: texts, ids, hits, a page."""
 
 
-class Rights(Protocol):
-    """What a caller may do."""
-
-    @property
-    def user_id(self) -> str: ...
-    @property
-    def roles(self) -> Collection[str]: ...
-    @property
-    def whole(self) -> bool:
-        """Whether it sees everything of its tenant."""
-        ...
-
-    @property
-    def everybody(self) -> bool:
-        """Whether a call that names no person is about everybody."""
-        ...
-
-    def require(self, role: str) -> None:
-        """Raises KeepworthError where it lacks the role."""
-
-    def person(self, by: str | None) -> str | None:
-        """Whose word a reward is. Raises KeepworthError where it may not speak for `by`."""
-
-
-class EpisodesUnderWay(Protocol):
-    """The episodes under way."""
-
-    def begin(self, **options: Any) -> LiveEpisode: ...
-    def episode(self, id: str) -> LiveEpisode: ...
-    def touch(self, id: str) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class VerbCaller:
-    """Who calls a verb, and of which memory."""
+    """Who calls a verb, and of which memory. access: what they may do, an `Access` of `keepworth.serving`; open: the episodes
+    under way, an `OpenMemory`."""
 
     memory: Memory
-    access: Rights
-    open: EpisodesUnderWay
+    access: Any
+    open: Any
 
     def item(self, item: Item) -> Item:
         """An item as the caller may see it: one in quarantine without its words, and none with words where it may not read."""

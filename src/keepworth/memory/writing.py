@@ -244,7 +244,7 @@ def _kept_raw(
     def work(transaction: Transaction) -> list[OperationOutcome]:
         return [transaction.perform(act, of, now=time, episode=episode) for act, of in acts]
 
-    outcomes = memory.store.change(draft.scope, work, vectors, bounded=True)
+    outcomes = memory.store.change(draft.scope, work, vectors)
     ids = [outcome.item for outcome in outcomes if outcome.item]
     items = memory.store.fetch(draft.scope, ids)
     return [(item, OperationKind.ADD) for id in ids if (item := items[id]) is not None]

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 from keepworth.episodes.needs import needs_server
@@ -38,7 +39,6 @@ from keepworth.serving.calls import (
     ServedCall,
     brief,
     json_object,
-    openai_error,
 )
 
 _LOG = logging.getLogger("keepworth.serving")
@@ -67,21 +67,21 @@ def application(
     workers: Executor,
     limits: ServerLimits,
     *,
-    streamed: Mapping[tuple[str, str], Streamed] | None = None,
-    mounted: Mapping[str, ASGIApp] | None = None,
-    error_shapes: Mapping[str, ErrorShape] | None = None,
-    hints: Mapping[str, str] | None = None,
+    streamed: Mapping[tuple[str, str], Streamed] = MappingProxyType({}),
+    mounted: Mapping[str, ASGIApp] = MappingProxyType({}),
+    error_shapes: Mapping[str, ErrorShape] = MappingProxyType({}),
+    hints: Mapping[str, str] = MappingProxyType({}),
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
     public: Collection[str] = (),
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
     is an application of its own. workers: threads, one for each request that may be under way at once.
     error_shapes: what errors look like, by the beginning of a path, where others are problem details
-    (RFC 9457); None for OpenAI's everywhere. hints: what to do where a path is not there, by its beginning. hosts: what callers
+    (RFC 9457). hints: what to do where a path is not there, by its beginning. hosts: what callers
     may call this server; None for anything, where it listens to more than this machine. public: paths that anybody may read,
     whatever page leads there."""
     bodies = _Bodies(limits)
-    errors = _Errors({"/": openai_error} if error_shapes is None else error_shapes, hints or {})
+    errors = _Errors(error_shapes, hints)
 
     def route(method: str, path: str, answer: Callable[[Request, bytes], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -99,8 +99,8 @@ def application(
     return Starlette(
         routes=[
             *(route(method, path, compute(answers)) for (method, path), answers in table.items()),
-            *(route(method, path, stream(answers)) for (method, path), answers in (streamed or {}).items()),
-            *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in (mounted or {}).items()),
+            *(route(method, path, stream(answers)) for (method, path), answers in streamed.items()),
+            *(Route(path, _Mounted(app, bodies), include_in_schema=False) for path, app in mounted.items()),
         ],
         middleware=[Middleware(_Door, guard, limits, hosts, errors, frozenset(public))],
         exception_handlers={
@@ -317,9 +317,8 @@ class _Errors:
             message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
             return self.refusal(NotServed(message, fix), path)
         _LOG.exception("%s failed", path, exc_info=error)
-        if "/" not in self.shapes:  # what broke inside may quote what another caller wrote
-            return self.refusal(NotServed("Something broke inside the server.", "Its log says what.", status=500), path)
-        return self.refusal(NotServed(f"{type(error).__name__}: {error}", status=500), path)
+        # What broke inside may quote what another caller wrote.
+        return self.refusal(NotServed("Something broke inside the server.", "Its log says what.", status=500), path)
 
     def refusal(self, error: NotServed, path: str) -> Response:
         phrase = HTTPStatus(error.status).phrase

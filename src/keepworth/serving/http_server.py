@@ -85,9 +85,6 @@ class HttpServer:
         self._thread.start()
         return self
 
-    def let_go(self) -> None:
-        """End what is being answered, and take nothing new."""
-
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Entered in the event loop before the first answer, and left after the last."""
@@ -98,7 +95,6 @@ class HttpServer:
 
         Returns when nothing computes any more: a process may end then."""
         self._server.should_exit = True
-        self.let_go()
         if self._thread.ident is not None:
             self._ended.wait()
         self._workers.shutdown()
@@ -141,7 +137,9 @@ def bind(host: str, port: int) -> socket.socket:
     # caller's word that it has the head, which comes after 40 ms.
     listener = None
     try:
-        listener = socket.socket(family_of(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener = socket.socket(
+            socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(128)
@@ -153,7 +151,3 @@ def bind(host: str, port: int) -> socket.socket:
             "Another program may be using it: choose another with --port, or --port 0 for any that is free.",
         ) from error
     return listener
-
-
-def family_of(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET

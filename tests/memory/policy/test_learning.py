@@ -10,7 +10,7 @@ import pytest
 
 from keepworth import policy
 from keepworth.memory.episode import answered
-from keepworth.memory.errors import ClosedEpisode, InvalidFilter, ScopeFull, StorageFull, UnknownEpisode
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, StorageFull, UnknownEpisode
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.default import default
@@ -446,19 +446,3 @@ def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(
     before = known(memory)
     memory.close()
     assert known(writing(tmp_path / "j.mem")) == before
-
-
-def test_what_a_policy_keeps_is_held_to_the_size_of_the_memory_too(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem", "memrl", max_items=2)
-    memory.add("a shirt")
-    play(memory, "a torn shirt arrived", "refund", 1.0)
-    before = state(memory)
-    with pytest.raises(ScopeFull, match="max_items"):
-        play(memory, "a late hat arrived", "refund", 1.0)
-    with pytest.raises(ScopeFull, match="max_items"):
-        memory.propose(Advice("k", "t", do=("refund",)))
-    assert (len(memory), state(memory)) == (2, before)
-    (waiting,) = memory.pending()
-    memory.delete("m1")
-    assert memory.reward(waiting, 1.0).applied
-    assert len(memory) == 2

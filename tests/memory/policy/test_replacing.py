@@ -7,8 +7,8 @@ import math
 import pytest
 
 from keepworth import Memory
+from keepworth.memory.english import read_english
 from keepworth.memory.policy.claims import gives_way, parsed_claim
-from keepworth.memory.policy.english import read_english
 from keepworth.memory.policy.replacing import BOUND, replaces, signs, told_as_change
 
 

@@ -303,7 +303,7 @@ def reembed(
 ) -> Lines:
     """Make every vector anew with another encoder; with the same one, those that are missing.
 
-    It can be interrupted, and goes on where it stopped. Files of earlier versions lack the vectors of parts of long texts."""
+    It can be interrupted, and goes on where it stopped."""
     from rich.progress import Progress
 
     from keepworth.memory.store.maintenance import reembed as make_again

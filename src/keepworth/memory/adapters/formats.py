@@ -170,59 +170,28 @@ def read_mem0(text: str) -> Iterator[FoundRecord]:
 
 # -- markdown ---------------------------------------------------------------------------------------------------------
 
-_HEADING = re.compile(r"(#{1,6})\s+(.*)")
-_ENTRY = re.compile(r"(\s*)(?:[-*+]|\d{1,9}[.)])(?:\s+\[[ xX]\])?(?:\s+(.*)|$)", re.S)
-_NOTHING = re.compile(r"([-*_])( *\1){2,}|<!--.*-->")
-_FENCE = re.compile(r"\s*(```|~~~)")
-
 
 def read_markdown(text: str) -> Iterator[FoundRecord]:
     """Each entry of a list, each paragraph and each block of code is a memory; the headings above it are its metadata."""
-    headings: list[str] = []
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
-    def record_at(start: int, entry: str) -> FoundRecord:
-        above = {"metadata": {"heading": " > ".join(headings)}} if headings else {}
-        return FoundRecord(f"line {start + 1}", {"text": entry, **above})
-
-    lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
-    at = 0
-    while at < len(lines):
-        line, start = lines[at], at
-        at += 1
-        if not line.strip() or _NOTHING.fullmatch(line.strip()):
-            continue
-        if fence := _FENCE.match(line):
-            while at < len(lines) and not lines[at].strip().startswith(fence[1]):
-                at += 1
-            at += 1
-            yield record_at(start, "\n".join(lines[start:at]))
-            continue
-        if heading := _HEADING.fullmatch(line):
-            headings = [*headings[: len(heading[1]) - 1], heading[2].strip()]
-            continue
-        entry = _ENTRY.fullmatch(line)
-        body = [line.strip() if entry is None else entry[2] or ""]
-        while at < len(lines) and not _ENTRY.fullmatch(lines[at]) and not _HEADING.fullmatch(lines[at]):
-            following = lines[at]
-            if not following.strip():
-                # An empty line ends a paragraph; in an entry, what is indented below it goes on.
-                beyond = at
-                while beyond < len(lines) and not lines[beyond].strip():
-                    beyond += 1
-                goes_on = beyond < len(lines) and entry is not None and lines[beyond].startswith(f"{entry[1]}  ")
-                body += [""] * (beyond - at)
-                at = beyond
-                if not goes_on or _ENTRY.fullmatch(lines[at]):
-                    break
-                continue
-            elif _FENCE.match(following) and entry is None:
-                break
-            else:
-                body.append(following.removeprefix(f"{entry[1]}  ") if entry else following.strip())
-            at += 1
-        plain = "\n".join(body).strip()
-        if plain:
-            yield record_at(start, plain)
+    headings, parts, start, before = list[str](), list[str](), 0, ""
+    # What is inside of lines is left as it is.
+    tokens = MarkdownIt().disable(["inline", "text_join"]).parse(text.removeprefix("\ufeff"))
+    for token in (*tokens, Token("end", "", 0)):
+        if parts and (token.level == 0 or token.type.startswith("list_item")):
+            above = {"metadata": {"heading": " > ".join(headings)}} if headings else {}
+            yield FoundRecord(f"line {start + 1}", {"text": "\n\n".join(parts), **above})
+            parts = []
+        if before.startswith("h") and token.type == "inline":
+            headings = [*headings[: int(before[1:]) - 1], token.content]
+        elif token.type in ("inline", "fence", "code_block"):
+            start = start if parts or token.map is None else token.map[0]
+            fenced = f"{token.markup}{token.info}\n{token.content}{token.markup}"
+            entry = fenced if token.type == "fence" else re.sub(r"\A\[[ xX]\]\s", "", token.content).strip()
+            parts += [entry] if entry else []
+        before = token.tag if token.type == "heading_open" else ""
 
 
 FORMATS: dict[str, Callable[[str], Iterator[FoundRecord]]] = {

@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 
-from keepworth.memory.policy.english import Patterns, compile_pattern, read_english, read_patterns, read_words
+from keepworth.memory.english import (
+    Patterns,
+    compile_pattern,
+    read_english,
+    read_numbers,
+    read_patterns,
+    read_words,
+)
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
 from keepworth.memory.time_window import DAY, TimeWindow, window_of
 
@@ -75,20 +82,10 @@ def _put_forward(text: str) -> str:
     return _RULES.not_but.sub(lambda match: f"{match['be']} {match['v']}, not {match['o']}{match['end']}", text)
 
 
-_ANEW = re.compile(
-    r"^(?:(?:no|nope|sorry|actually|wait|well|oh|correction)[,.! ]+)*(?:(?:it|that)(?:'s| is)(?: actually|"
-    r" now)?|i meant(?: to say)?|make "
-    r"(?:that|it))\s+(?P<v>(?!not\b|still\b|a (?:bit|great|good)\b|ok|fine|great|good|nice|wrong|"
-    r"right|correct|because|why|how|what)\S[^?]*?)"
-    r"(?:,? (?:not|instead of|rather than) (?P<o>[^?]+?))?[.!]?$",
-    re.IGNORECASE,
-)
-
-
 def corrected(text: str, before: str) -> str:
     """A correction that leans on what was said before, as a statement of its own: "No, it's 7." after "My gate is 5." is "My
     gate is 7.". "" where it is none."""
-    match = _ANEW.match(_put_forward(" ".join(text.split())))
+    match = _RULES.anew.match(_put_forward(" ".join(text.split())))
     stated = claims(before) if match is not None else []
     if match is None or not stated or len(match["v"].split()) > 6 or not stated[-1].value:
         return ""
@@ -200,18 +197,6 @@ def _plain(text: str) -> list[str]:
 # -- what a statement says --------------------------------------------------------------------------------------------
 
 
-_EXPANSIONS = {
-    "home": "lives in, moved to, based in",
-    "employer": "works at, job, employer, company",
-    "occupation": "works as, job, profession",
-    "diet": "vegan, vegetarian, diet, eats",
-    "age": "years old, turned, age",
-    "relationship": "single, married, engaged, divorced",
-    "like": "likes, loves, enjoys, hates",
-    "hate": "likes, loves, enjoys, hates",
-}
-
-
 @lru_cache(4096)
 def stems(text: str) -> frozenset[str]:
     """The words of `text` that say what it is about, without their endings."""
@@ -224,7 +209,7 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
     """What a statement says. news: whether what it was part of announces a change; None looks at the statement alone."""
     announced = bool(_RULES.news.search(text)) if news is None else news
     said = _put_forward(_RULES.turns.sub("", text))
-    for pattern, long in _shortened():
+    for pattern, long in _replacements("shortened"):
         said = pattern.sub(long, said)
     about, rest = _subject(said)
     over = denies = False
@@ -235,7 +220,7 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
         if pattern.search(rest):
             over, rest = True, pattern.sub("", rest).strip()
     instead = next((old["o"] for pattern in read_patterns("instead") if (old := pattern.search(rest)) is not None), "")
-    plain = re.sub(r"(?:, not|\band not)\s+[^.,;]+", "", rest) if instead else rest
+    plain = _RULES.set_against.sub("", rest) if instead else rest
     if _RULES.negation.search(_RULES.first_part.split(plain, maxsplit=1)[0]) and not plain.lower().startswith("my "):
         denies, plain = (
             True,
@@ -248,12 +233,7 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
             ),
         )
     if over:
-        plain = re.sub(
-            r"^(living|working|being|eating|drinking|playing|using|going|driving|running|taking|studying|smoking)\b",
-            _bare,
-            plain,
-            flags=re.IGNORECASE,
-        )
+        plain = _RULES.gerund.sub(_bare, plain)
     claim = Claim(
         text, about, over=over, denies=denies or over, news=announced or over or bool(instead), instead=instead.strip()
     )
@@ -263,8 +243,8 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
 
 
 @cache
-def _shortened() -> list[tuple[re.Pattern[str], str]]:
-    return [(compile_pattern(short), long) for short, long in read_english()["lists"]["shortened"]]
+def _replacements(name: str) -> list[tuple[re.Pattern[str], str]]:
+    return [(compile_pattern(pattern), text) for pattern, text in read_english()["lists"][name]]
 
 
 @cache
@@ -276,16 +256,7 @@ def _attributes() -> list[tuple[str, bool, re.Pattern[str]]]:
 
 def _bare(result: re.Match[str]) -> str:
     word = result[0].lower()
-    return {
-        "living": "live",
-        "being": "am",
-        "using": "use",
-        "driving": "drive",
-        "taking": "take",
-        "studying": "study",
-        "smoking": "smoke",
-        "running": "run",
-    }.get(word, word[:-3])
+    return str(read_english()["texts"]["bare"].get(word, word[:-3]))
 
 
 def _subject(said: str) -> tuple[str, str]:
@@ -296,7 +267,7 @@ def _subject(said: str) -> tuple[str, str]:
     kin = _RULES.relative.match(said)
     if kin is not None and not re.match(r"'s\b", said[kin.end() :]):
         rest = re.sub(r"^,? ?[A-Z][a-z]+,?(?= )", "", said[kin.end() :])
-        if not re.match(r"\s*(?:appointment|name|number|meeting|call|party|visit)\b", rest):
+        if not _RULES.of_a_thing.match(rest):
             return f"my {kin['kin'].lower()}", rest.strip()
     if kin is not None and (owned := re.match(r"'s\s+", said[kin.end() :])) is not None:
         return f"my {kin['kin'].lower()}", f"my {said[kin.end() + owned.end() :]}"
@@ -316,14 +287,12 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
         return replace(claim, attribute="plan", value=rest)
     own = _RULES.own.match(rest) or _RULES.got.match(rest) or _RULES.changed_to.match(rest)
     if own is not None:
-        attribute = _attribute(
-            own["a"], bool(re.search(r"\b(?:called|named)\b", rest[: own.start("v")], re.IGNORECASE))
-        )
+        attribute = _attribute(own["a"], called=_RULES.called.search(rest[: own.start("v")]) is not None)
         value = _first_part(own["v"])
         single = (
             attribute.split()[-1] in read_words("functional")
             or attribute.startswith(("favourite", "name of"))
-            or _typed(value)
+            or _RULES.typed.match(value) is not None
             or claim.news
         )
         old = own.groupdict().get("o") or claim.instead
@@ -346,12 +315,7 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
         value, attribute, denies = _first_part(parts["v"]), name, claim.denies
         if name == "hate":
             attribute, denies = "like", not denies
-        if (
-            name == "home"
-            and re.match(r"(?:have |has )*lived\b", rest, re.IGNORECASE)
-            and not re.match(r"(?:have|has)\b", rest, re.IGNORECASE)
-            and not claim.over
-        ):
+        if name == "home" and re.match(r"lived\b", rest, re.IGNORECASE) and not claim.over:
             return replace(claim, attribute="past", value=value)
         return replace(
             claim,
@@ -366,48 +330,21 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
     return replace(claim, attribute=f"to {verb}" if verb else "", value=_first_part(words[1]) if len(words) > 1 else "")
 
 
-def _attribute(words: str, called: bool) -> str:
+def _attribute(words: str, *, called: bool) -> str:
     """One name for what has several: "favorite color", "favourite colour"."""
-    name = (
-        words.lower()
-        .replace("color", "colour")
-        .replace("favorite", "favourite")
-        .replace("preferred", "favourite")
-        .strip()
-    )
-    name = re.sub(r"^(?:new|current|old|latest) ", "", name)
-    name = re.sub(r"\b(?:mobile|cell|telephone|cellphone)(?: phone)?(?: number)?$", "phone number", name)
-    name = re.sub(r"^(?:work|home)?\s*e-?mail(?: address)?$", "email", name)
-    if (of := re.match(r"^name of (?:my |our )?(.+)$", name)) is not None:
-        name = f"{of[1]} name"
+    name = words.lower().strip()
+    for pattern, one in _replacements("spelled"):
+        name = pattern.sub(one, name)
     return f"{name.removesuffix(chr(39) + 's')} name" if called else name.replace("'s name", " name")
 
 
 def _first_part(value: str) -> str:
     """A value without what is said beside it."""
-    value = re.split(
-        r"[,;(]|\.(?:\s|$)|!|\s(?:instead|because|since|but|so|any ?more|these days|nowadays|and (?:i|"
-        r"my|we)|now|from now on)\b",
-        value,
-        maxsplit=1,
-        flags=re.IGNORECASE,
-    )[0]
-    return " ".join(
-        re.sub(
-            r"^(?:now|called|named|actually|an?|the|on|at|to|in)\s+", "", value.strip(), flags=re.IGNORECASE
-        ).split()[:8]
-    )
-
-
-def _typed(value: str) -> bool:
-    """A number, a time, a day or a name: of one thing there is one at a time."""
-    return bool(re.match(r"(?:\S*\d|[A-Z][\w'-]+(?:\s+[A-Z][\w'-]+)*$)", value))
+    value = _RULES.beside_value.split(value, maxsplit=1)[0]
+    return " ".join(_RULES.before_value.sub("", value.strip()).split()[:8])
 
 
 # -- days -------------------------------------------------------------------------------------------------------------
-
-_COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 def _day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
@@ -442,10 +379,10 @@ def _window(text: str, said: datetime, ahead: bool) -> TimeWindow | None:
         days = {"tomorrow": 1, "last night": -1}.get(coming["word"].lower(), 0)
         first, length = today + DAY * days, 1
     elif coming["n"]:
-        number = int(coming["n"]) if coming["n"].isdigit() else _COUNTS[coming["n"].lower()]
+        number = int(coming["n"]) if coming["n"].isdigit() else read_numbers("counts")[coming["n"].lower()]
         first, length = today + DAY * number * (7 if coming["unit"].lower() == "week" else 1), 1
-    elif coming["next"].lower() in _WEEKDAYS:
-        first, length = today + DAY * ((_WEEKDAYS.index(coming["next"].lower()) - today.weekday() - 1) % 7 + 1), 1
+    elif (weekday := read_numbers("weekdays").get(coming["next"].lower())) is not None:
+        first, length = today + DAY * ((weekday - today.weekday() - 1) % 7 + 1), 1
     elif coming["next"].lower() == "week":
         first, length = today + DAY * (7 - today.weekday()), 7
     elif coming["next"].lower() == "month":
@@ -472,7 +409,7 @@ def _shown(window: TimeWindow) -> str:
 def asked_for(claim: Claim) -> list[str]:
     """Searches that find what it may take the place of."""
     about = "" if claim.about == USER else f"{claim.about} "
-    more = _EXPANSIONS.get(claim.attribute, claim.attribute.removeprefix("to "))
+    more = read_english()["texts"]["expansions"].get(claim.attribute, claim.attribute.removeprefix("to "))
     wanted = [claim.text, f"{about}{more}".strip()]
     if claim.instead:
         wanted.append(f"{about}{claim.instead}")

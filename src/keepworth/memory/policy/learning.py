@@ -256,8 +256,7 @@ class Learning:
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode, or the reward of a single decision, and keep what it teaches, in one
-        transaction. by: on whose word, "" for the program's own. Raises ClosedEpisode, and ScopeFull where what it taught has no
-        room: then nothing is learned."""
+        transaction. by: on whose word, "" for the program's own. Raises ClosedEpisode."""
         with self._lock:
             self._now()
             before, named = self._seq, dict[int, str]()
@@ -298,14 +297,14 @@ class Learning:
                     episode_log.completed(transaction, about.episode, now)
                 return OperationOutcome(True, outcome.changed)
 
-            outcome: OperationOutcome = self.store.change(self.scope, work, bounded=True)
+            outcome: OperationOutcome = self.store.change(self.scope, work)
             self._mirror.name(named)
             self._seq = before
             return outcome
 
     def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str:
         """Keep an item from outside, or of what was seen in the episode of this id and number, which is for `person`; its id.
-        Raises InvalidAdvice, ScopeFull."""
+        Raises InvalidAdvice."""
         proposed = checked_proposal(proposed, episode, person)
         with self._lock:
             experience = self._now()
@@ -317,7 +316,7 @@ class Learning:
             def work(transaction: Transaction) -> dict[int, str]:
                 return self._mirror.write(transaction, version, self.store.clock(), episode, "")
 
-            self._mirror.name(self.store.change(self.scope, work, bounded=True))
+            self._mirror.name(self.store.change(self.scope, work))
             self._seq = seq
             return pool.items[row].id
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
+from keepworth.memory.english import Patterns, read_english
 from keepworth.memory.policy.claims import Claim, stems
-from keepworth.memory.policy.english import Patterns, read_english
 
 _WORDS = Patterns("replacing")
 _NO_NAME = frozenset(("i", "i'm", "i've", "i'd", "i'll", "my", "we", "we're", "our", "dr", "mr", "mrs", "ms"))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keepworth.memory.english import Patterns
 from keepworth.memory.policy.claims import stems
-from keepworth.memory.policy.english import Patterns
 
 SIGNALS = {
     "thanked": 1,

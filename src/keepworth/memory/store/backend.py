@@ -21,7 +21,6 @@ from keepworth.memory.errors import (
     InvalidText,
     MemoryProblem,
     ReadOnly,
-    ScopeFull,
     StorageFailed,
     StorageFull,
 )
@@ -271,8 +270,7 @@ class Backend(ABC):
                 queued.result = queued.work(connection)
                 connection.execute("RELEASE one")  # a server carries out its writes at the latest now
         except BaseException as error:
-            # A full disk is everybody's; a full scope is that of whoever writes to it.
-            if isinstance(error, (StorageFull, StorageFailed)) and not isinstance(error, ScopeFull):
+            if isinstance(error, (StorageFull, StorageFailed)):  # everybody's
                 raise
             connection.execute("ROLLBACK TO one")
             connection.execute("RELEASE one")

@@ -31,7 +31,6 @@ class Fts5:
     def tidy(self, connection: AnyConnection) -> None:
         # Deleted rows leave their words in the index until its segments are merged.
         connection.execute("INSERT INTO words(words) VALUES('optimize')")
-        connection.execute("DROP TABLE IF EXISTS past_words")  # of closed items, which files had once
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
         # One call, and still a look-up for each: a list of terms would read the whole vocabulary.

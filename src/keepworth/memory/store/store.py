@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.errors import EncoderMismatch, Purged, ScopeFull, UnknownSnapshot
+from keepworth.memory.errors import EncoderMismatch, Purged, UnknownSnapshot
 from keepworth.memory.item import EVERYWHERE, Clock, Item, Scope, Status, duplicate_key, now
 from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.scan import Scan
@@ -68,9 +68,8 @@ class Difference:
 class Store:
     """Thread-safe; several processes may open one file. path: a file, or ":memory:".
 
-    max_items: how many current items a scope may hold that is written to. scan: looks through what is written."""
+    scan: looks through what is written."""
 
-    max_items: int | None = None
     scan: Scan | None = None
 
     def __init__(
@@ -265,7 +264,7 @@ class Store:
             outcomes = [transaction.perform(act, draft, now=time, episode=episode) for act, draft in acts]
             return [(outcome, transaction.get(outcome.item) if outcome.item else None) for outcome in outcomes]
 
-        done: list[tuple[OperationOutcome, Item | None]] = self.change(scope, work, vectors, bounded=True)
+        done: list[tuple[OperationOutcome, Item | None]] = self.change(scope, work, vectors)
         return done
 
     def change(
@@ -273,34 +272,20 @@ class Store:
         scope: Scope,
         work: Callable[[Transaction], Any],
         vectors: Mapping[str, bytes] | None = None,
-        *,
-        bounded: bool = False,
     ) -> Any:
-        """Run `work` on a transaction of its own. bounded: hold it to `max_items`; raises ScopeFull where there are more than
-        that, and more than there were: then nothing is written."""
+        """Run `work` on a transaction of its own."""
         note = notes.NOTE.get()
 
         def inside(connection: AnyConnection) -> Any:
             transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
             transaction.scan, transaction.encode = self.scan, self.encode
-            most = self.max_items if bounded else None
-            before = 0 if most is None else self._count(connection, scope)
             result = work(transaction)
             transaction.finish()
-            if most is not None and self._count(connection, scope) > max(most, before):
-                raise ScopeFull(
-                    f"this scope may hold {most} items: delete some, or raise max_items; nothing was written"
-                )
             if note is not None:
                 note(connection)
             return result
 
         return self.database.write(inside)
-
-    def _count(self, connection: AnyConnection, scope: Scope) -> int:
-        """Current items of a scope, inside a transaction."""
-        where, values = rows.inside(scope)
-        return scalar(connection, f"SELECT sum(count) FROM scopes WHERE {where}", values) or 0
 
     def head(self) -> int:
         """The newest entry of the journal; 0 before the first."""

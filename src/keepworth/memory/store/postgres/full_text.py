@@ -81,10 +81,6 @@ class Postings:
 
     def tidy(self, connection: AnyConnection) -> None:
         connection.execute("DELETE FROM word_counts WHERE doc <= 0")
-        if scalar(
-            connection, "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'past_words'"
-        ):
-            connection.execute("DELETE FROM past_words")  # of closed items, which memories had once
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
         keys = [stored_term(term) for term in terms]

@@ -49,3 +49,9 @@ def read_words(name: str) -> frozenset[str]:
     """A list of words."""
     listed = read_english()["words"][name]
     return frozenset(listed.split() if isinstance(listed, str) else listed)
+
+
+def read_numbers(name: str) -> dict[str, Any]:
+    """What words stand for as numbers."""
+    numbers: dict[str, Any] = read_english()["numbers"][name]
+    return numbers

@@ -72,14 +72,14 @@ def test_filters_of_mem0_do_what_mem0_says(name: str):
 
 def test_an_operator_that_mem0_does_not_have_is_refused():
     with pytest.raises(InvalidFilter, match="no operator 'near'"):
-        Mem0(memory()).search("tofu", filters={**ANA, "topic": {"near": ["food"]}})
+        Mem0(memory()).search("tofu", user_id="ana", filters={"topic": {"near": ["food"]}})
 
 
 def test_a_threshold_of_mem0_is_a_cosine_and_an_update_merges_metadata():
     m = Mem0(memory())
     (one,) = m.add("likes tofu", user_id="ana", metadata={"topic": "food"}, infer=False)["results"]
     m.add("plays chess", user_id="ana", infer=False)
-    found = m.search("likes tofu", filters=ANA, threshold=0.3)["results"]
+    found = m.search("likes tofu", user_id="ana", threshold=0.3)["results"]
     assert [(record["memory"], round(record["score"], 3)) for record in found] == [("likes tofu", 1.0)]
     m.update(one["id"], "likes tempeh", metadata={"sure": True})
     assert m.get(one["id"])["metadata"] == {"topic": "food", "sure": True}
@@ -95,13 +95,13 @@ def test_events_of_mem0_say_what_a_writer_did():
 
     both = [{"role": "user", "content": "Ana lives in Bergen."}, {"role": "user", "content": "Ana moved to Oslo."}]
     assert events(both) == [("ADD", "Ana moved to Oslo.")]
-    (result,) = m.get_all(filters=ANA)["results"]
+    (result,) = m.get_all(user_id="ana")["results"]
     assert (result["memory"], result["metadata"]) == ("Ana moved to Oslo.", {"topic": "home"})
     assert events("Ana moved to Oslo in May.") == [("UPDATE", "Ana moved to Oslo in May.")]
     assert events("Ana moved.") == []
     assert events("Ana lives in Rome.") == [("UPDATE", "Ana lives in Rome.")]
     assert events("Forget it.") == [("DELETE", "Ana lives in Rome.")]
-    assert m.get_all(filters=ANA) == {"results": []}
+    assert m.get_all(user_id="ana") == {"results": []}
 
 
 def test_adapters_search_beside_a_policy_that_ranks_items_itself():
@@ -111,7 +111,7 @@ def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     learning = memory(policy="memrl")
     m = Mem0(learning)
     m.add("likes tofu", user_id="ana", infer=False)
-    assert [result["memory"] for result in m.search("tofu", filters=ANA)["results"]] == ["likes tofu"]
+    assert [result["memory"] for result in m.search("tofu", filters={"user_id": "ana"})["results"]] == ["likes tofu"]
     entries = _Entries(learning, lambda value, path: [str(value[path])])
     entries.put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"])
     assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]
@@ -120,4 +120,4 @@ def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     m.add("likes tofu", user_id="ana", infer=False)
     for _ in range(3):
         withholding.reward(withholding.search("tofu", user_id="ana").decision, 1.0)
-    assert all(m.search("tofu", filters=ANA)["results"] for _ in range(5))
+    assert all(m.search("tofu", user_id="ana")["results"] for _ in range(5))

@@ -1,22 +1,27 @@
-"""The drop-in for mem0: configurations, models, and what its calls answer."""
+"""The drop-in for mem0: configurations, models, and mem0 itself beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import importlib.util
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keepworth.memory import memory as engine
-from keepworth.memory.adapters.mem0 import Memory
+from keepworth.memory.adapters.mem0 import AsyncMemory, Memory
 from keepworth.memory.errors import InvalidFilter
+from tests.memory.packages import mem0_story
 from tests.serving.scripted import scripted
 
 RAM = {"provider": "keepworth", "config": {"path": ":memory:"}}
 HASHING = {"provider": "keepworth", "config": {"model": "hashing"}}
 VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL", "KEEPWORTH_ENCODER_KEY")
-ANA = {"user_id": "ana"}
 
 
 @pytest.fixture(autouse=True)
@@ -41,17 +46,33 @@ def test_without_a_model_facts_are_found_by_rules(tmp_path: Path) -> None:
         ]
 
 
-def test_a_section_for_a_model_behind_a_url_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sections_for_models_behind_urls_take_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def embeddings(asked: dict[str, Any]) -> dict[str, Any]:
+        return {"data": [{"index": n, "embedding": mem0_story.embedding(t)} for n, t in enumerate(asked["input"])]}
+
     monkeypatch.setenv("OPENAI_API_KEY", "k3y")
-    with scripted((200, says('{"facts": ["Ana likes to sing."]}'))) as chat:
-        server = {"openai_base_url": f"{chat.url}/v1", "model": "m", "temperature": 0.7, "max_tokens": 99}
-        config = {"vector_store": RAM, "llm": {"provider": "openai", "config": server}, "embedder": HASHING}
+    with scripted((200, says('{"facts": ["Ana likes to sing."]}'))) as chat, scripted((200, embeddings)) as encoder:
+        config = {
+            "vector_store": RAM,
+            "llm": {
+                "provider": "openai",
+                "config": {"openai_base_url": f"{chat.url}/v1", "model": "m", "temperature": 0.7, "max_tokens": 99},
+            },
+            "embedder": {
+                "provider": "openai",
+                "config": {"openai_base_url": f"{encoder.url}/v1", "embedding_dims": 64},
+            },
+            "custom_instructions": "Leave out food.",
+        }
         with Memory.from_config(config) as m:
-            (done,) = m.add("I sing, and like tofu.", user_id="ana")["results"]
-            assert (done["event"], done["memory"]) == ("ADD", "Ana likes to sing.")
-            assert m.search("who likes to sing", filters=ANA)["results"][0]["memory"] == "Ana likes to sing."
+            m.add("I sing, and like tofu.", user_id="ana")
+            found = m.search("who likes to sing", filters={"user_id": "ana"})["results"]
+            assert found[0]["memory"] == "Ana likes to sing."
+            assert m.memory.store.encoder_identity().model == f"{encoder.url}/v1#text-embedding-3-small?dimensions=64"
     first = chat.asked[0]
     assert (first["temperature"], first["max_tokens"], first["key"]) == (0.7, 99, "Bearer k3y")
+    assert "Leave out food." in first["messages"][0]["content"]
+    assert {each["dimensions"] for each in encoder.asked} == {64}
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -59,7 +80,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a graph": ({"graph_store": {"provider": "neo4j"}}, "graph_store"),
     "an option": ({"llm": {"provider": "openai", "config": {"top_p": 0.5}}}, "llm.config.top_p"),
     "another protocol": ({"llm": {"provider": "anthropic", "config": {}}}, "llm.provider"),
-    "an encoder of others": ({"embedder": {"provider": "openai"}}, "embedder.provider"),
+    "instructions to nobody": ({"custom_instructions": "Be brief."}, "custom_instructions is for a language model"),
 }
 
 
@@ -95,55 +116,51 @@ def test_a_memory_that_is_reset_is_empty_and_goes_on(tmp_path: Path) -> None:
     assert b"ZXQ" not in (tmp_path / "a.mem").read_bytes()
 
 
-def test_calls_answer_with_the_dictionaries_of_mem0() -> None:
-    talk = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "I like tofu soup."},
-        {"role": "assistant", "content": "Noted, tofu soup it is."},
-    ]
-    with Memory.from_config({"vector_store": RAM, "embedder": HASHING}) as m:
-        added = m.add(talk, user_id=" ana ", metadata={"topic": "food"}, infer=False)["results"]
-        assert [(each["event"], each["memory"]) for each in added] == [("ADD", each["content"]) for each in talk[1:]]
-        assert (
-            m.add("I like tofu soup.", user_id="ana", metadata={"topic": "food"}, infer=False)["results"][0]["event"]
-            == "NONE"
-        )
-        m.add("I play chess.", user_id="bo", infer=False)
-        first = added[0]["id"]
-        kept = m.get(first)
-        assert kept is not None
-        assert set(kept) == {
-            *("id", "memory", "hash", "metadata", "created_at", "updated_at", "user_id", "role", "score"),
-        }
-        assert (kept["metadata"], kept["user_id"], kept["role"], kept["score"]) == (
-            {"topic": "food"},
-            "ana",
-            "user",
-            None,
-        )
-        scores = [each["score"] for each in m.search(" tofu soup ", filters=ANA)["results"]]
-        assert scores == sorted(scores, reverse=True) != []
-        assert len(m.get_all(filters=ANA, top_k=1)["results"]) == 1
-        m.delete(first)
-        assert m.get(first) is m.get("11111111") is None
-        assert [each["event"] for each in m.history(first)] == ["ADD", "DELETE"]
-        assert m.history("11111111") == []
-        refused: list[Callable[[], Any]] = [
-            lambda: m.add("x", infer=False),
-            lambda: m.add("x", user_id="  ", infer=False),
-            lambda: m.add(7, user_id="ana", infer=False),  # type: ignore[arg-type]
-            lambda: m.search("tofu"),
-            lambda: m.search("tofu", filters={"topic": "food"}),
-            lambda: m.search("  ", filters=ANA),
-            lambda: m.get_all(),
-            lambda: m.update(added[1]["id"]),
-            lambda: m.update("11111111", "x"),
-            lambda: m.delete(first),
-            lambda: m.delete_all(),
-        ]
-        for call in refused:
-            with pytest.raises(ValueError):  # noqa: PT011
-                call()
-        m.delete_all(user_id="ana")
-        assert m.get_all(filters=ANA)["results"] == []
-        assert [each["memory"] for each in m.get_all(filters={"user_id": "bo"})["results"]] == ["I play chess."]
+def test_the_awaited_one_does_the_same() -> None:
+    async def story() -> None:
+        async with AsyncMemory.from_config({"vector_store": RAM, "embedder": HASHING}) as m:
+            done = await asyncio.gather(*(m.add(f"note {n}", user_id="ana", infer=False) for n in range(8)))
+            assert {result["event"] for one in done for result in one["results"]} == {"ADD"}
+            found = await m.get_all(filters={"user_id": "ana"}, top_k=5)
+            await m.update(found["results"][0]["id"], "another note")
+            assert (await m.get(found["results"][0]["id"]))["memory"] == "another note"
+            with pytest.raises(AttributeError, match="AsyncMemory has no 'chat'"):
+                await m.chat("hello")
+
+    asyncio.run(story())
+
+
+RIVAL = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importlib.util.find_spec("mem0") else "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RIVAL, reason="mem0 is not installed: pip install mem0ai, or set KEEPWORTH_RIVALS_PYTHON")
+def test_mem0_told_the_same_story_gives_the_same_answers(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [RIVAL, mem0_story.__file__, str(tmp_path)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    with mem0_story.models() as url:
+        ours = json.loads(json.dumps(mem0_story.told(Memory.from_config(mem0_story.config(url, RAM)))))
+    assert ours == theirs
+    assert len(theirs) > 60
+
+
+def test_our_side_of_the_story_holds_without_mem0() -> None:
+    """What the story finds in mem0 beside it (see above), as far as it can be said without."""
+    with mem0_story.models() as url:
+        ours = mem0_story.told(Memory.from_config(mem0_story.config(url, RAM)))
+    assert ours["added"] == [["ADD", "I like tofu soup."], ["ADD", "Noted, tofu soup it is."], ["ADD", "Look here"]]
+    assert ours["get"] == {
+        **dict.fromkeys(("id", "memory", "hash", "created_at", "updated_at", "user_id", "role"), "str"),
+        "metadata": {"stars": "int", "topic": "str"},
+        "score": "NoneType",
+    }
+    assert ours["infer"] == sorted(["ADD", text] for text in mem0_story.FACTS)
+    assert ours["infer: who"] == sorted([who, text] for text, who in mem0_story.FACTS.items())
+    assert ours["infer: nothing"] == {"results": []}
+    assert all(outcome["raises"] for name, outcome in ours.items() if name.startswith("refused"))
+    assert ours["reset: after"] == ours["delete_all: after"] == []

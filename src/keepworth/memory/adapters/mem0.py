@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
+from keepworth.memory.async_memory import awaitable
 from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, UnknownItem
 from keepworth.memory.item import Item
 from keepworth.memory.search.search import Ask, Hit, checked_query
@@ -32,6 +33,8 @@ OPENAI = "https://api.openai.com/v1"
 EVENTS = {OperationKind.ADD: "ADD", OperationKind.UPDATE: "UPDATE", OperationKind.DELETE: "DELETE"}
 BOUNDS = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
 OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains")
+CONVERSATION = "conversation"
+"""The source of what was stored as it was said."""
 WIDE = 60
 """Candidates at least, from which those below the threshold are taken out."""
 
@@ -53,42 +56,61 @@ class _Store(_Section):
     config: _Place = _Place()
 
 
-class _Encoder(_Section):
-    model: str = "default"
-
-
-class _Embedder(_Section):
-    provider: Literal["keepworth"]
-    config: _Encoder = _Encoder()
-
-
 class _Server(_Section):
-    model: str = "gpt-5-mini"
+    """A server that speaks OpenAI's protocol; of an encoder, embedding_dims is how many numbers a vector has."""
+
+    model: str = ""
     api_key: str = ""
     openai_base_url: str = ""
     temperature: float = 0.1
     max_tokens: int = 2000
+    embedding_dims: int | None = None
+
+    @property
+    def url(self) -> str:
+        return self.openai_base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+
+    @property
+    def key(self) -> str | None:
+        return self.api_key or os.environ.get("OPENAI_API_KEY") or None
 
 
 class _Model(_Section):
     provider: Literal["openai", "keepworth"]
     config: _Server = _Server()
 
-    def writer(self) -> Any:
-        """What says what to keep: a model behind OpenAI's protocol, or rules."""
-        if self.provider == "keepworth":
-            return "rules"
-        asked = self.config.model_dump()
-        url = asked.pop("openai_base_url") or os.environ.get("OPENAI_BASE_URL") or OPENAI
-        key = asked.pop("api_key") or os.environ.get("OPENAI_API_KEY") or None
-        chat = part("chat model")(url, asked.pop("model"), api_key=key, **asked)
-        return method("writer", "model").make(chat=chat)
-
 
 class _Config(_Section):
     vector_store: _Store = _Store(provider="keepworth")
     llm: _Model | None = None
-    embedder: _Embedder = _Embedder(provider="keepworth")
+    embedder: _Model = _Model(provider="keepworth")
+    custom_instructions: str = ""
+
+    def encoder(self) -> Any:
+        """The encoder by its name here, or one behind a URL."""
+        asked = self.embedder.config
+        if self.embedder.provider == "keepworth":
+            return asked.model or "default"
+        model, size = asked.model or "text-embedding-3-small", asked.embedding_dims
+        return part("hosted encoder")(asked.url, model, api_key=asked.key, dimensions=size, dimension=size)
+
+    def writer(self) -> Any:
+        """What says what to keep: the model of the section llm, or rules, or what `keepworth.Memory` takes by default."""
+        if self.llm is None or self.llm.provider == "keepworth":
+            if self.custom_instructions:
+                raise InvalidFilter(
+                    "custom_instructions is for a language model: configure one as llm, or leave it out"
+                )
+            return "default" if self.llm is None else "rules"
+        asked = self.llm.config
+        chat = part("chat model")(
+            asked.url,
+            asked.model or "gpt-5-mini",
+            api_key=asked.key,
+            temperature=asked.temperature,
+            max_tokens=asked.max_tokens,
+        )
+        return method("writer", "model").make(chat=chat, instructions=self.custom_instructions)
 
 
 class Memory:
@@ -108,12 +130,11 @@ class Memory:
             wrong = error.errors()[0]
             option = ".".join(map(str, wrong["loc"])) or "the configuration"
             raise InvalidFilter(f"{option} cannot take effect here: {wrong['msg']}.", "Leave it out.") from error
-        writer = "default" if asked.llm is None else asked.llm.writer()
-        self.memory = engine.Memory(asked.vector_store.config.path, encoder=asked.embedder.config.model, writer=writer)
+        self.memory = engine.Memory(asked.vector_store.config.path, encoder=asked.encoder(), writer=asked.writer())
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Memory:
-        """Sections vector_store, llm and embedder, each with provider and config.
+        """Sections vector_store, llm and embedder, each with provider and config, and custom_instructions.
 
         Raises:
             InvalidFilter: Something in it cannot take effect here.
@@ -154,14 +175,18 @@ class Memory:
         top_k: int = 20,
         filters: Mapping[str, Any] | None = None,
         threshold: float = 0.1,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
     ) -> dict[str, Any]:
         """{"results": [{"id", "memory", "score", ...}]}, without a policy, as mem0 has no rewards.
 
         Args:
             filters: mem0's, over metadata (see `translated`), and whose memory it is.
             threshold: The least cosine of a hit.
+            user_id, agent_id, run_id: Whose memory it is, where filters do not say it.
         """
-        scope, where = _split(filters)
+        scope, where = _split(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
         by_words = self.memory.store.embedder is None
 
         def near(hits: Sequence[Hit]) -> Sequence[Hit]:
@@ -182,9 +207,17 @@ class Memory:
         except UnknownMemory:
             return None
 
-    def get_all(self, *, filters: Mapping[str, Any] | None = None, top_k: int = 20) -> dict[str, Any]:
+    def get_all(
+        self,
+        *,
+        filters: Mapping[str, Any] | None = None,
+        top_k: int = 20,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        run_id: str | None = None,
+    ) -> dict[str, Any]:
         """As `search`, without a query: in order of writing."""
-        scope, where = _split(filters)
+        scope, where = _split(filters, user_id=user_id, agent_id=agent_id, run_id=run_id)
         return {"results": self._records(self.memory.get_all(limit=top_k, where=where, **scope))}
 
     def update(
@@ -252,6 +285,26 @@ class Memory:
         return [_record(item, changed.get(item.id, item.written_at)) for item in items]
 
 
+class AsyncMemory:
+    """mem0's `AsyncMemory`: the verbs of `Memory`, awaited, and run in threads."""
+
+    def __init__(self, config: Any = None) -> None:
+        self.memory = Memory(config)
+
+    @classmethod
+    def from_config(cls, config_dict: Mapping[str, Any]) -> AsyncMemory:
+        return cls(config_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        return awaitable(self, Memory, "memory", name)
+
+    async def __aenter__(self) -> AsyncMemory:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
 def _scope(**bounds: object) -> dict[str, Any]:
     """Whose memory it is, in our words. Raises InvalidScope where nobody is named."""
     scope = {BOUNDS[name]: str(value).strip() for name, value in bounds.items() if value is not None}
@@ -260,10 +313,11 @@ def _scope(**bounds: object) -> dict[str, Any]:
     return scope
 
 
-def _split(filters: Mapping[str, Any] | None) -> tuple[dict[str, Any], Filter | None]:
+def _split(filters: Mapping[str, Any] | None, **bounds: object) -> tuple[dict[str, Any], Filter | None]:
     """Whose memory it is, and the filter over its metadata. Raises InvalidScope, InvalidFilter."""
     asked = dict(filters or {})
-    bounds = {name: asked.pop(name, None) for name in BOUNDS}
+    for name in BOUNDS:
+        bounds[name] = asked.pop(name, bounds[name])
     return _scope(**bounds), parsed(translated(asked), place="filters")
 
 
@@ -295,9 +349,14 @@ def _told(item: Item, event: str) -> dict[str, Any]:
     return {"id": item.id, "memory": item.text, "event": event}
 
 
+def utc(time: str) -> str:
+    """A time of ours, as mem0 writes it."""
+    return f"{time}+00:00"
+
+
 def _record(item: Item, changed: str) -> dict[str, Any]:
     """changed: when it was last written to."""
-    speaker = "role" if item.provenance.source == "conversation" else "attributed_to"
+    speaker = "role" if item.provenance.source == CONVERSATION else "attributed_to"
     named = {
         "user_id": item.scope.user,
         "agent_id": item.scope.agent,
@@ -309,8 +368,8 @@ def _record(item: Item, changed: str) -> dict[str, Any]:
         "memory": item.text,
         "hash": hashlib.md5(item.text.encode(), usedforsecurity=False).hexdigest(),
         "metadata": dict(item.metadata) or None,
-        "created_at": f"{item.written_at}+00:00",
-        "updated_at": f"{changed}+00:00",
+        "created_at": utc(item.written_at),
+        "updated_at": utc(changed),
         **{name: value for name, value in named.items() if value},
     }
 
@@ -324,7 +383,7 @@ def _change(memory_id: str, revision: Revision, created: str) -> dict[str, Any]:
         "old_memory": None if before is None else before.text,
         "new_memory": None if gone or after is None else after.text,
         "event": "ADD" if before is None else "DELETE" if gone else "UPDATE",
-        "created_at": f"{created}+00:00",
-        "updated_at": f"{revision.at}+00:00",
+        "created_at": utc(created),
+        "updated_at": utc(revision.at),
         "is_deleted": gone,
     }

@@ -75,6 +75,6 @@ def check_retrieved(policy: str | None, request: Request, mode: str | None) -> N
     """Raise InvalidFilter for statuses that a policy never retrieves: those of items that are not active."""
     if mode is None and request.statuses != CURRENT:
         raise InvalidFilter(
-            f"policy {policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a mode=, which "
-            "lets the search of the memory find the candidates"
+            f"policy {policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a mode=, "
+            "which lets the search of the memory find the candidates"
         )

@@ -29,7 +29,7 @@ class SlowEncoder(WordEncoder):
         self.waited = False
 
     def encode(self, texts):
-        self.waited = self.go.wait(5.0)
+        self.waited = self.go.wait(60)
         return super().encode(texts)
 
 

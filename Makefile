@@ -5,6 +5,7 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
+#   make test-paused      the tests that TESTS names, TIMES times, while their process stands still again and again
 #   make test-peers       the drop-ins and the examples beside mem0, LangGraph and OpenAI's own packages
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
@@ -33,7 +34,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-peers test-engine test-postgres test-ray test-control docs numbers lint lock audit clean
+.PHONY: help install demo test test-all test-paused test-peers test-engine test-postgres test-ray test-control docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,6 +53,9 @@ test: lint
 
 test-all: lint
 	@$(PYTEST)
+
+test-paused: $(STAMP)
+	@$(BIN)/python tests/paused.py $(or $(TIMES),5) -m "not slow" $(TESTS)
 
 # In an environment of their own: they bring packages that nothing else here needs.
 test-peers: $(PEERS)/.installed

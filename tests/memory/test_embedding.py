@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ class SlowEncoder(WordEncoder):
         self.waited = False
 
     def encode(self, texts):
-        self.waited = self.go.wait(5.0)
+        self.waited = self.go.wait(60)
         return super().encode(texts)
 
 
@@ -104,10 +103,8 @@ def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkey
         slow.go.clear()
         # The encoder goes on only once the words were looked up: one after the other would wait for ever.
         monkeypatch.setattr("keepworth.memory.store.views.scores", _setting(slow.go))
-        start = time.monotonic()
         hits = memory.search("the cat", top_k=1)
     assert slow.waited
-    assert time.monotonic() - start < 4.0
     assert [hit.text for hit in hits] == ["ana likes the cat"]
 
 

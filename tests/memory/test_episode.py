@@ -70,14 +70,14 @@ def test_a_reward_finds_a_search_that_is_being_logged_at_this_moment(monkeypatch
 
     def slow(*arguments: Any) -> None:
         begun.set()
-        go_on.wait(5)
+        go_on.wait(60)
         write(*arguments)
 
     hits = m.search("cat")
     monkeypatch.setattr(log, "write", slow)
     beside = threading.Thread(target=log.flush)
     beside.start()
-    assert begun.wait(5)
+    assert begun.wait(60)
     threading.Timer(0.2, go_on.set).start()
     assert m.reward(hits.decision, 1.0).applied
     beside.join()

@@ -73,6 +73,9 @@ def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(
         codes: list[int] = []
         m.store.database.write(lambda _: codes.append(forked(lambda: _refused(m, path))))
         assert codes == [0]
+        if m.store.embedder is not None:
+            with m.store.embedder._lock:  # as by a thread of the parent, which is not there to let go of it
+                assert forked(lambda: _refused(m, path)) == 0
         m.add("a dog")
         m.search("asked afterwards")
         m.flush()

@@ -229,10 +229,11 @@ def in_background(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, box
 
 
-def test_a_slow_engine_times_out_and_a_closed_one_is_gone() -> None:
+def test_a_slow_engine_times_out_and_a_closed_one_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with ModelServer(tiny_model()) as server:
-        engine = connect(server.url, timeouts=Timeouts(connect=2, answer=2))
+        engine = connect(server.url)
         server.model.paused = True
+        monkeypatch.setattr(engine, "_client", JsonClient(server.url, timeouts=Timeouts(connect=20, answer=0.5)))
         with pytest.raises(EngineTimeout, match="paused"):
             engine.sample([(1,)], SamplingParams(max_tokens=1))
     with pytest.raises((EngineUnreachable, EngineDied), match=server.url):

@@ -135,9 +135,10 @@ def test_asynchronous_rewards_share_one_loop_for_as_long_as_the_program_runs() -
 
 
 def test_an_asynchronous_reward_that_takes_too_long_is_cancelled_and_one_that_exits_ends_nothing() -> None:
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     async def slowest(answer: str, row: Any) -> float:
+        begun.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -147,9 +148,14 @@ def test_an_asynchronous_reward_that_takes_too_long_is_cancelled_and_one_that_ex
     async def leaving(answer: str, row: Any) -> float:
         raise SystemExit("enough")
 
+    async def give_up() -> None:
+        work = asyncio.ensure_future(scoring(slowest)(TASKS[0], "7"))
+        assert await asyncio.to_thread(begun.wait, 60)
+        await within(work, 0.05)
+
     with pytest.raises(OutOfTime):
-        asyncio.run(within(scoring(slowest)(TASKS[0], "7"), 0.05))
-    assert ended.wait(5)
+        asyncio.run(give_up())
+    assert ended.wait(60)
     with pytest.raises(RuntimeError, match="SystemExit: enough"):
         terms(scoring(leaving), "7")
     assert terms(scoring(slow), "7") == {"slow": (0.5, 1)}

@@ -73,10 +73,10 @@ def test_other_words_are_left_as_they_are(text: str) -> None:
 
 
 def test_a_megabyte_of_elements_that_are_never_closed_is_read_quickly() -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     for text in ("<system-reminder>", "# AGENTS.md instructions ", "<skill ", "<hook_context><turn_aborted "):
         strip_host_words({"role": "user", "content": text * (2**20 // len(text))})
-    assert time.perf_counter() - began < 5
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions"])

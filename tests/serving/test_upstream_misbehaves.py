@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import http.client
 import json
+import select
 import socket
 import threading
 import time
@@ -23,9 +25,10 @@ from keepworth.memory.memory import Memory
 from keepworth.serving.access import new_access
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
+from tests.serving.stopped_clock import StoppedServer
 
 SECONDS = 0.6
-"""How long the gateway waits for this upstream."""
+"""How long the gateway waits for this upstream, by a clock that stands still until the upstream lets time pass."""
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "TEXT"}]},
     "/v1/responses": {"input": "TEXT"},
@@ -36,15 +39,34 @@ Behaviour = Callable[["Misbehaving", socket.socket], None]
 
 @dataclass
 class Misbehaving:
-    """Answers each request as `behaves` does. asked: heads of requests; gone: set once a caller that it was answering hung up."""
+    """Answers each request as `behaves` does.
+
+    Attributes:
+        asked: Heads of requests.
+        reached: Set once it was asked.
+        heard: Released for every part of an answer that has come to the caller.
+        gone: Set once a caller that it was answering hung up.
+        let_pass: Lets seconds pass for whoever waits for it.
+    """
 
     behaves: Behaviour = lambda upstream, connection: None
     asked: list[bytes] = field(default_factory=list)
+    reached: threading.Event = field(default_factory=threading.Event)
+    heard: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     gone: threading.Event = field(default_factory=threading.Event)
+    let_pass: Callable[[float], None] = lambda seconds: None
 
     def __post_init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.accepting = threading.Thread(target=self._accept, daemon=True)
+        self.accepting.start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            # Wakes who waits for a caller: the number of what is closed may soon be another's.
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.accepting.join(20)
+        self.listener.close()
 
     @property
     def url(self) -> str:
@@ -63,18 +85,19 @@ class Misbehaving:
             connection.settimeout(20)
             while (head := read_request(connection)) is not None:
                 self.asked.append(head)
+                self.reached.set()
                 self.behaves(self, connection)
                 if self.behaves not in KEPT_ALIVE:
                     return
 
     def watch(self, connection: socket.socket) -> None:
-        """Waits until the caller hangs up."""
-        connection.settimeout(10)
-        with contextlib.suppress(OSError):
-            if connection.recv(1) == b"":
-                self.gone.set()
-                return
+        """Lets time pass until the caller hangs up."""
+        while not select.select([connection], [], [], 0.01)[0]:
+            self.let_pass(SECONDS)
         self.gone.set()
+
+    def wait_until_heard(self) -> None:
+        assert self.heard.acquire(timeout=60)
 
 
 def read_request(connection: socket.socket) -> bytes | None:
@@ -129,12 +152,13 @@ def stalls_in_a_body(upstream: Misbehaving, connection: socket.socket) -> None:
 
 def stalls_in_a_stream(upstream: Misbehaving, connection: socket.socket) -> None:
     connection.sendall(stream(EVENT))
+    upstream.wait_until_heard()
     upstream.watch(connection)
 
 
 def breaks_after_an_event(upstream: Misbehaving, connection: socket.socket) -> None:
     connection.sendall(stream(EVENT))
-    time.sleep(0.15)  # so that it has come before the end does
+    upstream.wait_until_heard()
 
 
 def spoils_after_an_event(upstream: Misbehaving, connection: socket.socket) -> None:
@@ -146,7 +170,8 @@ def drips(upstream: Misbehaving, connection: socket.socket) -> None:
     """Says something often enough, for longer than the gateway waits for one part."""
     connection.sendall(stream(EVENT))
     for _ in range(6):
-        time.sleep(SECONDS / 3)
+        upstream.wait_until_heard()
+        upstream.let_pass(SECONDS / 3)
         connection.sendall(b"%x\r\n%s\r\n" % (len(EVENT), EVENT))
     connection.sendall(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
@@ -206,12 +231,12 @@ PASSES: dict[str, tuple[bytes, int]] = {
 def upstream() -> Iterator[Misbehaving]:
     made = Misbehaving()
     yield made
-    made.listener.close()
+    made.close()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, upstream: Misbehaving) -> Iterator[MemoryServer]:
-    with MemoryServer(
+    with StoppedServer(
         tmp_path_factory.mktemp("bad") / "a.mem", encoder=None, upstream=upstream.url, upstream_key="k", seed=0
     ) as server:
         assert server.gateway is not None
@@ -220,15 +245,33 @@ def server(tmp_path_factory: pytest.TempPathFactory, upstream: Misbehaving) -> I
 
 
 @pytest.fixture(autouse=True)
-def afresh(upstream: Misbehaving) -> None:
+def afresh(upstream: Misbehaving, server: StoppedServer) -> None:
     upstream.asked.clear()
+    upstream.reached.clear()
+    upstream.heard = threading.Semaphore(0)
     upstream.gone.clear()
+    upstream.let_pass = server.let_pass
 
 
-def ask(server: MemoryServer, path: str, text: str, user: str, *, timeout: float = 20, **more: Any) -> httpx.Response:
+def request_of(server: MemoryServer, path: str, text: str, user: str, **more: Any) -> dict[str, Any]:
     body = {"model": "m", **json.loads(json.dumps(BODIES[path]).replace("TEXT", text)), **more}
-    headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": user}
-    return httpx.post(f"{server.url}{path}", json=body, headers=headers, trust_env=False, timeout=timeout)
+    return {"json": body, "headers": {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": user}}
+
+
+def ask(server: MemoryServer, path: str, text: str, user: str, **more: Any) -> httpx.Response:
+    request = request_of(server, path, text, user, **more)
+    return httpx.post(f"{server.url}{path}", **request, trust_env=False, timeout=20)
+
+
+def streamed(server: MemoryServer, upstream: Misbehaving, path: str, text: str, user: str) -> httpx.Response:
+    """The answer, of whose parts the upstream hears when they come."""
+    request = request_of(server, path, text, user, stream=True)
+    with httpx.stream("POST", f"{server.url}{path}", **request, trust_env=False, timeout=20) as response:
+        content = b""
+        for part in response.iter_bytes():
+            content += part
+            upstream.heard.release()
+    return httpx.Response(response.status_code, content=content)
 
 
 def kept(server: MemoryServer, user: str) -> list[str]:
@@ -341,7 +384,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error_the_sdk_reads(
 ) -> None:
     upstream.behaves = behaves
     user = f"breaks {path} {behaves.__name__}"
-    response = ask(server, path, "I like green tea.", user, stream=True)
+    response = streamed(server, upstream, path, "I like green tea.", user)
     assert response.status_code == 200
     first, *_, last = [part for part in response.text.split("\n\n") if part.strip()]
     assert first == EVENT.decode().strip()
@@ -355,7 +398,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error_the_sdk_reads(
 
 def test_a_stream_that_is_slow_but_alive_is_waited_for(server: MemoryServer, upstream: Misbehaving) -> None:
     upstream.behaves = drips
-    response = ask(server, "/v1/chat/completions", "I like green tea.", "slow", stream=True)
+    response = streamed(server, upstream, "/v1/chat/completions", "I like green tea.", "slow")
     assert response.text.endswith("data: [DONE]\n\n")
     assert response.text.count('"No"') == 7
 
@@ -365,18 +408,21 @@ def test_a_stream_that_is_slow_but_alive_is_waited_for(server: MemoryServer, ups
 def test_a_caller_that_leaves_takes_the_upstreams_answer_along(
     server: MemoryServer, upstream: Misbehaving, behaves: Behaviour, path: str
 ) -> None:
-    assert server.gateway is not None
-    usual = server.gateway.upstream
-    server.gateway.upstream = Upstream(upstream.url, "k", seconds=60.0)
-    try:
-        upstream.behaves = behaves
-        user = f"leaves {path} {behaves.__name__}"
-        with pytest.raises(httpx.ReadTimeout):
-            ask(server, path, "I like green tea.", user, timeout=0.5, stream=behaves is stalls_in_a_stream)
-        assert upstream.gone.wait(5), "nothing is computed for nobody"
-        assert kept(server, user) == ["I like green tea."]
-    finally:
-        server.gateway.upstream = usual
+    upstream.behaves, upstream.let_pass = behaves, lambda seconds: None  # nobody hangs up for having waited too long
+    user = f"leaves {path} {behaves.__name__}"
+    request = request_of(server, path, "I like green tea.", user, stream=behaves is stalls_in_a_stream)
+    caller = http.client.HTTPConnection(server.url.removeprefix("http://"))
+    caller.request(
+        "POST", path, json.dumps(request["json"]), {"Content-Type": "application/json", **request["headers"]}
+    )
+    assert upstream.reached.wait(60)
+    if behaves is stalls_in_a_stream:
+        with caller.getresponse() as response:
+            assert response.read1() == EVENT
+            upstream.heard.release()
+    caller.close()
+    assert upstream.gone.wait(60), "nothing is computed for nobody"
+    assert kept(server, user) == ["I like green tea."]
 
 
 def test_a_listing_is_asked_again_once_at_most(server: MemoryServer, upstream: Misbehaving) -> None:

@@ -146,7 +146,7 @@ class Backend(ABC):
     @contextlib.contextmanager
     def reading(self) -> Iterator[Any]:
         """A connection in a read transaction: everything read inside is of one moment. Nests."""
-        self._check_open()
+        self.check_open()
         local = self._local
         present = getattr(local, "reading", None)
         if present is not None:
@@ -167,7 +167,7 @@ class Backend(ABC):
         """Whether it is another process's: this one is a child of that."""
         return self._process != os.getpid()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         """Raise Forked in a child of the process that opened it, and MemoryProblem where it was closed."""
         if self.forked:
             raise Forked(FORKED.format(self.path))
@@ -189,7 +189,7 @@ class Backend(ABC):
 
     def check_writable(self) -> None:
         """Raise ReadOnly for a file that was opened so, and where it can be used no more."""
-        self._check_open()
+        self.check_open()
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
 

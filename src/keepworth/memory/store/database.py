@@ -389,7 +389,7 @@ class Database(Backend):
             return True
         if self._damage:
             return False
-        self._check_open()
+        self.check_open()
         with self._write_lock, self.translated():
             return not scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -235,6 +235,7 @@ class Store:
         listed = list(dict.fromkeys(texts))
         if self.embedder is None or not listed:
             return {}
+        self.database.check_open()  # in a forked child nobody is left to let go of what threads held, such as an encoder's locks
         return {text: vector.tobytes() for text, vector in zip(listed, self.embedder.in_parts(listed), strict=True)}
 
     def perform(

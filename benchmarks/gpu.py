@@ -32,13 +32,13 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.speed.mismatch import against_scored, drawn_adapter
 from benchmarks.speed.sampling import GENERATE, OURS, PREFILLED, SAMPLES, generated, ours
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from benchmarks.speed.training_ours import group
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.presets import preset
+from keepworth.models.adapter import attach_lora
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 
 WRITTEN = HERE.parent / "gpu.json"
@@ -105,6 +105,32 @@ QUICK = Setting("cpu", quick=True, model="tiny", prompt_tokens=24, group=4, toke
 
 class NotHere(Exception):
     """A check cannot be made on this machine, and nothing is wrong."""
+
+
+def drawn_adapter(model: InProcessModel) -> dict[str, torch.Tensor]:
+    """An adapter of rank 16 whose B is not zero."""
+    drawn = torch.Generator().manual_seed(3)
+    named = attach_lora(model, 16)
+    with torch.no_grad():
+        for name, value in named.items():
+            if "lora_B" in name:
+                value.copy_(torch.randn(value.shape, generator=drawn) * 0.02)
+    return named
+
+
+def against_scored(
+    model: InProcessModel, texts: Sequence[Tokens], sampled: Sequence[Sequence[Sample]]
+) -> np.ndarray[Any, Any]:
+    """Of every sampled token, the absolute difference of its log-probability to that with which the learner scores it."""
+    scored = model.score(texts, [[sample.ids for sample in samples] for samples in sampled])
+    return np.array(
+        [
+            abs(a - b)
+            for samples, rows in zip(sampled, scored, strict=True)
+            for sample, row in zip(samples, rows, strict=True)
+            for a, b in zip(sample.logprobs, row, strict=True)
+        ]
+    )
 
 
 def sampled_against_scored(setting: Setting) -> dict[str, Any]:

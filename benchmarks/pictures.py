@@ -21,14 +21,6 @@ def plain(axes: Any, grid: str = "y", size: int = 8) -> None:
     axes.set_axisbelow(True)
 
 
-def one_a_line(axes: Any) -> None:
-    """Plain, for one name a line: nothing but the names stands at the left."""
-    plain(axes, grid="x", size=9)
-    axes.spines["left"].set_visible(False)
-    axes.spines["bottom"].set_color(QUIET)
-    axes.tick_params(axis="y", length=0)
-
-
 def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int = 2, note: str = "") -> Path:
     """The panels on one PNG, two pixels for each that a page shows: 830 wide in two columns, 415 in one. note: a line below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

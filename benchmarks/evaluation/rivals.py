@@ -44,22 +44,6 @@ def version(package: str) -> str | None:
         return None
 
 
-def by_command(words: list[str], python: str) -> list[str]:
-    """The words of `eval run`, with the command of each rival in the place of its name."""
-    return [_command(word, python) if word in PACKAGES else word for word in words]
-
-
-def by_name(text: str, python: str) -> str:
-    """What `eval run` wrote, with names in the place of commands."""
-    for name in PACKAGES:
-        text = text.replace(json.dumps(_command(name, python))[1:-1], name)
-    return text
-
-
-def _command(name: str, python: str) -> str:
-    return f"command:{python} -I {__file__} {name}"
-
-
 # Opening each as its own documents say, with our vectors.
 
 

@@ -31,12 +31,13 @@ from unittest.mock import patch
 from benchmarks.methods.stored_recipes import STORED, spoken, stored
 from benchmarks.methods.tiny_worlds import Finds, Streams, checkpoint, dealt_tree, shuffled_wins, system_of
 from benchmarks.methods.write import ABSENT, arm, gap, write
-from keepworth.agents import answerer, manager
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
 from keepworth.methods.recipes._bank import writing
 from keepworth.methods.recipes._reader import FoundReader
+from keepworth.methods.writers import _manager as manager
 from keepworth.recipes.front_door import find_recipe
 
 PERMUTED = "permuted rewards"

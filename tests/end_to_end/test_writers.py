@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from keepworth import Advice, Facts, Memory, Writer, policy
-from keepworth.agents.manager import Manager, ManagerState
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
@@ -22,6 +21,7 @@ from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.store.checks import check
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.writers._episodes import RawCases
+from keepworth.methods.writers._manager import Manager, ManagerState
 from keepworth.methods.writers.trained import trained
 from keepworth.models.chat import ChatModel, extractor
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

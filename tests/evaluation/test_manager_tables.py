@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from keepworth.agents.manager import Choose, ManagerState
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.evaluation.statistics import paired_gain
 from keepworth.memory.overlay import Bank
@@ -19,6 +18,7 @@ from keepworth.methods.recipes._memory_r1.measures import (
     operation_rows,
 )
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
+from keepworth.methods.writers._manager import Choose, ManagerState
 from tests.rollouts.scripted_model import FunctionReader
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from keepworth.agents.manager import Manager
 from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.default import default
+from keepworth.methods.writers._manager import Manager
 
 from .stub_encoder import WordEncoder
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from keepworth.agents import answerer, manager
 from keepworth.episodes import Episode, Task
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.recipes.memory_r1_joint import Config, right_calls, right_operations, system
+from keepworth.methods.writers import _manager as manager
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Pair
 from keepworth.rollouts.driver import play

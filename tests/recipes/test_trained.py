@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from keepworth import Client, Memory
-from keepworth.agents.manager import Choose, ManagerState
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.methods.recipes import memory_r1, strings
 from keepworth.methods.writers import trained
+from keepworth.methods.writers._manager import Choose, ManagerState
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.trained import trained_by
 from keepworth.serving.memory_server import MemoryServer
@@ -66,7 +66,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ManagerState]]:
 
             return choose
 
-        monkeypatch.setattr("keepworth.agents.manager.chosen_by", made)
+        monkeypatch.setattr("keepworth.methods.writers._manager.chosen_by", made)
         trained._choose_by.cache_clear()
         return shown
 

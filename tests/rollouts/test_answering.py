@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from keepworth.agents import recall
-from keepworth.agents.answerer import Style, render
 from keepworth.episodes import Episode, FinishReason, Group, Sample, SamplingParams, Session, StopReason, Task, Turn
 from keepworth.episodes.model import Tokens
+from keepworth.methods.recipes._answerer import Style, render
 from keepworth.methods.recipes._memory_r1.answering import answer, demonstration
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import RolloutContext, together

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.agents.answerer import ModelReader
-from keepworth.agents.manager import act, manager_params, observe
 from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
 from keepworth.methods.recipes._memory_r1.steps import (
     ManagerStep,
@@ -21,6 +20,7 @@ from keepworth.methods.recipes._memory_r1.steps import (
     operation_step,
     retrieved,
 )
+from keepworth.methods.writers._manager import act, manager_params, observe
 from keepworth.rollouts.driver import RolloutContext, together
 
 

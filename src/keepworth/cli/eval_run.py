@@ -187,13 +187,13 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     from keepworth.episodes.extras import require
 
     require("llm", "a reader in this process")
-    from keepworth.agents.answerer import ModelReader
+    from keepworth.methods.recipes._answerer import ModelReader
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
 
     if name.startswith("run:"):
-        from keepworth.agents.answerer import Style
         from keepworth.learning.run_folder import find_run
+        from keepworth.methods.recipes._answerer import Style
         from keepworth.models.files import sha256_of
         from keepworth.recipes.training import kept_weights, with_weights
 

@@ -41,7 +41,7 @@ def export(
 
 def uses_of(run: RunFolder) -> list[tuple[str, str]]:
     """What can be done with what a run trained: a word for it, and the command after the program's name."""
-    from keepworth.agents.manager import ROLE as MANAGER
+    from keepworth.methods.writers._manager import ROLE as MANAGER
 
     path = shlex.quote(str(run.path))
     found: list[tuple[str, str]] = []

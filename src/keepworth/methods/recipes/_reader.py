@@ -6,10 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from keepworth.agents.answerer import ModelReader, Style
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes._answerer import ModelReader, Style
 from keepworth.models.files import ModelKind, path_of
 from keepworth.recipes.settings import TrainingSettings
 from keepworth.recipes.training import kept_weights, loaded_model, with_weights

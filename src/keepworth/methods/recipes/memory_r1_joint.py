@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from keepworth.agents import answerer, manager
 from keepworth.agents.agent import Action, one_line
 from keepworth.episodes.episode import Observation, ParseStatus, RewardTerm, Shown, Task
 from keepworth.memory.item import Provenance
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.recipes._people_reading import evidence_of, people_reading, right_operations, text_of
+from keepworth.methods.writers import _manager as manager
 from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Count, Pairs, Rate, WarmStarted
@@ -28,9 +29,9 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Caller
-    from keepworth.agents.manager import ManagerState
     from keepworth.environments.environment import Environment, Step
     from keepworth.episodes.episode import MemoryEvent
+    from keepworth.methods.writers._manager import ManagerState
     from keepworth.models.inprocess import InProcessModel
 
 MANAGER, ANSWERER = "manager", "answerer"

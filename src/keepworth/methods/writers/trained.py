@@ -14,7 +14,7 @@ from keepworth.memory.policy.writers import Facts
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.agents.manager import Choose, Manager, ManagerState
+    from keepworth.methods.writers._manager import Choose, Manager, ManagerState
     from keepworth.recipes.trained import Trained
 
 
@@ -31,8 +31,8 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
         MissingExtra: The extra "train" is not installed.
         KeepworthError: The folder holds no manager.
     """
-    from keepworth.agents.manager import ROLE, Manager
     from keepworth.episodes.extras import require
+    from keepworth.methods.writers._manager import ROLE, Manager
 
     require("train", f"The writer {folder}")
     from keepworth.learning.run_folder import RunFolder
@@ -55,7 +55,7 @@ def trained(*, folder: str | Path, facts: Writer | None = None) -> Manager:
 @lru_cache(maxsize=2)
 def _choose_by(manager: Trained, changed: int) -> Choose:
     """changed: when, so that weights which were trained anew are loaded anew."""
-    from keepworth.agents.manager import chosen_by
+    from keepworth.methods.writers._manager import chosen_by
 
     choose, lock = chosen_by(manager.loaded()), Lock()
 

@@ -7,12 +7,12 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents.answerer import ModelReader, Reader
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.model import SamplingParams
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes._answerer import ModelReader, Reader
 from keepworth.methods.recipes._bank.bounded_bank import BoundedBank, words
 from keepworth.methods.recipes._bank.course import (
     PROMPT_ID,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents import recall as recalling
-from keepworth.agents.answerer import Style
 from keepworth.agents.recall import Recall
 from keepworth.episodes import (
     Episode,
@@ -18,6 +17,7 @@ from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes._answerer import Style
 from keepworth.methods.recipes._memory_r1.answering import answer, answers, demonstration, rows
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.recipe import Origin

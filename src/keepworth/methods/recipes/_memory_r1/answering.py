@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.agents.recall import Recall, Recalled
 from keepworth.episodes import (
     Episode,
@@ -25,6 +24,7 @@ from keepworth.episodes import (
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.model import Tokens
 from keepworth.evaluation.statistics import SCORE, MeanEstimate, estimate
+from keepworth.methods.recipes._answerer import PROMPT_ID, ROLE, Style, fit, parse
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 from keepworth.tasks.verifiers import verifier

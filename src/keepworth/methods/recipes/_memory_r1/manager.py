@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents.answerer import ModelReader
-from keepworth.agents.manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.episodes import Episode, Task
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
     keeping_evidence,
@@ -33,6 +32,7 @@ from keepworth.methods.recipes._memory_r1.steps import (
     operation_step,
 )
 from keepworth.methods.recipes._reader import FoundReader, found_reader
+from keepworth.methods.writers._manager import ANSWER_TOKENS, Choose, chosen_by, manager_params
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.training import batch, imitate_first, restored, train_role
 from keepworth.rollouts.driver import RolloutContext

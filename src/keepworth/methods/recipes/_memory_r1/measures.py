@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from keepworth.agents.answerer import Reader
-from keepworth.agents.manager import Choose, act, observe
 from keepworth.episodes.episode import ParseStatus, Task
 from keepworth.evaluation.statistics import estimate, score_range
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._answerer import Reader
 from keepworth.methods.recipes._memory_r1.steps import READ_ITEMS, operation_step, provenance_of, retrieved
 from keepworth.methods.writers._facts import Fact, decisive_facts, facts_of
+from keepworth.methods.writers._manager import Choose, act, observe
 from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import draw_order

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from keepworth.agents.manager import completion, render
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.methods.recipes._memory_r1.operations import (
     DEFAULT_ENTRIES,
@@ -11,6 +10,7 @@ from keepworth.methods.recipes._memory_r1.operations import (
     OperationCase,
     operation_case,
 )
+from keepworth.methods.writers._manager import completion, render
 
 
 def operation_tasks(

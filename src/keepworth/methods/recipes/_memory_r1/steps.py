@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from keepworth.agents.manager import PROMPT_ID, ROLE, ManagerState, act, format_reward
 from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Shown, StopReason, Task
 from keepworth.episodes.model import FinishReason, Model, SamplingParams
 from keepworth.memory.item import Provenance
@@ -18,6 +17,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.answering import of_one_call
 from keepworth.methods.recipes._memory_r1.operation_tasks import shown_memories
 from keepworth.methods.writers._facts import Fact
+from keepworth.methods.writers._manager import PROMPT_ID, ROLE, ManagerState, act, format_reward
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.operations import read_operation
 

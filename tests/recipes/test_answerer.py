@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.agents.answerer import MARKER, Style, fit, parse, render
 from keepworth.episodes.episode import ParseStatus, Shown
 from keepworth.episodes.errors import KeepworthError
+from keepworth.methods.recipes._answerer import MARKER, Style, fit, parse, render
 from tests.models.tiny import tiny_model
 
 

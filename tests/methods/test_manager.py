@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.agents.manager import (
+from keepworth.episodes.episode import Operation, OperationKind, ParseStatus
+from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of
+from keepworth.methods.recipes._memory_r1.operation_tasks import warm_start_examples
+from keepworth.methods.writers._manager import (
     MEMORY_WORDS,
     PREFIX,
     PROMPT_ID,
@@ -16,9 +19,6 @@ from keepworth.agents.manager import (
     render,
     shuffle,
 )
-from keepworth.episodes.episode import Operation, OperationKind, ParseStatus
-from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of
-from keepworth.methods.recipes._memory_r1.operation_tasks import warm_start_examples
 from keepworth.tasks.operations import read_operation
 
 

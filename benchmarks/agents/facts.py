@@ -35,7 +35,8 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.policy.claims import says_something, stems
 from keepworth.memory.policy.writers import Facts
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.models.chat import comparison, extractor, from_environment
+from keepworth.methods.writers.facts import comparison, extractor
+from keepworth.models.chat import from_environment
 from keepworth.tasks.metrics import tokens
 
 TOP = 8

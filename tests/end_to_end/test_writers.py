@@ -22,8 +22,9 @@ from keepworth.memory.store.checks import check
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.methods.writers._manager import Manager, ManagerState
+from keepworth.methods.writers.facts import extractor
 from keepworth.methods.writers.trained import trained
-from keepworth.models.chat import ChatModel, extractor
+from keepworth.models.chat import ChatModel
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.scripted import scripted
 

@@ -11,7 +11,8 @@ from keepworth import Facts, Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.store.checks import check
-from keepworth.models.chat import ChatModel, comparison, extractor
+from keepworth.methods.writers.facts import comparison, extractor
+from keepworth.models.chat import ChatModel
 from tests.serving.scripted import scripted
 
 NOW = "2026-11-22T00:00:00"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.models.chat import ChatModel, extractor, json_object, judge
+from keepworth.methods.writers.facts import extractor
+from keepworth.models.chat import ChatModel, json_object, judge
 from keepworth.models.errors import (
     BadAnswer,
     ChatError,

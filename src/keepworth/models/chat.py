@@ -1,4 +1,4 @@
-"""A chat model behind an OpenAI-compatible URL, for work that is not trained: extracting facts, judging answers.
+"""A chat model behind an OpenAI-compatible URL, for work that is not trained, such as judging answers.
 
 It gives text, not token ids; what is trained is sampled through an engine (`keepworth.models.http_engine`).
 """
@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.text import as_line, tokens
 from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject, NoWholeAnswer
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
 
@@ -212,71 +211,12 @@ def _balanced(text: str, start: int) -> int | None:
     return None
 
 
-_EXTRACT = """Read the conversation and list what is worth remembering about the people in it: stable facts, plans, preferences, \
-events. Each fact is one short sentence that can be understood alone: names instead of pronouns ("the user" where there is no \
-name), dates instead of "yesterday".{said} Leave out small talk, what was only asked, and all that the assistant says but for \
-facts that it states itself, such as a booking it made. Answer with JSON: {{"facts": ["...", "..."]}}; {{"facts": []}} where \
-there is nothing."""
-
-_COMPARE = """Notes on a person, and new facts. Which notes does each fact make untrue, because it tells of a change, a \
-correction, or another value of what has only one? A note that says the same, or something else, stays true.
-
-{listed}
-
-Answer with JSON: for each fact the numbers of such notes, {{"F0": [], "F1": [2]}}."""
-
 _JUDGE = """Question: {question}
 Right answer: {expected}
 Answer to judge: {answer}
 
 Does the answer say what the right answer says? Other words and more detail are fine, a contradiction or a missing part is not. \
 Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
-
-
-def extractor(chat: ChatModel, instructions: str = "") -> Callable[[Sequence[Message]], list[str]]:
-    """Turns messages into facts, one call each; for `Memory(writer=Facts(extractor(chat), comparison(chat)))`. said_at in a
-    message is when it was said. instructions: what the model is told beside, such as what to leave out. A fact that shares no
-    word with what was said is left out. Raises ChatError where the answer is no list of facts, or none of them was said."""
-
-    def extract(messages: Sequence[Message]) -> list[str]:
-        words = [(message.get("role", "user"), message.get("content")) for message in messages]
-        shown = "\n".join(f"{role}: {text}" for role, text in words if text)
-        when = next((str(message["said_at"]) for message in messages if message.get("said_at")), "")
-        asked = _EXTRACT.format(said=f" It was said on {when[:10]}." if when else "")
-        if instructions:
-            asked += f"\n\nMore about what to list, which goes before what is said above:\n{instructions}"
-        answer = chat.complete_json([{"role": "system", "content": asked}, {"role": "user", "content": shown}])
-        facts = answer.get("facts")
-        if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
-            raise ChatError(f"{chat.model} did not answer with a list of facts: {_excerpt(json.dumps(answer))!r}.")
-        stated = [fact.strip() for fact in facts if fact.strip()]
-        said = set(tokens(shown))
-        grounded = [each for each in stated if said & set(tokens(each))]
-        if stated and not grounded:
-            raise ChatError(f"{chat.model} listed facts that nobody stated: {_excerpt(json.dumps(stated))!r}.")
-        return grounded
-
-    return extract
-
-
-def comparison(chat: ChatModel) -> Callable[[Sequence[str], Sequence[Sequence[str]]], list[list[int]]]:
-    """(facts, for each what is known that is like it) -> for each the positions of what it makes untrue; one call for all.
-    What the answer does not name stays true. Raises ChatError where it is no JSON object."""
-
-    def outdated(facts: Sequence[str], known: Sequence[Sequence[str]]) -> list[list[int]]:
-        notes = list(dict.fromkeys(text for each in known for text in each))
-        number = {text: place for place, text in enumerate(notes)}
-        lines = [f"{place}. {as_line(text)}" for text, place in number.items()]
-        lines += [f"F{place}: {as_line(text)}" for place, text in enumerate(facts)]
-        answer = chat.complete_json([{"role": "user", "content": _COMPARE.format(listed="\n".join(lines))}])
-        found = []
-        for place, texts in enumerate(known):
-            named = answer.get(f"F{place}")
-            numbers = set(named) if isinstance(named, list) and all(isinstance(each, int) for each in named) else set()
-            found.append([row for row, text in enumerate(texts) if number[text] in numbers])
-        return found
-
-    return outdated
 
 
 def judge(chat: ChatModel) -> Callable[[str, str, str], float]:

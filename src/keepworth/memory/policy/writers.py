@@ -33,10 +33,10 @@ ANOTHER_DAY = timedelta(hours=12)
 class Facts:
     """The writer that keeps the facts of messages, and updates: a fact that contradicts an older item takes its place.
 
-    extract: finds the facts, each a text or a `StatedFact`, such as `keepworth.models.chat.extractor(chat)`; None finds what
-    the user and named people state by the rules of `claims`. outdated: says what gives way, such as
-    `keepworth.models.chat.comparison(chat)`; None goes by those rules. updates: False keeps all that is found beside what is
-    there. Items of other people never give way. Raises InvalidAdvice where `extract` gives no list of texts."""
+    extract: finds the facts, each a text or a `StatedFact`, such as `keepworth.methods.writers.facts.extractor(chat)`; None finds
+    what the user and named people state by the rules of `claims`. outdated: says what gives way, such as `comparison(chat)` of
+    the same file; None goes by those rules. updates: False keeps all that is found beside what is there. Items of other people
+    never give way. Raises InvalidAdvice where `extract` gives no list of texts."""
 
     extract: Callable[[Sequence[Mapping[str, Any]]], Iterable[str | StatedFact]] | None = None
     outdated: Outdated | None = None

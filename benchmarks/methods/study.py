@@ -41,6 +41,20 @@ CONCLUSIONS = {
         "+.037 [.011, .065], +.026 [.005, .050] and +.006 [-.014, .024] to its own order, and beats stopping where the meaning "
         "falls by .141, .129 and .076. Its order alone is no better than one fitted on permuted rises.",
     ),
+    "vilomem": (
+        "none: rapidocr-onnxruntime 1.4.4 reads drawn words",
+        [
+            "answers of other tasks",
+            "one stream with one key",
+            "visual stream alone",
+            "logical stream alone",
+            "at fault by chance",
+            "table of words and conditions",
+            "all read rightly, without memory",
+        ],
+        "TODO",
+        "TODO",
+    ),
 }
 """Of each study the model, the controls, the verdict and its reason."""
 

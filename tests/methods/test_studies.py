@@ -14,6 +14,7 @@ from keepworth.cli.methods import app
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies.ama import evict, learn_rules
 from keepworth.methods.studies.mind_palace import Palace, stop_at
+from keepworth.methods.studies.vilomem import Memory, Seen, play
 from keepworth.registry import methods
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -22,6 +23,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
+    "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
 }
 """What makes a study small; one that is not here runs as it is."""
 
@@ -72,3 +74,22 @@ def test_the_regression_of_rises_is_their_mean_where_all_look_alike() -> None:
     assert 1 / (1 + np.exp(-fit(np.ones((200, 1)), np.repeat([1.0, 0.0], [60, 140]), penalty=0.0))) == pytest.approx(
         0.3
     )
+
+
+@pytest.mark.parametrize(
+    ("memory", "done"),
+    [
+        (Memory(), [0, 1, 0, 1]),
+        (Memory(visual=False), [0, 0, 0, 0]),
+        (Memory(logical=False), [0, 0, 0, 0]),
+        (Memory(visual=False, logical=False), [0, 0, 0, 0]),
+    ],
+)
+def test_what_was_misread_on_one_screen_and_misjudged_on_another_is_put_together(
+    memory: Memory, done: list[float]
+) -> None:
+    looks = np.eye(2)
+    leaning = dict.fromkeys([("Claim", "late"), ("Clam", "late"), ("Chain", "late")], "shred")
+    on_one, on_another = (Seen(look, "Clam", "late", "Claim", "file") for look in looks)
+    # The word is learned for each screen, what to do with it once: the second screen fails by its reading alone.
+    assert play([on_one, on_one, on_another, on_another], leaning, memory, 0, False) == done

@@ -22,7 +22,7 @@ other tasks, each by a paired interval over seeds; *held in part* where they are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -30,8 +30,8 @@ from functools import lru_cache
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._screens import Read, draw_screen, look_of, open_reader
 from keepworth.registry import Method
 
 GROUPS = """Contract Contact Contrast; Invoice Voice Advice; Permit Remit Hermit; Claim Clam Chain; Quote Quota Route;
@@ -46,7 +46,6 @@ LEAST, LEAST_OF_READING, LEAST_JOINT, NEAREST, SHOWN = 0.7, 0.5, 0.8, 10, 3
 """The least likeness of what is shown and merged, of readings, and of the joint key; how many pictures are compared, and how many
 guidelines of a stream are shown."""
 PAST = 64
-Read = Callable[[Floats], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,46 +169,6 @@ def play(
     return done
 
 
-def draw_screen(word: str, style: Sequence[float], draw: np.random.Generator) -> Floats:
-    """The word as grey values, 0 to 255, [rows, columns]."""
-    from PIL import Image, ImageDraw, ImageFilter, ImageFont
-
-    size, noise, blur, contrast, slant = style
-    picture = Image.new("L", (int(size * len(word) * 0.75) + 24, int(size) + 20), 255)
-    ImageDraw.Draw(picture).text((10, 6), word, font=ImageFont.load_default(size), fill=int(255 * (1 - contrast)))
-    picture = picture.transform(picture.size, Image.Transform.AFFINE, (1, slant, 0, 0, 1, 0), fillcolor=255)
-    grey = np.asarray(picture.filter(ImageFilter.GaussianBlur(blur)), dtype=np.float64)
-    return np.asarray(np.clip(grey + draw.normal(0, noise, grey.shape), 0, 255))
-
-
-def look_of(picture: Floats) -> Floats:
-    """The picture in 8 x 32 cells less their mean, as a vector of length 1: what stands for an image encoder."""
-    from PIL import Image
-
-    small = Image.fromarray(picture.astype(np.uint8)).resize((32, 8), Image.Resampling.BOX)
-    cells = np.asarray(small, dtype=np.float64).ravel()
-    cells -= cells.mean()
-    return np.asarray(cells / max(float(np.linalg.norm(cells)), 1e-9))
-
-
-def open_reader() -> Read:
-    """What reads a picture: the recogniser of rapidocr. Raises KeepworthError where it is not installed."""
-    try:
-        from rapidocr_onnxruntime import RapidOCR  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    except ImportError as error:
-        raise KeepworthError(
-            "The study vilomem reads screens with rapidocr-onnxruntime, which is not installed.",
-            "pip install rapidocr-onnxruntime, or --set reader=letters, which misreads letters by chance.",
-        ) from error
-    model = RapidOCR(intra_op_num_threads=1, inter_op_num_threads=1)
-
-    def read(picture: Floats) -> str:
-        lines, _ = model(np.stack([picture.astype(np.uint8)] * 3, axis=-1), use_det=False, use_cls=False)
-        return str(lines[0][0]).strip() if lines else ""
-
-    return read
-
-
 def open_tasks(seed: int, length: int, read: Read | None) -> tuple[list[Seen], dict[tuple[str, str], str]]:
     """A stream, and what the agent does by itself. read: None where letters are left out by chance."""
     draw = np.random.default_rng([70, seed])
@@ -245,7 +204,7 @@ def tabulate(tasks: Sequence[Seen]) -> list[float]:
     return done
 
 
-def run(*, seeds: int = 30, first: int = 0, length: int = 300, reader: str = "ocr") -> Rows:
+def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "ocr") -> Rows:
     """The share of tasks that is done with two streams, with one, with none, and with answers of other tasks.
 
     Args:

@@ -52,8 +52,13 @@ CONCLUSIONS = {
             "table of words and conditions",
             "all read rightly, without memory",
         ],
-        "TODO",
-        "TODO",
+        "held",
+        "Two streams do 36 points more of the tasks than none, 10 and 30 more than the logical and the visual stream "
+        "alone, and 13 more than the same guidelines in one stream. What the joint key weighs, its threshold and how "
+        "alike readings must be were chosen on eight other seeds. With who is at fault drawn by chance 10 points go; with "
+        "answers of other tasks it is far below no memory. A table of what was right for each word as read and condition, "
+        "which learns from right answers as well, is only 2.9 points [1.0, 4.8] below; with every word read rightly and "
+        "no memory 61 % would be done.",
     ),
 }
 """Of each study the model, the controls, the verdict and its reason."""

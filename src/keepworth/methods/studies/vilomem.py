@@ -229,18 +229,16 @@ def run(*, seeds: int = 12, first: int = 0, length: int = 300, reader: str = "oc
         done["answers of other tasks"] = play(tasks, leaning, Memory(), seed, True)
         done["table of words and conditions"] = tabulate(tasks)
         done["chance of treatment, all read rightly"] = [1 / len(ACTIONS)] * length
-        done["all read rightly, without memory"] = [
-            float(leaning[seen.word, seen.condition] == seen.action) for seen in tasks
-        ]
+        by_itself = [leaning[seen.word, seen.condition] == seen.action for seen in tasks]
+        done["all read rightly, without memory"] = list(map(float, by_itself))
         done["oracle"] = [1.0] * length
         for name, values in done.items():
             arms.setdefault(name, []).append(float(np.mean(values[half:])))
     names = [str(seed) for seed in range(seeds)]
     rows = rows_of(arms, names)
-    for other in ("none", "visual stream alone", "logical stream alone", "one stream with one key", *arms):
-        name = f"two streams minus {other}"
-        if other not in ("two streams", "oracle") and all(row["arm"] != name for row in rows):
-            rows += rows_of({name: np.subtract(arms["two streams"], arms[other]).tolist()}, names, within=None)
+    for other in list(arms)[1:-1]:
+        gains = np.subtract(arms["two streams"], arms[other]).tolist()
+        rows += rows_of({f"two streams minus {other}": gains}, names, within=None)
     return rows
 
 

@@ -15,6 +15,7 @@ from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_lo
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies.ama import evict, learn_rules
 from keepworth.methods.studies.cues import execute, explore
+from keepworth.methods.studies.macro_hft import FEE, SCALE, ValueMemory, know_future, trade
 from keepworth.methods.studies.mind_palace import Palace, stop_at
 from keepworth.methods.studies.vilomem import Memory, Seen, play
 from keepworth.methods.worlds._java import lacks
@@ -24,6 +25,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
@@ -146,3 +148,23 @@ def test_a_pupil_learns_from_hints_what_it_seldom_does_by_chance() -> None:
 def test_steps_that_come_back_are_erased_and_a_thing_is_carried_by_its_words() -> None:
     assert erase_loops("abacd", "1234") == [2, 3]
     assert lacking(frozenset({"diced carrot", "knife"}), frozenset({"raw diced carrot"})) == {"knife"}
+
+
+def test_a_value_is_recalled_from_the_nearest_that_did_the_same_once_the_memory_is_full() -> None:
+    memory = ValueMemory(1, capacity=8)
+    memory.add(np.arange(7.0)[:, None], np.array([0, 1, 0, 0, 0, 0, 0]), np.arange(7.0))
+    assert np.isnan(memory.recall(np.zeros((1, 1)), np.zeros(1)))
+    memory.add(np.full((1, 1), 7.0), np.zeros(1, dtype=int), np.full(1, 7.0))
+    kernel = 1 / (np.array([0.0, 4.0, 9.0, 16.0]) + 1e-3)  # of 0, 2, 3 and 4; what is at 1 did the other
+    recalled = memory.recall(np.zeros((2, 1)), np.array([0, 1]))
+    assert recalled == pytest.approx([kernel @ [0, 2, 3, 4] / kernel.sum(), 1.0])
+    assert np.isnan(memory.recall(np.full((1, 1), 7.0), np.ones(1))), "none of the five did it"
+
+
+def test_who_knows_the_future_holds_what_rises_by_more_than_the_fee() -> None:
+    pays = np.array([-0.01, 0.02, FEE / 2, -0.01])
+    q = know_future(pays)
+    assert q[:, 0].argmax(1).tolist() == [0, 1, 0, 0]
+    assert q[2, 1].argmax() == 1, "held already, it pays its own way for one more bar"
+    assert q[3, 1, 0] == pytest.approx(-FEE * SCALE)
+    assert trade(q, pays) == pytest.approx(1e5 * (0.02 + FEE / 2 - 2 * FEE) / 4)

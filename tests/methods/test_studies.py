@@ -11,23 +11,33 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.methods import app
+from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies.ama import evict, learn_rules
+from keepworth.methods.studies.cues import execute, explore
+from keepworth.methods.studies.macro_hft import FEE, SCALE, ValueMemory, know_future, trade
 from keepworth.methods.studies.mind_palace import Palace, stop_at
+from keepworth.methods.studies.vilomem import Memory, Seen, play
+from keepworth.methods.worlds._java import lacks
 from keepworth.registry import methods
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
+    "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
+    "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
 }
 """What makes a study small; one that is not here runs as it is."""
 
 
 @pytest.mark.parametrize("name", methods("study"))
 def test_it_runs_at_its_smallest_size(name: str) -> None:
+    if methods("study")[name].extra == "envs" and (absent := lacks("textworld_express")):
+        pytest.skip(f"needs {absent}")
     words = [word for key, value in SMALL.get(name, {}).items() for word in ("--set", f"{key}={value}")]
     ran = CliRunner().invoke(app, ["run", name, "--json", *words], catch_exceptions=False)
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -72,3 +82,89 @@ def test_the_regression_of_rises_is_their_mean_where_all_look_alike() -> None:
     assert 1 / (1 + np.exp(-fit(np.ones((200, 1)), np.repeat([1.0, 0.0], [60, 140]), penalty=0.0))) == pytest.approx(
         0.3
     )
+
+
+@pytest.mark.parametrize(
+    ("memory", "done"),
+    [
+        (Memory(), [0, 1, 0, 1]),
+        (Memory(visual=False), [0, 0, 0, 0]),
+        (Memory(logical=False), [0, 0, 0, 0]),
+        (Memory(visual=False, logical=False), [0, 0, 0, 0]),
+    ],
+)
+def test_what_was_misread_on_one_screen_and_misjudged_on_another_is_put_together(
+    memory: Memory, done: list[float]
+) -> None:
+    looks = np.eye(2)
+    leaning = dict.fromkeys([("Claim", "late"), ("Clam", "late"), ("Chain", "late")], "shred")
+    on_one, on_another = (Seen(look, "Clam", "late", "Claim", "file") for look in looks)
+    # The word is learned for each screen, what to do with it once: the second screen fails by its reading alone.
+    assert play([on_one, on_one, on_another, on_another], leaning, memory, 0, False) == done
+
+
+class Cellar:
+    """Two rooms: a carrot lies in one, a knife in the other, and a carrot is cut by who has both."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def reset(self) -> Place:
+        self._room, self._carried = "hall", set[str]()
+        return self._place()
+
+    def step(self, action: str) -> Place:
+        self.steps += 1
+        if action == "go":
+            self._room = {"hall": "cellar", "cellar": "hall"}[self._room]
+        else:
+            self._carried.add({"take knife": "knife", "take carrot": "carrot"}.get(action, "diced carrot"))
+        return self._place()
+
+    def _place(self) -> Place:
+        there = {"hall": "knife", "cellar": "carrot"}[self._room]
+        actions = ["go"] + [f"take {there}"] * (there not in self._carried)
+        actions += ["dice carrot"] * (self._carried == {"knife", "carrot"})
+        return Place(f"{self._room}{sorted(self._carried)}", self._room, frozenset(self._carried), tuple(actions))
+
+
+def test_tasks_that_an_explorer_makes_are_kept_where_their_guideline_works_from_the_start() -> None:
+    home = Cellar()
+    tasks = explore(home, np.random.default_rng(0), 10, True)
+    executed = {task.guideline: execute(home, task) for task in tasks}
+    assert not executed["dice carrot",], "without knife and carrot"
+    assert executed["take knife", "go", "take carrot", "dice carrot"]
+    assert len({task.goal for task in tasks if executed[task.guideline]}) >= 3
+
+
+def test_a_pupil_learns_from_hints_what_it_seldom_does_by_chance() -> None:
+    home = Cellar()
+    task = MadeTask(frozenset({"diced carrot"}), ("take knife", "go", "take carrot", "dice carrot"))
+    pupil = Pupil(np.random.default_rng(0))
+    pupil.practise(home, [task], 1500, hints=True, hindsight=False)
+    assert np.mean([len(pupil.attempt(home, task, cold=2.0)[2]) for _ in range(20)]) < 5
+
+
+def test_steps_that_come_back_are_erased_and_a_thing_is_carried_by_its_words() -> None:
+    assert erase_loops("abacd", "1234") == [2, 3]
+    assert lacking(frozenset({"diced carrot", "knife"}), frozenset({"raw diced carrot"})) == {"knife"}
+
+
+def test_a_value_is_recalled_from_the_nearest_that_did_the_same_once_the_memory_is_full() -> None:
+    memory = ValueMemory(1, capacity=8)
+    memory.add(np.arange(7.0)[:, None], np.array([0, 1, 0, 0, 0, 0, 0]), np.arange(7.0))
+    assert np.isnan(memory.recall(np.zeros((1, 1)), np.zeros(1)))
+    memory.add(np.full((1, 1), 7.0), np.zeros(1, dtype=int), np.full(1, 7.0))
+    kernel = 1 / (np.array([0.0, 4.0, 9.0, 16.0]) + 1e-3)  # of 0, 2, 3 and 4; what is at 1 did the other
+    recalled = memory.recall(np.zeros((2, 1)), np.array([0, 1]))
+    assert recalled == pytest.approx([kernel @ [0, 2, 3, 4] / kernel.sum(), 1.0])
+    assert np.isnan(memory.recall(np.full((1, 1), 7.0), np.ones(1))), "none of the five did it"
+
+
+def test_who_knows_the_future_holds_what_rises_by_more_than_the_fee() -> None:
+    pays = np.array([-0.01, 0.02, FEE / 2, -0.01])
+    q = know_future(pays)
+    assert q[:, 0].argmax(1).tolist() == [0, 1, 0, 0]
+    assert q[2, 1].argmax() == 1, "held already, it pays its own way for one more bar"
+    assert q[3, 1, 0] == pytest.approx(-FEE * SCALE)
+    assert trade(q, pays) == pytest.approx(1e5 * (0.02 + FEE / 2 - 2 * FEE) / 4)

@@ -1,0 +1,169 @@
+"""Kitchens of TextWorldExpress in which things are carried, and a pupil that learns to carry what it is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+
+from keepworth.episodes.arrays import Floats
+
+IDLE = ("examine", "look", "inventory", "read", "eat")
+MOST, HORIZON = 3, 25
+"""Things that a task asks for at most, and steps that a pupil has."""
+WIDTH = 1 << 15
+Goal = frozenset[str]
+
+
+@lru_cache(maxsize=1 << 16)
+def lacking(goal: Goal, carried: Goal) -> Goal:
+    """What of a goal is not carried: a thing is where all its words are said of one."""
+    of = [set(thing.split()) for thing in carried]
+    return frozenset(thing for thing in goal if not any(words.issuperset(thing.split()) for words in of))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is seen: all of it, the room, what is carried, and what can be done."""
+
+    text: str
+    room: str
+    carried: Goal
+    actions: tuple[str, ...]
+
+
+class Home(Protocol):
+    """A world that begins the same each time. steps: how many were taken."""
+
+    steps: int
+
+    def reset(self) -> Place: ...
+
+    def step(self, action: str) -> Place: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MadeTask:
+    """What has to be carried, and the steps that lead there, none where nobody knows any."""
+
+    goal: Goal
+    guideline: tuple[str, ...] = ()
+
+
+class Kitchen:
+    """A game of TextWorldExpress."""
+
+    def __init__(self, engine: Any, seed: int) -> None:
+        self._engine, self._seed, self.steps = engine, seed, 0
+
+    def reset(self) -> Place:
+        return self._place(self._engine.reset(seed=self._seed, gameFold="train", generateGoldPath=False)[1])
+
+    def step(self, action: str) -> Place:
+        self.steps += 1
+        return self._place(self._engine.step(action)[3])
+
+    def solve(self) -> list[Goal]:
+        """Its own tasks: all that its solution comes to carry, one by one, and together."""
+        self._engine.reset(seed=self._seed, gameFold="train", generateGoldPath=True)
+        solution = [action for action in self._engine.getGoldActionSequence() if not action.startswith("eat")]
+        place, goals = self.reset(), list[Goal]()
+        for action in solution:
+            before, place = place, self.step(action)
+            goals += [frozenset([thing]) for thing in place.carried - before.carried] + [place.carried]
+        return list(dict.fromkeys(goal for goal in goals if goal and goal != {"cookbook"}))
+
+    @staticmethod
+    def _place(state: Any) -> Place:
+        lines = [line.strip() for line in state["inventory"].splitlines()]
+        carried = frozenset(line.split(" ", 1)[1] for line in lines if re.match(r"(an?|some|the) ", line))
+        room = re.match(r"You are in the ([\w ]+)", state["look"])
+        over = state["done"] or state["taskfailure"]
+        actions = () if over else sorted(a for a in state["validActions"] if not a.startswith(IDLE))
+        return Place(state["look"] + state["inventory"], room[1] if room else "", carried, tuple(actions))
+
+
+def erase_loops(texts: Sequence[str], actions: Sequence[str]) -> list[int]:
+    """The steps that are left where one that comes back to what was seen before goes with all in between. texts: one more."""
+    left: list[int] = []
+    seen = [texts[0]]
+    for at in range(len(actions)):
+        if texts[at + 1] in seen:
+            back = seen.index(texts[at + 1])
+            del seen[back + 1 :], left[back:]
+        else:
+            seen.append(texts[at + 1])
+            left.append(at)
+    return left
+
+
+@lru_cache(maxsize=1 << 18)
+def features(wanted: Goal, room: str, action: str, done: bool) -> tuple[int, ...]:
+    """Of an action, numbers of what is the case: with words of what is wanted and not carried yet, and with the room."""
+    verb, *words = action.split()
+    asked = {word for thing in wanted for word in thing.split()}
+    names = [verb, action, f"{room}/{action}", f"{verb}/{done}", f"{verb}/{len(asked & set(words))}/{len(words)}"]
+    names += [f"{word}/{part}" for word in asked for part in (verb, action, f"{room}/{action}")]
+    return tuple(crc32(name.encode()) % WIDTH for name in names)
+
+
+@dataclass
+class Pupil:
+    """A softmax over actions that imitates its successes."""
+
+    draw: np.random.Generator
+    weights: Floats = field(default_factory=lambda: np.zeros(WIDTH))
+    memory: list[tuple[list[tuple[int, ...]], int]] = field(default_factory=list)
+
+    def attempt(
+        self, home: Home, task: MadeTask, hint: int = 0, cold: float = 1.0
+    ) -> tuple[bool, list[Place], list[str]]:
+        """Whether it was done, and the way. hint: how many steps of the guideline are done for it; cold: less is drawn."""
+        place, places, actions = home.reset(), list[Place](), list[str]()
+        while lacking(task.goal, place.carried) and place.actions and len(actions) < HORIZON:
+            if len(actions) < hint and task.guideline[len(actions)] in place.actions:
+                action = task.guideline[len(actions)]
+            else:
+                rows = self.look(task.goal, place, actions)
+                scores = cold * np.array([self.weights[list(row)].sum() for row in rows])
+                odds = np.exp(scores - scores.max())
+                action = place.actions[int(self.draw.choice(len(rows), p=odds / odds.sum()))]
+            places.append(place)
+            actions.append(action)
+            place = home.step(action)
+        places.append(place)
+        return not lacking(task.goal, place.carried), places, actions
+
+    @staticmethod
+    def look(goal: Goal, place: Place, past: Sequence[str]) -> list[tuple[int, ...]]:
+        return [features(lacking(goal, place.carried), place.room, action, action in past) for action in place.actions]
+
+    def imitate(self, goal: Goal, places: Sequence[Place], actions: Sequence[str], rate: float = 0.1) -> None:
+        """Adds a way to what it imitates, and imitates a part of all that it did with success."""
+        past: list[str] = []
+        for at in erase_loops([place.text for place in places], actions):
+            self.memory.append((self.look(goal, places[at], past), places[at].actions.index(actions[at])))
+            past.append(actions[at])
+        for at in self.draw.integers(len(self.memory), size=min(100, 2 * len(self.memory))):
+            rows, right = self.memory[at]
+            scores = np.array([self.weights[list(row)].sum() for row in rows])
+            odds = np.exp(scores - scores.max())
+            for row, share in zip(rows, odds / odds.sum(), strict=True):
+                if share > 1e-3:
+                    self.weights[list(row)] -= rate * share
+            self.weights[list(rows[right])] += rate
+
+    def practise(self, home: Home, tasks: Sequence[MadeTask], until: int, hints: bool, hindsight: bool) -> None:
+        """Tries tasks at random until the world has counted so many steps."""
+        while tasks and home.steps < until:
+            task = tasks[int(self.draw.integers(len(tasks)))]
+            hint = int(self.draw.integers(len(task.guideline) + 1)) if hints and self.draw.random() < 0.5 else 0
+            done, places, actions = self.attempt(home, task, hint)
+            goal = task.goal if done else frozenset(sorted(places[-1].carried - places[0].carried)[:MOST])
+            if actions and (done or (hindsight and goal)):
+                self.imitate(goal, places, actions)

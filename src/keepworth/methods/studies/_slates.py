@@ -23,7 +23,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.memory.search.index import InvertedIndex
-from keepworth.memory.search.index import tokens as terms_of
+from keepworth.memory.search.terms import asked_terms
 from keepworth.memory.time_window import DAY, TimeWindow, window_of
 from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.tasks.metrics import tokens
@@ -101,7 +101,7 @@ def lexical_scores(question: str, texts: Iterable[str]) -> Floats:
     index = InvertedIndex()
     for text in texts:
         index.add(text)
-    terms = list(dict.fromkeys(terms_of(question)))
+    terms = asked_terms(question, index.languages)
     return np.asarray(index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp))), dtype=np.float64)
 
 
@@ -151,8 +151,13 @@ class EvidencePolicy:
 
     def draw(self, x: Floats, most: int, generator: np.random.Generator) -> tuple[int, ...]:
         """A slate of at most `most` candidates, the first drawn first."""
-        order = gumbel_top_k(self.scores(x), most, generator)
-        return order[: order.index(len(x))] if len(x) in order else order
+        return self.draws(x, most, generator, 1)[0]
+
+    def draws(self, x: Floats, most: int, generator: np.random.Generator, many: int) -> list[tuple[int, ...]]:
+        """So many slates, as `draw` gives one."""
+        scores = self.scores(x)
+        orders = [gumbel_top_k(scores, most, generator) for _ in range(many)]
+        return [order[: order.index(len(x))] if len(x) in order else order for order in orders]
 
     def ranked(self, x: Floats) -> list[int]:
         """Candidates, the best first, of equal ones the earlier."""
@@ -209,7 +214,7 @@ def train_evidence(
         order = generator.permutation(len(usable))
         for begin in range(0, len(order), batch):
             batch_questions = [usable[index] for index in order[begin : begin + batch]]
-            slates = [[policy.draw(question.x, most, generator) for _ in range(group)] for question in batch_questions]
+            slates = [policy.draws(question.x, most, generator, group) for question in batch_questions]
             rewards = np.array(
                 [
                     [question.reward(slate) for slate in drawn_slates]

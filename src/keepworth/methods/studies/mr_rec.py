@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 
 import numpy as np
@@ -42,6 +42,8 @@ from keepworth.tasks.splits import side
 MOST = 3
 """Aspects that may be asked for."""
 LEAST_HISTORY, LEAST_CANDIDATES = 5, 5
+APPEAL = 1e-6
+"""What popularity weighs beside the aspects: so little that it only parts equals."""
 WEIGHTS: Mapping[str, float] = {"format": 0.1, "rank": 1.0, "memory": 0.1}
 
 
@@ -133,11 +135,11 @@ class Recommendation:
         counts = np.array([float(self.memory.popularity[id]) for id in self.request.candidates])
         return np.asarray(counts / (1.0 + counts.max()), dtype=np.float64)
 
-    def rank(self, weights: Floats) -> float:
-        """Of the wanted item, from 1, by the sum of the weights of the aspects that an item has; of equals the more popular comes
-        first, and of those any (its expected rank). weights: [aspects]."""
+    def rank(self, weights: Floats, appeal: float = APPEAL) -> float:
+        """Of the wanted item, from 1, by the sum of the weights of the aspects that an item has and of `appeal` times its
+        popularity; equals have their expected rank. weights: [aspects]."""
         # Sums that differ in their last digits are equal.
-        scores = np.round(np.asarray(self.has @ weights) + 1e-6 * self.popularity, 12)
+        scores = np.round(np.asarray(self.has @ weights) + appeal * self.popularity, 12)
         score = scores[self.request.candidates.index(self.request.wanted)]
         return 1.0 + float((scores > score).sum()) + 0.5 * float((scores == score).sum() - 1)
 
@@ -147,10 +149,10 @@ class Recommendation:
         weights[list(slate)] = self.stances[list(slate)]
         return weights
 
-    def reward(self, slate: Sequence[int]) -> float:
-        """Of the aspects asked for."""
+    def reward(self, slate: Sequence[int], appeal: float = APPEAL) -> float:
+        """Of the aspects asked for. appeal: as of `rank`."""
         use = memory_use([self.local.holds(self.aspects[index]) for index in slate])
-        terms = {"format": 1.0, "rank": rank_reward(self.rank(self.ideal(slate))), "memory": use}
+        terms = {"format": 1.0, "rank": rank_reward(self.rank(self.ideal(slate), appeal)), "memory": use}
         return sum(WEIGHTS[name] * value for name, value in terms.items())
 
     def best_slate(self, most: int = MOST) -> tuple[int, ...]:
@@ -190,11 +192,18 @@ def crossed(training: Sequence[RecommendationRequest], ratings: Ratings) -> list
 
 
 def train_asking(
-    training: Sequence[Recommendation], *, seed: int = 0, permuted: bool = False, first: float = 4.0
+    training: Sequence[Recommendation],
+    *,
+    seed: int = 0,
+    permuted: bool = False,
+    first: float = 4.0,
+    appeal: float = APPEAL,
 ) -> EvidencePolicy:
     """The policy that asks, by reward. It begins as the global memory: what decides most is asked for. With `first` = 0 it
-    begins by asking for anything."""
-    questions = [EvidenceQuestion(recommendation.x, recommendation.reward) for recommendation in training]
+    begins by asking for anything. appeal: as of `Recommendation.rank`."""
+    questions = [
+        EvidenceQuestion(recommendation.x, partial(recommendation.reward, appeal=appeal)) for recommendation in training
+    ]
     return train_evidence(questions, seed=seed, most=MOST, permuted=permuted, names=ASPECT_FEATURES, first=first)
 
 
@@ -245,7 +254,7 @@ METHOD = Method(
     about="Chooses which questions to ask a person's memory, to rank what they may want next",
     tags=("token", "factual", "retrieval"),
     claim="NDCG@100 is 0.113, where the best baseline has 0.104.",
-    differs="The model is frozen and a policy over features asks, in a made world of ratings.",
-    label="analogue",
+    differs="The model is frozen and a policy over features asks, for a genre in the place of a request in words.",
+    label="small",
     make=Study(run, "1 / log2(1 + rank) of the wanted item"),
 )

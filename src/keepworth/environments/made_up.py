@@ -1,40 +1,8 @@
-"""Made-up words and answers for generated worlds. Splits share no first letter: nothing learned by name carries over."""
+"""Answers in free words, and the orders and sides of generated worlds."""
 
 from __future__ import annotations
 
 import numpy as np
-
-_ONSETS = {"dev": "bdgklmnp", "held-out": "frstvwzj", "shared": "chqxy"}
-_VOWELS = "aeiou"
-_CODAS = "lmnrst"
-
-
-def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
-    """`count` different two-syllable words whose first letter belongs to `split`."""
-    onsets = _ONSETS[split]
-    size = len(onsets) * len(_VOWELS) * len(_CODAS) * len(_VOWELS) * len(_CODAS)
-    if count > size:
-        raise ValueError(f"split {split!r} has {size} words, {count} were asked for: ask for fewer")
-    return [_word(onsets, int(number)) for number in generator.choice(size, size=count, replace=False)]
-
-
-def _word(onsets: str, number: int) -> str:
-    letters = []
-    for alphabet in (_CODAS, _VOWELS, _CODAS, _VOWELS, onsets):
-        number, index = divmod(number, len(alphabet))
-        letters.append(alphabet[index])
-    return "".join(reversed(letters))
-
-
-def phrase(vocabulary: list[str], count: int, generator: np.random.Generator) -> str:
-    """`count` words drawn from a vocabulary, with replacement."""
-    return " ".join(vocabulary[int(index)] for index in generator.integers(0, len(vocabulary), size=count))
-
-
-def leanings(actions: int, generator: np.random.Generator, spread: float = 0.3) -> tuple[float, ...]:
-    """Log-odds with which a simulated agent leans to each action."""
-    return tuple(generator.normal(0.0, spread, size=actions).tolist())
-
 
 # Answers in free words: the same action said in another way every time, as agents that write text do.
 
@@ -71,12 +39,3 @@ def in_free_words(action: str, style: str, situation: str, generator: np.random.
 
 ORDERS = ("random", "easy-to-hard", "hard-to-easy")
 SPLITS = {"dev": 0, "held-out": 1}
-
-
-def check_split(split: str, order: str) -> int:
-    """The number of the split, for seeds. ValueError for a split or an order that there is not."""
-    if split not in SPLITS or order not in ORDERS:
-        raise ValueError(
-            f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"
-        )
-    return SPLITS[split]

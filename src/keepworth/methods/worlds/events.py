@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from keepworth.environments.made_up import check_split, leanings, phrase, words
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
+from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
 

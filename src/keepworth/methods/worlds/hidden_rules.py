@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.made_up import SPLITS, check_split, words
+from keepworth.environments.made_up import SPLITS
 from keepworth.environments.scene import Foreign, Scene, Stream, StreamTask
 from keepworth.environments.streams import World
+from keepworth.methods.worlds._made_up import check_split, words
 from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
 

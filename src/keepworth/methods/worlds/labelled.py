@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.environments.made_up import check_split
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.worlds._label_sets import LABEL_SETS, Labelled, within
+from keepworth.methods.worlds._made_up import check_split
 from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
 from keepworth.tasks.metrics import tokens

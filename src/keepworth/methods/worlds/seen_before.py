@@ -14,9 +14,10 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.made_up import ORDERS, check_split, leanings, phrase, words
+from keepworth.environments.made_up import ORDERS
 from keepworth.environments.scene import Scene, Stream, StreamTask, ends
 from keepworth.environments.streams import World
+from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
 

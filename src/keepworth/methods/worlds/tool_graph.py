@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.made_up import check_split, words
 from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on
 from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
+from keepworth.methods.worlds._made_up import check_split, words
 from keepworth.methods.worlds._scenes import stream_task
 from keepworth.registry import Method
 

@@ -8,10 +8,10 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from keepworth.environments.made_up import check_split, leanings
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
 from keepworth.methods.benchmarks._longmemeval_questions import questions
+from keepworth.methods.worlds._made_up import check_split, leanings
 from keepworth.methods.worlds._scenes import Course, only_way, stream_task
 from keepworth.registry import Method
 from keepworth.tasks.entries import covers

@@ -1,0 +1,47 @@
+"""Made-up words for generated worlds. Splits share no first letter: nothing learned by name carries over."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keepworth.environments.made_up import ORDERS, SPLITS
+
+_ONSETS = {"dev": "bdgklmnp", "held-out": "frstvwzj", "shared": "chqxy"}
+_VOWELS = "aeiou"
+_CODAS = "lmnrst"
+
+
+def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
+    """`count` different two-syllable words whose first letter belongs to `split`."""
+    onsets = _ONSETS[split]
+    size = len(onsets) * len(_VOWELS) * len(_CODAS) * len(_VOWELS) * len(_CODAS)
+    if count > size:
+        raise ValueError(f"split {split!r} has {size} words, {count} were asked for: ask for fewer")
+    return [_word(onsets, int(number)) for number in generator.choice(size, size=count, replace=False)]
+
+
+def _word(onsets: str, number: int) -> str:
+    letters = []
+    for alphabet in (_CODAS, _VOWELS, _CODAS, _VOWELS, onsets):
+        number, index = divmod(number, len(alphabet))
+        letters.append(alphabet[index])
+    return "".join(reversed(letters))
+
+
+def phrase(vocabulary: list[str], count: int, generator: np.random.Generator) -> str:
+    """`count` words drawn from a vocabulary, with replacement."""
+    return " ".join(vocabulary[int(index)] for index in generator.integers(0, len(vocabulary), size=count))
+
+
+def leanings(actions: int, generator: np.random.Generator, spread: float = 0.3) -> tuple[float, ...]:
+    """Log-odds with which a simulated agent leans to each action."""
+    return tuple(generator.normal(0.0, spread, size=actions).tolist())
+
+
+def check_split(split: str, order: str) -> int:
+    """The number of the split, for seeds. ValueError for a split or an order that there is not."""
+    if split not in SPLITS or order not in ORDERS:
+        raise ValueError(
+            f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"
+        )
+    return SPLITS[split]

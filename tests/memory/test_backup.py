@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -127,21 +127,13 @@ def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
 
 def test_many_may_make_one_memory_at_the_same_moment(tmp_path: Path):
     path = tmp_path / "a.mem"
-    problems: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            with Memory(path, encoder=None) as m:
-                m.add(f"line {number}")
-        except BaseException as problem:
-            problems.append(problem)
+        with Memory(path, encoder=None) as m:
+            m.add(f"line {number}")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     with Memory(path, encoder=None) as m:
         assert (len(m), check(m.store)) == (8, [])
     assert [path.name for path in tmp_path.iterdir()] == ["a.mem"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -114,25 +114,17 @@ def test_as_of_agrees_with_a_list_of_intervals(behind, story, asked):
 
 def test_threads_share_a_memory(tmp_path: Path):
     m = Memory(tmp_path / "a.mem", encoder=WordEncoder(8), durability="power")
-    problems: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            for line in range(15):
-                item = m.add(f"thread {number} line {line}", user_id=f"u{number}")
-                query = f"thread {number} line {line}"
-                assert m.search(query, top_k=1, user_id=f"u{number}", mode="dense")[0].id == item.id
-                # By both it may tie for the first place with a text that has the rarer word twice.
-                assert item.id in [hit.id for hit in m.search(query, top_k=2, user_id=f"u{number}")]
-        except BaseException as problem:
-            problems.append(problem)
+        for line in range(15):
+            item = m.add(f"thread {number} line {line}", user_id=f"u{number}")
+            query = f"thread {number} line {line}"
+            assert m.search(query, top_k=1, user_id=f"u{number}", mode="dense")[0].id == item.id
+            # By both it may tie for the first place with a text that has the rarer word twice.
+            assert item.id in [hit.id for hit in m.search(query, top_k=2, user_id=f"u{number}")]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
     assert len(m) == 90
     assert check(m.store) == []
 

@@ -7,10 +7,10 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -271,13 +271,8 @@ def test_a_newer_format_and_tables_of_another_program(address: str, postgres: st
 
 
 def test_two_that_open_a_new_memory_at_once_make_one(address: str) -> None:
-    opened: list[Memory] = []
-    threads = [threading.Thread(target=lambda: opened.append(Memory(address, encoder=None))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(opened) == 4
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(lambda _: Memory(address, encoder=None), range(4)))
     opened[0].add("once")
     assert [len(memory) for memory in opened] == [1] * 4
     for memory in opened:
@@ -296,19 +291,8 @@ def test_more_readers_than_connections_wait_their_turn(address: str, monkeypatch
     monkeypatch.setattr(database, "MOST", 1)
     store = Store(address)
     store.database._timeout = 0.2  # type: ignore[attr-defined]
-    problems: list[Exception] = []
-
-    def read() -> None:
-        try:
-            store.head()
-        except MemoryProblem as problem:
-            problems.append(problem)
-
-    with store.database.reading():
-        thread = threading.Thread(target=read)
-        thread.start()
-        thread.join()
-    assert [type(problem) for problem in problems] == [Busy]
+    with store.database.reading(), ThreadPoolExecutor(1) as pool, pytest.raises(Busy):
+        pool.submit(store.head).result()
     assert store.head() == 0
     store.close()
 

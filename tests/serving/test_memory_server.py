@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import socket
-import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -211,11 +211,8 @@ def test_tokens_of_several_programs_are_all_there_and_a_damaged_file_opens_nothi
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "agent.mem.tokens.json"
-    threads = [threading.Thread(target=lambda: Tokens(file).add(new_access())) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: Tokens(file).add(new_access()), range(8)))
     tokens = Tokens(file)
     assert len(tokens.all()) == 8
     passing = tokens.passing(Access("start"))

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 from keepworth.cli.methods import app
 from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
+from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
 from keepworth.methods.studies.ama import evict, learn_rules
 from keepworth.methods.studies.cues import execute, explore
-from keepworth.methods.studies.macro_hft import FEE, SCALE, ValueMemory, know_future, trade
+from keepworth.methods.studies.macro_hft import ValueMemory
 from keepworth.methods.studies.mind_palace import Palace, stop_at
 from keepworth.methods.studies.vilomem import Memory, Seen, play
 from keepworth.methods.worlds._java import lacks

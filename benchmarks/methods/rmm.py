@@ -275,12 +275,14 @@ def conclude(fields: dict[str, Any]) -> tuple[str, str]:
     )
     verdict = "held" if all(above[name] for name in COMPARED) else "held in part" if half else "not held"
     means = {arm["name"]: arm["mean"] for arm in fields["arms"]}
+    unmoved = all(abs(gap["mean"]) < 0.0005 for name, gap in gaps.items() if name in ("topics", f"turns ({RERANKED})"))
+    idle = "The reranker, as tuned, changed nothing, so that nothing is shown of it. " if unmoved else ""
     return verdict, (
         f"On {fields['n']} replies of {fields['clusters']} people a turn worth showing is among the first {WORDS} words of "
         f"{means['turns']:.2f} by plain turns, {means[RERANKED]:.2f} reranked, {means['topics']:.2f} by topics, "
         f"{means[LEARNED]:.2f} by topics reranked (chance {means['chance']:.2f}, oracle of 20 turns "
         f"{means['oracle of 20 turns']:.2f}): {worded(gaps['turns'])}, {worded(gaps[CONTROL])}; turns reranked "
-        f"{worded(gaps[f'turns ({RERANKED})'])}. Rules make the topics, and no model cites."
+        f"{worded(gaps[f'turns ({RERANKED})'])}. {idle}Rules make the topics, and no model cites."
     )
 
 

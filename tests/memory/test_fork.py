@@ -49,7 +49,7 @@ def forked(work: Callable[[], Any], seconds: float = 60.0) -> int:
 
 def _refused(m: Memory, path: Path) -> None:
     begun = time.monotonic()
-    verbs: list[Any] = [lambda: m.add("x"), lambda: m.search("x"), lambda: len(m)]
+    verbs: list[Any] = [lambda: m.add("x"), lambda: m.search("x"), lambda: len(m), lambda: m.ledger()]
     if not on_postgres.wanted():  # where locks are the file's, which the parent has open
         verbs.append(lambda: Memory(path, encoder=None))
     for verb in verbs:
@@ -73,9 +73,21 @@ def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(
         codes: list[int] = []
         m.store.database.write(lambda _: codes.append(forked(lambda: _refused(m, path))))
         assert codes == [0]
-        if m.store.embedder is not None:
-            with m.store.embedder._lock:  # as by a thread of the parent, which is not there to let go of it
-                assert forked(lambda: _refused(m, path)) == 0
+        held, let_go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            """What a thread of the parent holds, the child has nobody to let go of."""
+            with m.learning._lock, m.store.embedder._lock if m.store.embedder else m.learning._lock:
+                held.set()
+                let_go.wait(250)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert held.wait(60)
+        code = forked(lambda: _refused(m, path))
+        let_go.set()
+        holder.join()
+        assert code == 0
         m.add("a dog")
         m.search("asked afterwards")
         m.flush()

@@ -68,6 +68,7 @@ class Learned:
             raise InvalidPolicy(
                 f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
             )
+        self.store.database.check_open()  # before a lock is taken that a thread of the parent may have held at a fork
         return self.learning
 
 

@@ -170,6 +170,8 @@ def read_mem0(text: str) -> Iterator[FoundRecord]:
 
 # -- markdown ---------------------------------------------------------------------------------------------------------
 
+_TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
+
 
 def read_markdown(text: str) -> Iterator[FoundRecord]:
     """Each entry of a list, each paragraph and each block of code is a memory; the headings above it are its metadata."""
@@ -177,8 +179,9 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
     from markdown_it.token import Token
 
     headings, parts, start, before = list[str](), list[str](), 0, ""
-    # What is inside of lines is left as it is.
-    tokens = MarkdownIt().disable(["inline", "text_join"]).parse(text.removeprefix("\ufeff"))
+    # What is inside of lines is left as it is, and whatever says something is text: an underlined line and a reference are, too.
+    reader = MarkdownIt("commonmark", {"maxNesting": 100}).disable(["inline", "text_join", "lheading", "reference"])
+    tokens = reader.parse(text.removeprefix("\ufeff"))
     for token in (*tokens, Token("end", "", 0)):
         if parts and (token.level == 0 or token.type.startswith("list_item")):
             above = {"metadata": {"heading": " > ".join(headings)}} if headings else {}
@@ -186,10 +189,11 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
             parts = []
         if before.startswith("h") and token.type == "inline":
             headings = [*headings[: int(before[1:]) - 1], token.content]
-        elif token.type in ("inline", "fence", "code_block"):
+        elif token.type in ("inline", "fence", "code_block", "html_block"):
             start = start if parts or token.map is None else token.map[0]
             fenced = f"{token.markup}{token.info}\n{token.content}{token.markup}"
-            entry = fenced if token.type == "fence" else re.sub(r"\A\[[ xX]\]\s", "", token.content).strip()
+            plain = _TAG.sub("", token.content) if token.type == "html_block" else token.content
+            entry = fenced if token.type == "fence" else re.sub(r"\A\[[ xX]\]\s", "", plain).strip()
             parts += [entry] if entry else []
         before = token.tag if token.type == "heading_open" else ""
 

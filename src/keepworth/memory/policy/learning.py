@@ -209,6 +209,7 @@ class Learning:
             searched: Whether a search finds the candidates.
             staged: Whether candidates of the policy go through the stages of a search.
         """
+        hits = find(None) if searched else None  # before what is learned is brought up to date, which then knows all of them
         with self._lock:
             experience, mirror = self._now(), self._mirror
             rows = mirror.rows
@@ -216,10 +217,7 @@ class Learning:
             query = experience.query(
                 ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by, episode=number
             )
-            hits: list[Hit] | None = None
-            if searched:
-                hits = find(None)
-            else:
+            if hits is None:
                 candidates = experience.candidates(query, lambda item: admits(mirror.as_filed(item)), narrowly=narrowly)
                 if staged:
                     ids = [pool.items[row].id for row in candidates.rows.tolist()]
@@ -227,6 +225,8 @@ class Learning:
             if hits is not None:
                 hits = [hit for hit in hits if hit.id in rows]
                 scores = np.array([hit.score for hit in hits], dtype=np.float64)
+                if np.abs(scores).max(initial=0.0) > 1.0:  # of words or a reranker: policies go by cosines
+                    scores = 0.5 + 0.5 * scores / (1.0 + np.abs(scores))
                 candidates = Candidates(np.array([rows[hit.id] for hit in hits], dtype=np.intp), scores)
             use = experience.choose(query, candidates, top_k)
             ids, near = [pool.items[row].id for row in candidates.rows.tolist()], candidates.similarities.tolist()

@@ -9,7 +9,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Bools, Vectors
 from keepworth.episodes.text import as_line
-from keepworth.memory.item import Item
+from keepworth.memory.item import Item, Scope
 from keepworth.memory.policy.pool import Pool, advice
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values, whole
 from keepworth.methods.policies._exemplars import Capacity, Exemplars
@@ -67,9 +67,13 @@ class Guard:
     most: int = 500
     _vectors: list[Vectors] = field(default_factory=list)
     _actions: list[str] = field(default_factory=list)
+    _scopes: list[Scope] = field(default_factory=list)
+    _seen: frozenset[Scope] = frozenset()
 
     def select(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         self.note(query, candidates, pool)
+        # What somebody's item said is a lesson for those alone who see such items.
+        self._seen = frozenset(pool.items[row].scope for row in candidates.rows.tolist())
         return Consensus(self.k, self.least)(query, candidates, values, pool)
 
     def note(self, query: Query, candidates: Candidates, pool: Pool) -> None:
@@ -77,11 +81,12 @@ class Guard:
         paths = [path(pool, int(row), query) for row in candidates.rows]
         agree = agreeing(paths, self.least)
         if agree.any():
-            for advice_path, good in zip(paths, agree, strict=True):
+            for row, advice_path, good in zip(candidates.rows.tolist(), paths, agree, strict=True):
                 if not good and advice_path.startswith("do "):
                     self._vectors.append(query.vector)
                     self._actions.append(advice_path.removeprefix("do "))
-            del self._vectors[: -self.most], self._actions[: -self.most]
+                    self._scopes.append(pool.items[row].scope)
+            del self._vectors[: -self.most], self._actions[: -self.most], self._scopes[: -self.most]
 
     def present(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
         shown = Exemplars()(items, query, similarities)
@@ -99,7 +104,11 @@ class Guard:
         if not self._vectors:
             return []
         similarities = np.stack(self._vectors) @ query.vector
-        order = [index for index in np.argsort(-similarities, kind="stable") if similarities[index] >= self.close]
+        order = [
+            index
+            for index in np.argsort(-similarities, kind="stable")
+            if similarities[index] >= self.close and self._scopes[index] in self._seen
+        ]
         return list(dict.fromkeys(self._actions[index] for index in order))[: self.lessons]
 
 

@@ -89,6 +89,26 @@ def test_markdown_as_people_write_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        (
+            "Ana is allergic.\n---\nBob likes tea.\n---\nCleo is 7.",
+            ["Ana is allergic.", "Bob likes tea.", "Cleo is 7."],
+        ),
+        ("---\ntitle: My notes\n---\nAna likes tea.", ["title: My notes", "Ana likes tea."]),
+        ("[Ana]: tea\n\n[Bo]: coffee", ["[Ana]: tea", "[Bo]: coffee"]),
+        ("<p>Ana likes tea</p>\n\n<!-- note -->\n\nBo swims.", ["Ana likes tea", "Bo swims."]),
+        ("".join(f"{'  ' * depth}- entry {depth}\n" for depth in range(20)), [f"entry {depth}" for depth in range(20)]),
+    ],
+    ids=["rules", "front matter", "references", "html", "deep lists"],
+)
+def test_no_text_of_markdown_is_lost(text: str, texts: list[str]) -> None:
+    found = [read.record for read in FORMATS["markdown"](text)]
+    assert [record["text"] for record in found] == texts
+    assert not any("metadata" in record for record in found), "and none becomes a heading"
+
+
 def test_mem0_s_list_is_read_with_its_persons_times_and_metadata() -> None:
     row = {
         "id": "4f", "memory": "Likes tea", "hash": "x", "metadata": {"team": "red"}, "user_id": "ana", "run_id": "s1",

@@ -346,6 +346,30 @@ def test_candidates_of_a_policy_go_through_the_stages_of_a_search(policy: str, t
     assert {hit.score for hit in reranked} <= {0.0, 1.0}
 
 
+@pytest.mark.parametrize("policy", ["kernel-mean", "mixture", "memrl"])
+def test_scores_of_a_reranker_take_nothing_away(policy: str, tmp_path: Path) -> None:
+    memory = opened(tmp_path / "j.mem", policy)
+    memory.add_many([f"a torn shirt number {number}" for number in range(3)])
+    for least in (-12.0, 3.0):  # logits, as of a cross-encoder
+        hits = memory.search(
+            "a torn shirt", reranker=lambda query, texts, least=least: [least + len(text) for text in texts]
+        )
+        assert len(hits) == 3
+
+
+def test_what_one_person_s_items_advise_warns_nobody_else() -> None:
+    memory = Memory(policy="amemguard", encoder="hashing", seed=0)
+    for number, action in enumerate(("give the refund", "give the refund", "phone the doctor")):
+        memory.add(f"a customer asks for a refund, case {number}", user_id="ana", metadata={"do": [action]})
+    assert "phone the doctor" in memory.search("a customer asks for a refund", user_id="ana").text
+    for hits in (
+        memory.search("a customer asks for a refund", user_id="bo"),
+        memory.search("a customer asks for a refund", where={"team": "red"}),
+        memory.within(user_id="bo").search("a customer asks for a refund"),
+    ):
+        assert (list(hits), hits.text, hits.advice) == ([], "", ())
+
+
 def test_a_policy_chooses_among_what_a_search_of_a_mode_finds(tmp_path: Path) -> None:
     memory = opened(tmp_path / "j.mem", "memrl")
     memory.add("zebra")

@@ -209,7 +209,9 @@ class Learning:
             searched: Whether a search finds the candidates.
             staged: Whether candidates of the policy go through the stages of a search.
         """
-        hits = find(None) if searched else None  # before what is learned is brought up to date, which then knows all of them
+        hits = (
+            find(None) if searched else None
+        )  # before what is learned is brought up to date, which then knows all of them
         with self._lock:
             experience, mirror = self._now(), self._mirror
             rows = mirror.rows

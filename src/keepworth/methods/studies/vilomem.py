@@ -43,8 +43,8 @@ STYLES = ((14, 75, 0.5, 1.0, 0.0), (16, 85, 0.4, 1.0, 0.1), (15, 55, 0.7, 0.9, -
 """Of each style the size, the noise, the blur, the contrast and the slant."""
 CONDITIONS, ACTIONS = ("new", "late", "disputed"), ("file", "return", "forward", "shred")
 LEAST, LEAST_OF_READING, LEAST_JOINT, NEAREST, SHOWN = 0.7, 0.5, 0.8, 10, 3
-"""The least likeness of what is shown and merged, of readings, and of the joint key; how many pictures are compared, and how many
-guidelines of a stream are shown."""
+"""The least similarity of what is shown and merged, of readings, and of the joint key; how many pictures are compared,
+and how many guidelines of a stream are shown."""
 PAST = 64
 
 
@@ -90,16 +90,16 @@ class Memory:
     joint: bool = False
     blind: bool = False
 
-    def visual_likeness(self, seen: Seen, taken: str, item: Guideline) -> float:
+    def visual_similarity(self, seen: Seen, taken: str, item: Guideline) -> float:
         look = float(seen.look @ item.seen.look)
         if self.joint:
             ours, theirs = (f"{task.reading} {task.condition}" for task in (seen, item.seen))
             return (look + 3 * alike(ours, theirs)) / 4 - (LEAST_JOINT - LEAST)
         return look if alike(seen.reading, item.seen.reading) >= LEAST_OF_READING else 0.0
 
-    def logical_likeness(self, seen: Seen, taken: str, item: Guideline) -> float:
+    def logical_similarity(self, seen: Seen, taken: str, item: Guideline) -> float:
         if self.joint:
-            return self.visual_likeness(seen, taken, item)
+            return self.visual_similarity(seen, taken, item)
         return ((taken == item.taken) + (seen.condition == item.seen.condition)) / 2
 
 
@@ -109,9 +109,9 @@ def advice(ranked: Sequence[Guideline], what: str) -> str:
     return votes.most_common(1)[0][0] if votes else ""
 
 
-def nearest(items: Sequence[Guideline], likeness: Sequence[float], most: int) -> list[Guideline]:
-    order = sorted(range(len(items)), key=likeness.__getitem__, reverse=True)[:most]
-    return [items[at] for at in order if likeness[at] >= LEAST]
+def nearest(items: Sequence[Guideline], similarity: Sequence[float], most: int) -> list[Guideline]:
+    order = sorted(range(len(items)), key=similarity.__getitem__, reverse=True)[:most]
+    return [items[at] for at in order if similarity[at] >= LEAST]
 
 
 def play(
@@ -132,18 +132,18 @@ def play(
     done = []
 
     def read(seen: Seen) -> str:
-        likeness = [memory.visual_likeness(seen, "", item) for item in visual]
-        shown = nearest(visual, likeness, 2 * SHOWN if memory.joint else NEAREST)
+        similarity = [memory.visual_similarity(seen, "", item) for item in visual]
+        shown = nearest(visual, similarity, 2 * SHOWN if memory.joint else NEAREST)
         own = max(LEXICON, key=lambda word: alike(word, seen.reading))
         return advice(shown if memory.joint else shown[:SHOWN], "words") or own
 
     def treat(seen: Seen, taken: str) -> str:
-        likeness = [memory.logical_likeness(seen, taken, item) for item in logical]
-        shown = nearest(logical, likeness, 2 * SHOWN if memory.joint else SHOWN)
+        similarity = [memory.logical_similarity(seen, taken, item) for item in logical]
+        shown = nearest(logical, similarity, 2 * SHOWN if memory.joint else SHOWN)
         return advice(shown, "actions") or leaning[taken, seen.condition]
 
-    def write(items: list[Guideline], likeness: Sequence[float], new: Guideline, what: str, right: str) -> None:
-        same = nearest(items, likeness, 1)
+    def write(items: list[Guideline], similarity: Sequence[float], new: Guideline, what: str, right: str) -> None:
+        same = nearest(items, similarity, 1)
         items.extend([] if same else [new])
         getattr(same[0] if same else new, what)[right] += 1
 
@@ -160,12 +160,12 @@ def play(
             misread = bool(draw.random() < 0.5)
             mistreated = not misread
         if misread and memory.visual:
-            likeness = [memory.visual_likeness(seen, taken, item) for item in visual]
-            write(visual, likeness, Guideline(seen, taken), "words", word)
+            similarity = [memory.visual_similarity(seen, taken, item) for item in visual]
+            write(visual, similarity, Guideline(seen, taken), "words", word)
         if mistreated and memory.logical:
             about = taken if memory.blind else word
-            likeness = [memory.logical_likeness(seen, about, item) for item in logical]
-            write(logical, likeness, Guideline(seen, about), "actions", right)
+            similarity = [memory.logical_similarity(seen, about, item) for item in logical]
+            write(logical, similarity, Guideline(seen, about), "actions", right)
     return done
 
 

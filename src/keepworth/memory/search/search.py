@@ -383,7 +383,8 @@ class Request:
     time has the time at which it was written.
     as_of: the items held true at that time, superseded ones too.
     half_life: days in which a score halves with age, by the event time or the time of writing; 0 for never.
-    reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; a policy goes by these scores as by any.
+    reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; a policy goes by these
+    scores.
     nobody: only what was noted without a person.
     threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`fuse`), of a dense one the
     cosine, of a lexical one BM25, and of what a policy retrieved its own score, mostly the cosine. fits: (hits, best first) ->

@@ -326,7 +326,7 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
             instead=parts.get("o") or claim.instead,
         )
     words = _RULES.done.sub("", rest).split(None, 1)
-    verb = next(iter(stems(words[0])), words[0].lower()) if words else ""
+    verb = min(stems(words[0]), default=words[0].lower()) if words else ""
     return replace(claim, attribute=f"to {verb}" if verb else "", value=_first_part(words[1]) if len(words) > 1 else "")
 
 

@@ -4,15 +4,19 @@ that lower rooms ask for by name, so that they import none of the rooms above th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Kind = Literal[
     "policy", "writer", "objective", "recipe", "world", "benchmark", "memory_module", "control_agent", "study"
@@ -175,8 +179,13 @@ def _sources(kind: Kind | None = None) -> Iterator[str]:
                     yield f"keepworth.methods.{folder}.{module.name}"
     from importlib.metadata import entry_points
 
-    for entry in entry_points(group=GROUP):
-        yield entry.value
+    yield from _outside(entry_points, tuple(sys.path))
+
+
+@cache
+def _outside(entry_points: Callable[..., Iterable[EntryPoint]], path: tuple[str, ...]) -> tuple[str, ...]:
+    """What packages on this path declare. Reading all their metadata takes longer than making most policies."""
+    return tuple(entry.value for entry in entry_points(group=GROUP))
 
 
 def _place(source: str) -> str:

@@ -382,14 +382,18 @@ def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(
     for name in ("theirs", "strings"):
         (tmp_path / f"of_others_{name}.py").write_text(made.format(name=name))
     monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(points: list[EntryPoint]) -> None:
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group="": points if group == GROUP else [])
+
     points = [EntryPoint(name, name, GROUP) for name in ("of_others_theirs", "nowhere_at_all")]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group="": points if group == GROUP else [])
+    install(points)
     assert find_recipe("theirs").about == "Ours."
     assert find_recipe("theirs")(steps=12)
     with pytest.raises(UnknownName) as missing:
         find_recipe("nowhere")
     assert "nowhere_at_all: ModuleNotFoundError" in missing.value.fix
-    points.append(EntryPoint("strings", "of_others_strings", GROUP))
+    install([*points, EntryPoint("strings", "of_others_strings", GROUP)])
     with pytest.raises(DuplicateMethod, match="'strings' is declared twice"):
         find_recipe("strings")
 

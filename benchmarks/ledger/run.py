@@ -2,7 +2,7 @@
 
     python -m benchmarks.ledger.run            everything that ledger.json lacks; it goes on where it stopped
     python -m benchmarks.ledger.run core       one part: core, cost or memory
-    python -m benchmarks.ledger.page           puts the tables into docs/worth.md
+    python -m benchmarks.pages ledger          puts the tables into docs/worth.md
 
 core: thousands of runs of one item each, at 10 % withholding without a budget, by the functions of the library. cost: the
 policy as it is, with its budget, in streams of several items. memory: fewer runs through `Memory`, with its search, log and

@@ -3,7 +3,7 @@
     python -m benchmarks.speed.run --list
     python -m benchmarks.speed.run --minutes 55 --trl-python /path/to/python     # again, until nothing is missing
     python -m benchmarks.speed.run --only "sampling"
-    python -m benchmarks.speed.page
+    python -m benchmarks.pages speed
 
 On an idle machine: nothing else may compute, and the load average is written down with every round. --trl-python is a Python
 that has TRL (`pip install trl datasets`) and the same torch; without it, rows beside TRL are left out.
@@ -65,7 +65,7 @@ def main() -> None:
     missing = [row for row in chosen if not row.measure(about, ends)]
     for row in missing:
         print(f"missing: {row.table}, {row.name}: {row.left():.0f} minutes")
-    print("Run the same command again." if missing else "Complete: python -m benchmarks.speed.page")
+    print("Run the same command again." if missing else "Complete: python -m benchmarks.pages speed")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.methods.write import ABSENT, arm, gap, write
+from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.objectives.run import HERE, SETTINGS, rate_of, train
 from benchmarks.objectives.world import Permuted
 from keepworth.registry import evidence, methods
@@ -67,8 +67,8 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
         verdict = "not held"
     else:
         verdict = "held in part" if claim or below else "held"
-    sentence = f"{spoken(learned)} over permuted rewards"
-    sentence += "".join(f"; {spoken(other)} against {other['against'].replace(': ' + name, '')}" for other in others)
+    sentence = f"{worded(learned, 2, '')} over permuted rewards"
+    sentence += "".join(f"; {worded(other, 2, ' against ').replace(': ' + name, '')}" for other in others)
     return {
         "model": "a model of a few thousand weights",
         "n": len(trained["area"]),
@@ -92,11 +92,6 @@ def permuted(name: str, arm_name: str, seeds: int) -> list[float]:
     setting = replace(setting, rate=rate_of(name, chosen))
     chosen = replace(chosen, world=Permuted(setting.world))
     return [float(train(setting, chosen, seed)["area"]) for seed in range(seeds)]
-
-
-def spoken(compared: Mapping[str, Any]) -> str:
-    low, high = compared["interval"]
-    return f"{compared['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.write import ABSENT, arm, gap, write
+from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from keepworth.environments.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
 from keepworth.environments.streams import missing, open_stream, worlds
 from keepworth.episodes.text import tokens
@@ -196,10 +196,9 @@ def judge(streams: list[Stream], seeds: list[dict[str, float]]) -> dict[str, Any
         verdict = "held"
     else:
         verdict = "held in part"
-    low, top = (f"{end:+.2f}" for end in above["interval"])
     sentence = (
         f"Chance {mean[CHANCE]:.2f}, without memory {mean[rule]:.2f} ({rule}), {memory} {mean[memory]:.2f} "
-        f"({above['mean']:+.2f} [{low}, {top}]), optimum {mean[OPTIMUM]:.2f}."
+        f"({worded(above, 2, '')}), optimum {mean[OPTIMUM]:.2f}."
         f"{' What free words mean is told.' if streams[0].wording else ''}"
     )
     return {

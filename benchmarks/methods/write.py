@@ -74,9 +74,10 @@ def weigh(
     }
 
 
-def worded(comparison: Mapping[str, Any]) -> str:
-    low, high = comparison["interval"]
-    return f"{comparison['mean']:+.3f} [{low:+.3f}, {high:+.3f}] over {comparison['against']}"
+def worded(comparison: Mapping[str, Any], digits: int = 3, beside: str = " over ") -> str:
+    """A difference with its interval, and beside what, but where `beside` is empty."""
+    mean, low, high = (f"{value:+.{digits}f}" for value in (comparison["mean"], *comparison["interval"]))
+    return f"{mean} [{low}, {high}]" + (beside and f"{beside}{comparison['against']}")
 
 
 def write(name: str, command: str, verdict: str, sentence: str, kind: str = "", **fields: Any) -> None:

@@ -21,7 +21,7 @@ def takes_nothing(about: str | None) -> None:
     arguments(about, json=False).parse_args()
 
 
-def write(path: Path | None, record: Any) -> None:
+def save(path: Path | None, record: Any) -> None:
     """Leaves a record; nothing where no file was asked for."""
     if path is not None:
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

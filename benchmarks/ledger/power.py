@@ -16,7 +16,6 @@ The shares of the last are computed, from the binomial distribution.
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from benchmarks.record import takes_nothing
+from benchmarks.record import save, takes_nothing
 from keepworth.memory.policy import ledger
 
 OUT = Path(__file__).parent / "power.json"
@@ -85,7 +84,7 @@ def main() -> None:
         "versions": {name: version(name) for name in ("numpy", "scipy", "keepworth")},
         "rows": rows,
     }
-    OUT.write_text(json.dumps(body, indent=1) + "\n")
+    save(OUT, body)
 
 
 if __name__ == "__main__":

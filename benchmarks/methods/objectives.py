@@ -15,7 +15,6 @@ fine_mem is `not reachable here`: its control, when it was run, learned as much 
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,6 +23,7 @@ from typing import Any
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.objectives.run import HERE, SETTINGS, rate_of, train
 from benchmarks.objectives.world import Permuted
+from benchmarks.record import arguments
 from keepworth.registry import evidence, methods
 
 ELSEWHERE = ("stale", "timed", "utterances")
@@ -32,7 +32,7 @@ LEAKS = {"fine_mem": " Its rewards of turns know here which moves go forward, so
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*", help="those without evidence where none is named")
     options = parser.parse_args()
     measured = json.loads((HERE / "objectives.json").read_text(encoding="utf-8"))["settings"]

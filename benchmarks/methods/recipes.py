@@ -19,7 +19,6 @@ has the code.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -29,6 +28,7 @@ from unittest.mock import patch
 
 from benchmarks.methods.tiny_worlds import Finds, Streams, checkpoint, dealt_tree, shuffled_wins, system_of
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
+from benchmarks.record import arguments
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import _answerer as answerer
@@ -177,7 +177,7 @@ def judged(name: str, curves: Mapping[str, list[list[float]]], seeds: int) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*", help="all where none is named")
     parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()

@@ -9,11 +9,11 @@ read them again beside new numbers. Studies that are run on data from elsewhere 
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 from benchmarks.methods.write import FOLDER, write
+from benchmarks.record import arguments
 from keepworth.evaluation.study import Study
 from keepworth.registry import method
 
@@ -21,7 +21,7 @@ STUDIES = ("ama", "cues", "macro_hft", "mind_palace", "vilomem")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("name", choices=STUDIES)
     parser.add_argument("--rows", type=Path, help="rows that were measured before")
     options = parser.parse_args()

@@ -16,7 +16,6 @@ before these.) The best rule and the best memory are chosen by their means, whic
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 from collections import Counter
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
+from benchmarks.record import arguments
 from keepworth.environments.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
 from keepworth.environments.streams import missing, open_stream, worlds
 from keepworth.episodes.text import tokens
@@ -70,7 +70,7 @@ NEED, REACH = 0.5, 0.95
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--data", type=Path, help="the folder that holds published sets")
     parser.add_argument("--tasks", type=int, default=120)

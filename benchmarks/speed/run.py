@@ -11,10 +11,10 @@ that has TRL (`pip install trl datasets`) and the same torch; without it, rows b
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 
+from benchmarks.record import arguments
 from benchmarks.speed import episodes, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.setting import machine
@@ -37,7 +37,7 @@ def all_rows(trl_python: str) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--minutes", type=float, default=55.0, help="begin nothing that would end later")
     parser.add_argument("--threads", type=int, default=0, help="0: as many as this process has cores")
     parser.add_argument("--only", default="", help="rows whose table and name contain this")

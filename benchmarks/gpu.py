@@ -14,10 +14,8 @@ check keeps its result in the file as soon as it has one; one that fails says wh
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
-import json
 import math
 import statistics
 import sys
@@ -32,6 +30,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.record import arguments, save
 from benchmarks.speed.sampling import GENERATE, OURS, PREFILLED, SAMPLES, generated, ours
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from benchmarks.speed.training_ours import group
@@ -436,7 +435,7 @@ def run(setting: Setting, minutes: float, write: Callable[[dict[str, Any]], None
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked = arguments(__doc__, json=False)
     asked.add_argument("--device", default="cuda")
     asked.add_argument("--quick", action="store_true", help="a tiny model of the tests")
     asked.add_argument("--model", default=MODEL)
@@ -458,7 +457,7 @@ def main() -> None:
         word = {True: "passes", False: "FAILS", None: "measured"}[made.get("passes")]
         print(f"{name:26} {word:8} {made['check_seconds']:6.1f} s  {made.get('error', '')}", flush=True)
         if path is not None:
-            path.write_text(json.dumps(result, indent=1) + "\n")
+            save(path, result)
 
     result = run(setting, options.minutes, write)
     for name, why in result["left_out"].items():

@@ -9,7 +9,6 @@ are fetched at the first search, and are counted apart. Importing and `--help` a
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -20,6 +19,8 @@ import time
 import venv
 from pathlib import Path
 from typing import Any
+
+from benchmarks.record import arguments, save
 
 ROOT = Path(__file__).parents[1]
 SEARCH = """
@@ -72,9 +73,8 @@ def measured(wheel: Path, extras: str, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--extras", default="train,serve", help="what is installed in the second environment")
-    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -93,8 +93,7 @@ def main() -> None:
         "wheel_megabytes": size,
         "rows": rows,
     }
-    if given.json:
-        given.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    save(given.json, record)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ thread, and the calls that lead from one file to another. No call is the first o
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import sys
 import tempfile
 import threading
@@ -21,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import keepworth
+from benchmarks.record import arguments, save
 from keepworth import Memory
 
 STEP = {
@@ -168,7 +167,7 @@ def count_step(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -177,7 +176,7 @@ def main() -> None:
     for name, counts in counted.items():
         print("{}: {functions} functions in {files} files, {calls} calls, {moves} between files".format(name, **counts))
     if options.out:
-        options.out.write_text(json.dumps(counted, indent=1) + "\n")
+        save(options.out, counted)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
 """Every number in the documentation, written anew from the JSON files that the benchmarks' commands left.
 
-    python -m benchmarks.pages [--check]
+    python -m benchmarks.pages [NAME ...] [--check]
 
-Each benchmark's `page.py` writes its own tables; this runs them all and says which pages changed. --check: say it and fail. The
-README's picture of the demo is read from a run (`python -m benchmarks.readme`) and is left as it is where there is none.
+The `page.py` of a folder says in `tables` what stands at which marks of which page; NAME is such a folder. --check: says which
+pages changed, and fails. The README's picture of the demo is read from a run, and left as it is where there is none.
 """
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
+import importlib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.record import arguments
+from benchmarks.tables import DOCS, ROOT, filled
 
 
 def pages() -> list[str]:
@@ -21,26 +20,19 @@ def pages() -> list[str]:
 
 
 def texts() -> dict[Path, str]:
-    return {
-        path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    }
+    return {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     before = texts()
-    for name in pages():
+    for name in options.names or pages():
         print(name, flush=True)
-        command = [sys.executable, "-m", f"benchmarks.{name}.page"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"benchmarks/{name}/page.py failed:\n{done.stderr}")
-    if (ROOT / "runs" / "demo").is_dir():
-        subprocess.run([sys.executable, "-m", "benchmarks.readme"], cwd=ROOT, check=True)
-    else:
-        print("readme: left out, there is no run runs/demo")
+        for page, mark, content in importlib.import_module(f"benchmarks.{name}.page").tables():
+            filled(page, mark, content)
     changed = [str(path.relative_to(ROOT)) for path, text in texts().items() if before.get(path) != text]
     print(f"changed: {', '.join(changed)}" if changed else "every page holds what the files say")
     if changed and options.check:

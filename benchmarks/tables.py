@@ -1,11 +1,20 @@
-"""Tables in pages: what a benchmark's `page.py` writes between the marks `<!-- NAME -->` and `<!-- /NAME -->` of a page."""
+"""What the benchmarks' pages share: tables, numbers with intervals, and the places in the documentation that they stand in."""
 
 from __future__ import annotations
 
-import argparse
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def read(name: str) -> Any:
+    """What a benchmark left in its file, such as "memory/engine"."""
+    return json.loads((ROOT / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1, align: str = "---:") -> str:
@@ -14,21 +23,27 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[object]], left: int = 
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def takes_nothing(about: str | None) -> None:
-    """For a command without arguments: --help says what it does, and a word that it would not heed is refused."""
-    argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+def spread(row: Mapping[str, float], form: str = ".2f", ends: str = "[{}, {}]") -> str:
+    """A mean with its interval. form: of the mean, the ends have its sign and digits, too; ends: how the interval is written."""
+    return f"{row['mean']:{form}} " + ends.format(f"{row['low']:{form}}", f"{row['high']:{form}}")
 
 
-def with_appendix(page: Path) -> list[Path]:
-    """The page, and the page of its measurements where there is one."""
-    return [path for path in (page, page.parent / "appendix" / page.name) if path.is_file()]
+def verdict(gap: Mapping[str, float]) -> str:
+    """What the interval of a difference shows."""
+    if gap["low"] > 0:
+        return "better"
+    return "worse" if gap["high"] < 0 else "no difference shown"
 
 
 def filled(page: Path, name: str, content: str) -> None:
-    """Writes `content` between the marks of `name` in `page`, or in the page of that name in the appendix. SystemExit where
-    both lack them."""
+    """Writes `content` between the marks `<!-- NAME -->` and `<!-- /NAME -->` of a page, or of the page of that name in the
+    appendix; without a name it is the whole page. SystemExit where both lack the marks."""
+    if not name:
+        page.write_text(content, encoding="utf-8")
+        return
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    holding = [path for path in with_appendix(page) if begin in (text := path.read_text()) and end in text]
+    there = [path for path in (page, page.parent / "appendix" / page.name) if path.is_file()]
+    holding = [path for path in there if begin in (text := path.read_text()) and end in text]
     if len(holding) != 1:
         raise SystemExit(f"{page} and its appendix have {len(holding)} places for {begin} ... {end}, not one")
     (page,) = holding

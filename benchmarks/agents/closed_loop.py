@@ -9,12 +9,12 @@ nothing else: it takes the first line of memory that names the topic, and where 
 
 Arms: no memory; oracle (the right line is in the system prompt); memory without rewards ("off"), with rewards ("on"), and with
 the rewards of other episodes ("permuted"). "bolder" and "shuffled" are the last two with settings that try out more. Those
-rewards are drawn among all so far, the episode's own among them, so that the first few still say something.
+rewards are drawn among all so far, the episode's own among them, so that the first few still say something. Other arms of as
+many seeds that are in the JSON stay there.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import estimate, paired_difference
 
 ARMS = ("none", "off", "on", "permuted", "bolder", "shuffled", "oracle")
@@ -230,11 +231,10 @@ class Loop:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=400)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
-    parser.add_argument("--json", type=Path, help="other arms of as many seeds that are there stay")
     options = parser.parse_args(argv)
     from importlib.metadata import version
 
@@ -288,8 +288,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if {better, other} <= rows.keys()
         },
     }
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(options.json, result)
 
 
 if __name__ == "__main__":

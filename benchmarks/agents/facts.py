@@ -15,7 +15,6 @@ puts a chat model in the place of the rules.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from typing import Any
 
 from benchmarks.agents.changes import DEV, HELD_OUT, REWORDED, SEEN, PlantedConversation, conversations
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.episodes.episode import Task
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.memory.item import Item
@@ -239,7 +239,7 @@ def _estimated(cell: dict[str, list[float]], name: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--people", type=int, default=40, help="conversations for each cell and seed")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--encoder", default="minilm")
@@ -249,7 +249,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--cells", nargs="*", choices=[name for name, _, _ in CELLS], help="all where none is named")
     parser.add_argument("--scores", type=Path, help="writes the scores of each person, of the last arm, into this file")
     parser.add_argument("--before", type=Path, help="such a file, of other code, to compare with")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     result: dict[str, Any] = {
         "machine": machine(),
@@ -292,8 +291,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
     if options.scores:
         options.scores.write_text(json.dumps(checkpoints) + "\n")
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(options.json, result)
 
 
 if __name__ == "__main__":

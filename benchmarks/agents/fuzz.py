@@ -13,7 +13,6 @@ The package is none of this project's: it is found as `schemathesis` on the path
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
@@ -30,6 +29,7 @@ from typing import Any
 import httpx
 
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.serving.memory_server import MemoryServer
 
 ALLOWED = "positive_data_acceptance"
@@ -130,17 +130,15 @@ def measured(examples: int, seeds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--examples", type=int, default=200, help="of each route, in each run")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not command():
         raise SystemExit("schemathesis is not on the path: pip install schemathesis, or set KEEPWORTH_SCHEMATHESIS.")
     result = {**measured(options.examples, options.seeds), "machine": machine()}
     print(json.dumps({name: result[name] for name in ("cases", "failures", "refused")}, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(options.json, result)
 
 
 if __name__ == "__main__":

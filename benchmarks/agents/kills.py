@@ -11,7 +11,6 @@ waits to be written any more; the file is sound.
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import random
@@ -25,6 +24,7 @@ from typing import Any
 
 from benchmarks.agents.load import TOKEN, Started, free_port, instant_upstream, memory_server
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import notes
@@ -245,16 +245,14 @@ def verified(file: Path, seen: list[Acknowledged]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result = {**killed(Path(folder), kills=options.kills, seed=options.seed), "machine": machine()}
     print(json.dumps(result, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(options.json, result)
 
 
 if __name__ == "__main__":

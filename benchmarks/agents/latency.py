@@ -40,6 +40,7 @@ from benchmarks.agents.load import (
     saturated,
 )
 from benchmarks.memory.engine import at, machine
+from benchmarks.record import arguments, save
 
 ITEMS = 100_000
 PACKAGES = ("httpx", "starlette", "uvicorn", "h11", "pydantic")
@@ -188,7 +189,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--items", type=int, default=ITEMS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
@@ -197,7 +198,6 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--low", type=float, default=20.0, help="the low rate")
     parser.add_argument("--filled", type=Path, help="a copy of this memory is used; it is made if it is not there")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     about = {**machine(), "packages": {name: version(name) for name in PACKAGES}}
     with tempfile.TemporaryDirectory() as folder:
@@ -218,7 +218,7 @@ def written(result: Mapping[str, Any], options: argparse.Namespace, about: Mappi
         return
     asked = {"items": options.items, "people": USERS, "rate": options.rate, "low_rate": options.low}
     whole = {**asked, "connections": 50, "seed": 0, **result, "machine": about}
-    options.json.write_text(json.dumps(whole, indent=1) + "\n")
+    save(options.json, whole)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ process of its own, a client that sends at fixed times, and one that sends as fa
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -20,6 +19,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from benchmarks.record import arguments
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "kw_benchmark"
@@ -359,7 +360,7 @@ def saturated(url: str, *, seconds: float, run: str, mode: str = "on", connectio
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("what", choices=["upstream", "proxy"])
     parser.add_argument("address", nargs="?", default="")
     options = parser.parse_args()

@@ -1,22 +1,14 @@
-"""Put the tables of the benchmarks of agents into docs/server.md and docs/quickstarts.md, and a picture into the README.
-
-python -m benchmarks.agents.page
-"""
+"""The tables of the benchmarks of agents in docs/server.md and docs/quickstarts.md, and a picture in the README."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pictures import plain
-from benchmarks.tables import filled, markdown, takes_nothing
+from benchmarks.readme.page import plain
+from benchmarks.tables import DOCS, ROOT, markdown, read
 from keepworth.evaluation.statistics import estimate
-
-HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "server.md"
-QUICKSTARTS = PAGE.with_name("quickstarts.md")
-README, IMAGES = HERE.parent.parent / "README.md", PAGE.parent / "images"
 
 
 def share(row: dict[str, Any]) -> str:
@@ -247,23 +239,21 @@ def loop_in_short(result: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    takes_nothing(__doc__)
-    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency}
-    for name, table in named.items():
-        if (HERE / f"{name}.json").exists():
-            filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
-    result = json.loads((HERE / "facts.json").read_text())
-    filled(PAGE, "facts", facts(result))
-    filled(PAGE, "facts-longmemeval", updates(result))
-    filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
-    filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))
-    loop = json.loads((HERE / "closed_loop.json").read_text())
-    filled(PAGE, "closed-loop", closed_loop(loop))
-    filled(README, "learning", loop_in_short(loop))
-    picture(loop, IMAGES / "learning.png", True)
-    picture(loop, IMAGES / "learning_narrow.png", False)
-
-
-if __name__ == "__main__":
-    main()
+def tables() -> Iterator[tuple[Path, str, str]]:
+    of_server = {
+        "kills": kills,
+        "scan": scan,
+        "fuzz": fuzz,
+        "latency": latency,
+        "facts": facts,
+        "signals": signals,
+        "closed_loop": closed_loop,
+    }
+    for name, table in of_server.items():
+        yield DOCS / "server.md", name.replace("_", "-"), table(read(f"agents/{name}"))
+    yield DOCS / "server.md", "facts-longmemeval", updates(read("agents/facts"))
+    yield DOCS / "quickstarts.md", "quickstarts", quickstarts(read("agents/quickstarts"))
+    loop = read("agents/closed_loop")
+    yield ROOT / "README.md", "learning", loop_in_short(loop)
+    picture(loop, DOCS / "images" / "learning.png", True)
+    picture(loop, DOCS / "images" / "learning_narrow.png", False)

@@ -9,8 +9,6 @@ clock, and depend on the network: packages come from the index that pip is set u
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import re
@@ -27,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.load import free_port
+from benchmarks.record import arguments, save
 from tests.serving.scripted_upstream import Script, upstream
 
 ROOT = Path(__file__).parents[2]
@@ -133,8 +132,7 @@ def run(name: str, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
+    parser = arguments(__doc__)
     parser.add_argument("--only", choices=sorted(quickstarts()))
     options = parser.parse_args()
     rows = {}
@@ -153,8 +151,7 @@ def main() -> None:
         "n": 1,
         "quickstarts": rows,
     }
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    save(options.json, record)
     if not all(row["proven"] for row in rows.values()):
         raise SystemExit("not all are proven")
 

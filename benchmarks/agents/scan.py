@@ -9,15 +9,14 @@ some of it has the form of one all the same (a phone number in a template), and 
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import pooled_estimate, rate
 from keepworth.memory.sensitive import PERSONAL, SECRETS, sensitive
 from keepworth.methods.benchmarks._longmemeval import sessions_of
@@ -72,14 +71,12 @@ def measured(examples: int = 0) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--examples", type=int, default=0, help="print so many of each kind")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     result = {**measured(options.examples), "machine": machine()}
     print(json.dumps(result["rates"], indent=1))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(options.json, result)
 
 
 if __name__ == "__main__":

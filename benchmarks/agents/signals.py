@@ -11,7 +11,6 @@ called, read by hand.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import random
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.policy.signals import signal_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
@@ -160,8 +160,7 @@ def on_preferences(folder: Path) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
+    parser = arguments(__doc__)
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--prefeval", type=Path, help="the folder that holds explicit_with_mcq.jsonl.gz")
     options = parser.parse_args(argv)
@@ -173,10 +172,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     if options.prefeval:
         result["prefeval"] = on_preferences(options.prefeval)
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
-    else:
-        print(json.dumps(result, indent=1))
+    print(json.dumps(result, indent=1))
+    save(options.json, result)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ the right memory nothing is gained.
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.record import arguments, save
 from keepworth.episodes import Episode
 from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.learning.run_folder import RunFolder, versions
@@ -97,7 +96,7 @@ def as_row(name: str, value: MeanEstimate, **more: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--threads", type=int, default=0, help="0 measures which count is fastest")
     parser.add_argument("--only", default=",".join(ARMS))
@@ -133,7 +132,7 @@ def main() -> None:
     }
     if len(runs.get("reinforced", ())) == 3:
         record["claim"] = claim(runs["reinforced"], gains)
-    options.output.write_text(json.dumps(record, indent=2) + "\n")
+    save(options.output, record)
     show(record)
 
 

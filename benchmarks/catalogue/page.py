@@ -1,21 +1,17 @@
-"""Put the tables of all benchmarks into docs/benchmarks.md.
-
-python -m benchmarks.catalogue.page
-"""
+"""The table of all benchmarks in docs/benchmarks.md."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.tables import filled, markdown, takes_nothing
+from benchmarks.tables import DOCS, markdown
 from keepworth.registry import methods
 from keepworth.tasks.benchmark import Benchmark, sizes
 from keepworth.tasks.data_files import VARIABLE, MissingData
 from keepworth.tasks.splits import SPLITS
-
-PAGE = Path(__file__).parent.parent.parent / "docs" / "benchmarks.md"
 
 
 def where(benchmark: Benchmark) -> str:
@@ -34,8 +30,7 @@ def where(benchmark: Benchmark) -> str:
     raise SystemExit(f"{benchmark.name} is not shipped, and yet it was found without data")
 
 
-def main() -> None:
-    takes_nothing(__doc__)
+def tables() -> Iterator[tuple[Path, str, str]]:
     known = sizes()
     rows = []
     for name, benchmark in methods("benchmark").items():
@@ -47,8 +42,4 @@ def main() -> None:
             counted += f"; {size['haystacks']:,} x {size['entries']:,}"
         rows.append((f"`{make.name}`", benchmark.about, judged, make.licence, where(make), counted))
     head = ("name", "what it asks", "judged by", "licence", "where", "train / dev / test; haystacks x entries")
-    filled(PAGE, "benchmarks", markdown(head, rows, left=len(head)))
-
-
-if __name__ == "__main__":
-    main()
+    yield DOCS / "benchmarks.md", "benchmarks", markdown(head, rows, left=len(head))

@@ -7,11 +7,11 @@ FOLDER holds the sets that are not shipped; those that it lacks keep the counts 
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import arguments, save
 from keepworth.registry import methods
 from keepworth.tasks.benchmark import SIZES, Benchmark, digest, haystack, refuse_leaks, sharing
 from keepworth.tasks.data_files import MissingData
@@ -38,7 +38,7 @@ def counted(benchmark: Benchmark, data: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=SIZES)
     options = parser.parse_args()
@@ -51,7 +51,7 @@ def main() -> None:
         except MissingData as error:
             print(f"{benchmark.name}: left as it was: {error.message}", flush=True)
     current = {benchmark.name: sizes[benchmark.name] for benchmark in benchmarks if benchmark.name in sizes}
-    options.out.write_text(json.dumps(current, indent=1) + "\n", encoding="utf-8")
+    save(options.out, current)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,10 @@ pays in an order drawn by chance among the steps of a rollout. Weights are the s
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -27,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.speed.setting import machine
+from benchmarks.control.cells import Row, cell_arguments, collect
 from keepworth.control.ppo import Trainer
 from keepworth.control.settings import PpoSettings
 
@@ -97,28 +93,17 @@ def shuffled(pay: Callable[[Tensor, Tensor], Tensor], seed: int) -> Callable[[Te
 
 
 def main(words: list[str] | None = None) -> None:
-    """Train every cell, and print or write JSON; what is written has all cells that are done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rooms", nargs="*", default=list(ROOMS))
-    parser.add_argument("--arms", nargs="*", default=list(ARMS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=300_000, help="of all worlds of a cell together")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(words)
-    torch.set_num_threads(1)
-    cells = []
-    for seed, rooms, static, arm in itertools.product(options.seeds, options.rooms, (False, True), options.arms):
-        cells.append(train(rooms, static, arm, seed, options.steps))
-        print(json.dumps(cells[-1]), flush=True)
-        report = {
-            "command": "python -m benchmarks.control.bonuses " + " ".join(words or sys.argv[1:]),
-            "machine": machine(1, ("torch", "gymnasium", "minigrid", "numpy")),
-            "seeds": options.seeds,
-            "unit": "share of episodes that reached the goal, in the last quarter of training; whole: in all of it",
-            "cells": cells,
-        }
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    options = cell_arguments(__doc__, steps=300_000, rooms=ROOMS, arms=ARMS).parse_args(words)
+    cells = (
+        train(rooms, static, arm, seed, options.steps)
+        for seed, rooms, static, arm in itertools.product(options.seeds, options.rooms, (False, True), options.arms)
+    )
+
+    def report(cells: list[Row]) -> Row:
+        unit = "share of episodes that reached the goal, in the last quarter of training; whole: in all of it"
+        return {"seeds": options.seeds, "unit": unit, "cells": cells}
+
+    collect("bonuses", words, options.json, cells, report, ("torch", "gymnasium", "minigrid", "numpy"))
 
 
 if __name__ == "__main__":

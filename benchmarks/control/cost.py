@@ -9,18 +9,17 @@ length from 1,024 to 16,384, for memories that are linear recurrences; 1 is line
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.speed.setting import machine
+from benchmarks.control.cells import Row, collect
+from benchmarks.record import arguments
 from keepworth.control import memory
 from keepworth.registry import methods
 
@@ -53,46 +52,33 @@ def trained(module: Any, x: Tensor, *given: Any) -> Callable[[], None]:
 
 def slope(points: dict[int, float]) -> float:
     """Of log time over log length, by least squares."""
-    xs, ys = [math.log(length) for length in points], [math.log(spent) for spent in points.values()]
-    middle, level = sum(xs) / len(xs), sum(ys) / len(ys)
-    return sum((x - middle) * (y - level) for x, y in zip(xs, ys, strict=True)) / sum((x - middle) ** 2 for x in xs)
+    return float(np.polyfit(np.log(list(points)), np.log(list(points.values())), 1)[0])
+
+
+def measure(name: str, lstm: torch.nn.LSTM) -> Row:
+    module = memory(name, WIDTH, WIDTH)
+    row: Row = {"memory": name, "parameters": sum(p.numel() for p in module.parameters())}
+    for length in LENGTHS:
+        x, starts = torch.randn(BATCH, length, WIDTH), torch.rand(BATCH, length) < 0.01
+        spent, lstm_seconds = least(trained(module, x, None, starts)), least(trained(lstm, x))
+        row[f"T={length}"] = {"ms": round(spent, 1), "ratio": round(spent / lstm_seconds, 2)}
+        if spent > TOO_LONG:
+            break
+    if name in LINEAR:
+        points = {length: least(trained(module, torch.randn(1, length, WIDTH))) for length in LONG}
+        row["exponent"] = round(slope(points), 3)
+    return row
 
 
 def main() -> None:
-    """Measure every memory, and print or write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--memories", nargs="*", default=sorted(methods("memory_module")))
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     lstm = torch.nn.LSTM(WIDTH, WIDTH, batch_first=True)
-    rows = []
-    for name in options.memories:
-        module = memory(name, WIDTH, WIDTH)
-        row: dict[str, Any] = {"memory": name, "parameters": sum(p.numel() for p in module.parameters())}
-        for length in LENGTHS:
-            x, starts = torch.randn(BATCH, length, WIDTH), torch.rand(BATCH, length) < 0.01
-            spent, lstm_seconds = least(trained(module, x, None, starts)), least(trained(lstm, x))
-            row[f"T={length}"] = {"ms": round(spent, 1), "ratio": round(spent / lstm_seconds, 2)}
-            if spent > TOO_LONG:
-                break
-        if name in LINEAR:
-            points = {}
-            for length in LONG:
-                x = torch.randn(1, length, WIDTH)
-                points[length] = least(trained(module, x))
-            row["exponent"] = round(slope(points), 3)
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-    report = {
-        "command": "python -m benchmarks.control.cost",
-        "machine": machine(1, ("torch", "numpy")),
-        "unit": "milliseconds of processor time, forward and backward, the least of 3",
-        "rows": rows,
-    }
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    rows = (measure(name, lstm) for name in options.memories)
+    unit = "milliseconds of processor time, forward and backward, the least of 3"
+    collect("cost", None, options.json, rows, lambda rows: {"unit": unit, "rows": rows}, ("torch", "numpy"))
 
 
 if __name__ == "__main__":

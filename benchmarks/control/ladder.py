@@ -12,18 +12,13 @@ The action before is no input: with it a network without memory acts the cue ove
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
+import itertools
 import time
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
-
+from benchmarks.control.cells import Row, cell_arguments, collect
 from benchmarks.control.probes import named
-from benchmarks.speed.setting import machine
 from keepworth.control.ladder import SYMBOLS, regime
 from keepworth.control.ppo import Trainer
 from keepworth.control.settings import PpoSettings
@@ -72,32 +67,21 @@ def summarise(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main(words: list[str] | None = None) -> None:
-    """Climb with every memory, and print or write JSON; what is written has all cells that are done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memories", nargs="*", default=list(MEMORIES))
+    parser = cell_arguments(__doc__, memories=MEMORIES)
     parser.add_argument("--rungs", nargs="*", type=int, default=[4, 16, 64, 256])
-    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a cell")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(words)
-    torch.set_num_threads(1)
-    cells = []
-    for seed in options.seeds:
-        for xi in options.rungs:
-            for word in options.memories:
-                cells.append(climb(word, xi, seed, options.seconds))
-                print(json.dumps(cells[-1]), flush=True)
-                report = {
-                    "command": "python -m benchmarks.control.ladder " + " ".join(words or sys.argv[1:]),
-                    "machine": machine(1, ("torch", "gymnasium", "numpy")),
-                    "seeds": options.seeds,
-                    "chance": 1 / SYMBOLS,
-                    "unit": f"share of the last 100 episodes that were right, within {options.seconds} s of processor time",
-                    "rows": summarise(cells),
-                    "cells": cells,
-                }
-                if options.json:
-                    options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    cells = (
+        climb(word, xi, seed, options.seconds)
+        for seed, xi, word in itertools.product(options.seeds, options.rungs, options.memories)
+    )
+
+    def report(cells: list[Row]) -> Row:
+        unit = f"share of the last 100 episodes that were right, within {options.seconds} s of processor time"
+        about = {"seeds": options.seeds, "chance": 1 / SYMBOLS, "unit": unit}
+        return {**about, "rows": summarise(cells), "cells": cells}
+
+    collect("ladder", words, options.json, cells, report)
 
 
 if __name__ == "__main__":

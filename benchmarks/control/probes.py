@@ -11,16 +11,13 @@ not among the seeds: the readout of `rotating_gates` was chosen on it, in four t
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.speed.setting import machine
+from benchmarks.control.cells import Row, cell_arguments, collect
 from keepworth.control import memory
 from keepworth.control.memory_base import SequenceMemory
 from keepworth.registry import methods
@@ -99,32 +96,21 @@ def bounded(name: str, steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Probe every memory, and print or write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memories", nargs="*", default=sorted(methods("memory_module")))
+    parser = cell_arguments(__doc__, memories=sorted(methods("memory_module")))
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--json", type=Path)
+    parser.set_defaults(seeds=[1, 2, 3])
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    rows = []
-    for name in options.memories:
-        row: dict[str, Any] = {"memory": name, "bounded": bounded(name, options.steps)}
-        row.update({task: [learn(name, task, options.seconds, seed) for seed in options.seeds] for task in TASKS})
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        report = {
-            "command": f"python -m benchmarks.control.probes --seconds {options.seconds} --steps {options.steps} --memories "
-            + " ".join(options.memories),
-            "machine": machine(1, ("torch", "numpy")),
-            "n": len(options.seeds),
-            "seeds": options.seeds,
-            "unit": f"updates and processor seconds to an accuracy of {ENOUGH}, within {options.seconds} s",
-            "rows": rows,
-        }
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+    def probe(name: str) -> Row:
+        learned = {task: [learn(name, task, options.seconds, seed) for seed in options.seeds] for task in TASKS}
+        return {"memory": name, "bounded": bounded(name, options.steps), **learned}
+
+    def report(rows: list[Row]) -> Row:
+        unit = f"updates and processor seconds to an accuracy of {ENOUGH}, within {options.seconds} s"
+        return {"n": len(options.seeds), "seeds": options.seeds, "unit": unit, "rows": rows}
+
+    collect("probes", None, options.json, map(probe, options.memories), report, ("torch", "numpy"))
 
 
 if __name__ == "__main__":

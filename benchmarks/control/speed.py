@@ -11,17 +11,13 @@ before the memory and takes the action before.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks.speed.setting import machine
+from benchmarks.control.cells import Row, collect
+from benchmarks.record import arguments
 from keepworth.control.ppo import Trainer
 from keepworth.control.settings import PpoSettings
 from keepworth.control.worlds import maker
@@ -107,25 +103,17 @@ def measure(envs: int, rounds: int, updates: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure at 16 and 64 worlds, and print or write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--updates", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    report = {
-        "command": f"python -m benchmarks.control.speed --rounds {options.rounds} --updates {options.updates}",
-        "machine": machine(options.threads, ("torch", "gymnasium", "numpy")),
-        "sb3-contrib": version("sb3-contrib"),
-        "popgym": version("popgym"),
-        "unit": "steps of worlds per second of processor time; ratio: their time over ours, median of rounds",
-        "rows": [measure(envs, options.rounds, options.updates) for envs in (16, 64)],
-    }
-    text = json.dumps(report, indent=1)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    rows = (measure(envs, options.rounds, options.updates) for envs in (16, 64))
+
+    def report(rows: list[Row]) -> Row:
+        unit = "steps of worlds per second of processor time; ratio: their time over ours, median of rounds"
+        return {"sb3-contrib": version("sb3-contrib"), "popgym": version("popgym"), "unit": unit, "rows": rows}
+
+    collect("speed", None, options.json, rows, report)
 
 
 if __name__ == "__main__":

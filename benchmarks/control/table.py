@@ -9,13 +9,12 @@ memories, so that a table that was stopped early has whole worlds of one seed fi
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from pathlib import Path
 
 import torch
 
+from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.control.run import run
 from keepworth.control.settings import PpoSettings
@@ -24,7 +23,7 @@ from keepworth.control.table import MEMORIES, TASKS, cell_folder, read_cells, su
 
 def main() -> None:
     """Train what is missing, then write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--worlds", nargs="*", default=list(TASKS), help="names of POPGym, such as RepeatFirstEasy")
     parser.add_argument("--memories", nargs="*", default=list(MEMORIES))
@@ -32,7 +31,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--envs", type=int, default=PpoSettings.envs)
     parser.add_argument("--part", default="0/1", help="which share of the cells, such as 0/2")
-    parser.add_argument("--json", type=Path, help="write the table of all cells that are done")
     options = parser.parse_args()
     torch.set_num_threads(1)
     share, shares = map(int, options.part.split("/"))
@@ -58,7 +56,7 @@ def main() -> None:
             "unit": "best: maximum over training of the mean return of the episodes of an update, mean over seeds",
             **summarise(read_cells(options.folder)),
         }
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        save(options.json, report)
 
 
 if __name__ == "__main__":

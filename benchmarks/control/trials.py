@@ -12,13 +12,9 @@ seeds, no memory was above the network without one.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import sys
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -27,8 +23,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from benchmarks.control.cells import Row, cell_arguments, collect
 from benchmarks.control.probes import named
-from benchmarks.speed.setting import machine
 from keepworth.control.network import as_tensor, start_carry
 from keepworth.control.ppo import Trainer
 from keepworth.control.settings import PpoSettings
@@ -146,31 +142,18 @@ def bounds(world: str, held_out: bool) -> dict[str, float]:
 
 
 def main(words: list[str] | None = None) -> None:
-    """Train every cell, and print or write JSON; what is written has all cells that are done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", nargs="*", default=list(WORLDS))
-    parser.add_argument("--memories", nargs="*", default=list(MEMORIES))
-    parser.add_argument("--seeds", nargs="*", type=int, default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=1_000_000, help="of all worlds of a cell together")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args(words)
-    torch.set_num_threads(1)
-    cells = []
-    for seed, world, memory in itertools.product(options.seeds, options.worlds, options.memories):
-        cells.append(train(world, memory, seed, options.steps))
-        print(json.dumps(cells[-1]), flush=True)
-        report = {
-            "command": "python -m benchmarks.control.trials " + " ".join(words or sys.argv[1:]),
-            "machine": machine(1, ("torch", "gymnasium", "numpy")),
-            "seeds": options.seeds,
-            "unit": "mean reward of a step in the first and in the last quarter of a trial",
-            "bounds": {
-                name: {half: bounds(name, half == "held out") for half in ("trained", "held out")} for name in WORLDS
-            },
-            "cells": cells,
-        }
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    options = cell_arguments(__doc__, steps=1_000_000, worlds=WORLDS, memories=MEMORIES).parse_args(words)
+    cells = (
+        train(world, memory, seed, options.steps)
+        for seed, world, memory in itertools.product(options.seeds, options.worlds, options.memories)
+    )
+    ends = {name: {half: bounds(name, half == "held out") for half in ("trained", "held out")} for name in WORLDS}
+
+    def report(cells: list[Row]) -> Row:
+        unit = "mean reward of a step in the first and in the last quarter of a trial"
+        return {"seeds": options.seeds, "unit": unit, "bounds": ends, "cells": cells}
+
+    collect("trials", words, options.json, cells, report)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ processors), so it is given one at a time, and `--samples 1` here.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +30,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.record import arguments, save
 from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import versions
@@ -45,7 +44,7 @@ QUESTION = "The capital of Norway is"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("url")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="")
@@ -69,7 +68,7 @@ def main() -> None:
             "versions": versions(),
         }
     path = Path(__file__).parent / f"{options.name}.json"
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save(path, record)
     print(path)
 
 

@@ -1,19 +1,13 @@
-"""Put what two recipes learned into docs/recipes.md.
-
-python -m benchmarks.learning.page
-"""
+"""What two recipes learned, in docs/recipes.md."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import filled, markdown, takes_nothing
+from benchmarks.tables import DOCS, markdown, read, spread, verdict
 
-ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "recipes.md"
-FILES = {name: ROOT / f"benchmarks/learning/{name}.json" for name in ("overwrite_reading", "tool_policy")}
 Record = dict[str, Any]
 
 
@@ -21,7 +15,7 @@ def interval(cell: Record, sign: str = "") -> str:
     """The mean, and its interval where the record has one."""
     if "low" not in cell:
         return f"{cell['mean']:{sign}.2f}"
-    return f"{cell['mean']:{sign}.2f} ({cell['low']:{sign}.2f} to {cell['high']:{sign}.2f})"
+    return spread(cell, f"{sign}.2f", "({} to {})")
 
 
 def heading(record: Record, key: str, name: str) -> str:
@@ -70,12 +64,6 @@ def gap_by_seed(record: Record, gain: Record) -> list[float]:
     return [one - other for one, other in zip(after, of_seeds[gain["over"]], strict=True)]
 
 
-def verdict(gain: Record) -> str:
-    if gain["low"] > 0:
-        return "better"
-    return "worse" if gain["high"] < 0 else "no difference shown"
-
-
 def about(record: Record) -> str:
     config = record["configuration"]
     sentences = [f"{config['steps']} steps of {config['tasks_per_step']} groups of {config['group_size']}"]
@@ -111,11 +99,6 @@ def recipe(record: Record) -> str:
     return f"{tables}\n\n{about(record)}"
 
 
-def main() -> None:
-    takes_nothing(__doc__)
-    for name, path in FILES.items():
-        filled(PAGE, name, recipe(json.loads(path.read_text())))
-
-
-if __name__ == "__main__":
-    main()
+def tables() -> Iterator[tuple[Path, str, str]]:
+    for name in ("overwrite_reading", "tool_policy"):
+        yield DOCS / "recipes.md", name, recipe(read(f"learning/{name}"))

@@ -14,8 +14,6 @@ elsewhere. They are about the models that were trained, not about further seeds:
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.record import arguments, save
 from benchmarks.training.rules import best_of
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
@@ -239,7 +238,7 @@ def show(record: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("recipe", choices=sorted(TERMS))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--threads", type=int, default=0, help="0 measures which count is fastest")
@@ -253,7 +252,7 @@ def main() -> None:
         for arm in arms:
             runs[arm].append(finished(options.recipe, seed, options.runs, options.threads, arm))
     record = record_of(options.recipe, runs)
-    (options.output or HERE / f"{options.recipe}.json").write_text(json.dumps(record, indent=2) + "\n")
+    save((options.output or HERE / f"{options.recipe}.json"), record)
     show(record)
 
 

@@ -1,19 +1,13 @@
-"""Put the tables of `ledger.json` and `power.json` into docs/worth.md and docs/appendix/worth.md.
-
-python -m benchmarks.ledger.page
-"""
+"""The tables of `ledger.json` and `power.json` in docs/worth.md and docs/appendix/worth.md."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger.worlds import WORLDS
-from benchmarks.tables import filled, markdown, takes_nothing
-
-ROOT = Path(__file__).parent.parent.parent
-PAGE, APPENDIX = ROOT / "docs" / "worth.md", ROOT / "docs" / "appendix" / "worth.md"
+from benchmarks.tables import DOCS, markdown, read
 
 
 def of(part: dict[str, Any], world: str) -> dict[str, dict[str, Any]]:
@@ -104,13 +98,8 @@ def power(result: dict[str, Any]) -> str:
     return markdown(head, rows)
 
 
-def main() -> None:
-    takes_nothing(__doc__)
-    result, needed = (json.loads((Path(__file__).parent / f"{name}.json").read_text()) for name in ("ledger", "power"))
-    filled(APPENDIX, "right", right(result))
-    filled(PAGE, "costs", costs(result))
-    filled(APPENDIX, "power", power(needed))
-
-
-if __name__ == "__main__":
-    main()
+def tables() -> Iterator[tuple[Path, str, str]]:
+    result = read("ledger/ledger")
+    yield DOCS / "worth.md", "right", right(result)
+    yield DOCS / "worth.md", "costs", costs(result)
+    yield DOCS / "worth.md", "power", power(read("ledger/power"))

@@ -11,13 +11,11 @@ in how many of 4,000 runs there is a verdict, by three tests of level 5 %:
     one look     the most powerful test for a number of episodes that was set beforehand, which knows both chances (Neyman and
                  Pearson 1933): no valid test whatsoever has a larger share after as many withheld
 
-The shares of the last are computed, from the binomial distribution. `benchmarks.ledger.page` puts the table into
-docs/appendix/worth.md.
+The shares of the last are computed, from the binomial distribution.
 """
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from benchmarks.tables import takes_nothing
+from benchmarks.record import save, takes_nothing
 from keepworth.memory.policy import ledger
 
 OUT = Path(__file__).parent / "power.json"
@@ -86,7 +84,7 @@ def main() -> None:
         "versions": {name: version(name) for name in ("numpy", "scipy", "keepworth")},
         "rows": rows,
     }
-    OUT.write_text(json.dumps(body, indent=1) + "\n")
+    save(OUT, body)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python -m benchmarks.ledger.run            everything that ledger.json lacks; it goes on where it stopped
     python -m benchmarks.ledger.run core       one part: core, cost or memory
-    python -m benchmarks.ledger.page           puts the tables into docs/worth.md
+    python -m benchmarks.pages ledger          puts the tables into docs/worth.md
 
 core: thousands of runs of one item each, at 10 % withholding without a budget, by the functions of the library. cost: the
 policy as it is, with its budget, in streams of several items. memory: fewer runs through `Memory`, with its search, log and
@@ -11,7 +11,6 @@ rewards.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.ledger.worlds import COMES_UP, CONFOUNDED, EASE, EFFECTS, HIGH, LOW, WORLDS, Outcome, World, simulate
+from benchmarks.record import arguments
 from keepworth import Memory
 from keepworth.memory.policy import ledger
 from keepworth.memory.policy.default import BUDGET, RewardRecord, default
@@ -240,7 +240,7 @@ def settings() -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("parts", nargs="*", metavar="PART", help="core, cost or memory; all of them if none is named")
     parts = parser.parse_args().parts or list(PARTS)
     for name in parts:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.memory.crash --rounds 500 --json benchmarks/memory/crash.json
 
-With `--seconds` it stops after the file at hand, and the same command goes on from there.
+With `--seconds` it stops after the file at hand, and the same command goes on from there. Until the record is complete it lies
+beside the place of it, with .part at its end.
 
 Each round: two processes with two writing threads each, adding, adding in batches and superseding, with vectors, on one file;
 both are killed at moments drawn at random; the file is opened, every line that was acknowledged is looked for, SQLite's and
@@ -11,7 +12,6 @@ our own checks are run, and (every tenth round and the last) the journal is repl
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.random import default_rng  # here: two threads that are first to ask numpy for it trip over each other
 
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.episodes import EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check, statistics
@@ -126,19 +127,18 @@ def crash_rounds(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--per-file", type=int, default=50, help="rounds on one file, before a new one")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no new file after that many")
-    parser.add_argument("--json", type=Path, help="the record; until it is complete, beside it with .part at the end")
-    arguments = parser.parse_args()
-    part = arguments.json.with_suffix(".part") if arguments.json else None
+    options = parser.parse_args()
+    part = options.json.with_suffix(".part") if options.json else None
     record: dict[str, Any] = {"files": 0, "machine": machine(), "rounds": 0}
     if part and part.exists():
         record = json.loads(part.read_text())
     begun = time.time()
-    while record["rounds"] < arguments.rounds and time.time() - begun < arguments.seconds:
-        rounds = min(arguments.per_file, arguments.rounds - record["rounds"])
+    while record["rounds"] < options.rounds and time.time() - begun < options.seconds:
+        rounds = min(options.per_file, options.rounds - record["rounds"])
         with tempfile.TemporaryDirectory() as folder:
             counts = crash_rounds(Path(folder) / "crash.mem", rounds, seed=record["files"])
         record.update({name: record.get(name, 0) + count for name, count in counts.items()})
@@ -147,8 +147,8 @@ def main() -> None:
         print(f"{record}, {time.time() - begun:.0f} s", flush=True)
         if part:
             part.write_text(json.dumps(record) + "\n")
-    if part and record["rounds"] >= arguments.rounds:
-        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    if part and record["rounds"] >= options.rounds:
+        save(options.json, record)
         part.unlink()
 
 

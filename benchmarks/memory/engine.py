@@ -8,7 +8,6 @@ they are given, so no encoder is measured) and queries.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -24,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.record import arguments, save
 from benchmarks.speed import setting
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.memory import Memory
@@ -484,23 +484,22 @@ def _forks(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--size", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--encoder", default="minilm", help="of the queries of one line; none leaves it out")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    encoder = None if arguments.encoder == "none" else encoder_named(arguments.encoder)
+    options = parser.parse_args()
+    encoder = None if options.encoder == "none" else encoder_named(options.encoder)
     about, rows = machine(), []
     with tempfile.TemporaryDirectory() as folder:
-        for figure in figures(arguments.size, Path(folder), seed=arguments.seed, encoder=encoder):
+        for figure in figures(options.size, Path(folder), seed=options.seed, encoder=encoder):
             rows.append(figure)
             p95 = "" if figure.p95 is None else f"{figure.p95:.3g}"
             print(f"{figure.name:50} {figure.p50:10.3g} {p95:>10} {figure.unit}", flush=True)
-    if arguments.json:
-        record = {"size": arguments.size, "seed": arguments.seed, "machine": about}
+    if options.json:
+        record = {"size": options.size, "seed": options.seed, "machine": about}
         record["figures"] = [asdict(figure) for figure in rows]
-        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+        save(options.json, record)
 
 
 if __name__ == "__main__":

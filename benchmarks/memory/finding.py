@@ -18,7 +18,6 @@ conversation, or the question itself.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import hashlib
@@ -34,7 +33,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.memory.engine import machine
-from benchmarks.tables import markdown
+from benchmarks.memory.page import finding
+from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
@@ -346,55 +346,24 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def table(result: dict[str, Any]) -> str:
-    pools = result["pools"]
-    names = list(next(iter(pools.values()))["recall"])
-    lines = [
-        (f"{pool}, {rows['questions']}", *(f"{rows['recall'][name]:.3f}" for name in names))
-        for pool, rows in pools.items()
-    ]
-    mean = [f"{np.mean([pool['recall'][name] for pool in pools.values()]):.3f}" for name in names]
-    gains = [
-        (pool, *(f"{g['mean']:+.3f} [{g['low']:+.3f}, {g['high']:+.3f}]" for g in rows["gain"].values()))
-        for pool, rows in pools.items()
-    ]
-    return (
-        markdown(("recall of the first 10; questions", *names), [*lines, ("mean of the pools", *mean)])
-        + "\n\n"
-        + markdown(("keepworth's gain over", *names[1:]), gains)
-    )
-
-
-def arguments(about: str | None) -> argparse.ArgumentParser:
-    """A parser of what every measurement of searches with real data is told."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--vectors", type=Path, default=None, help="a folder to keep vectors in, for the next run")
-    parser.add_argument("--json", type=Path, default=None)
-    return parser
-
-
-def default_encoder(vectors: Path | None) -> Any:
-    """The one that comes along, with what it made before in this folder."""
-    made = encoder("default")
-    return made if vectors is None else KeptVectors(made, vectors)
-
-
 def main() -> None:
     parser = arguments(__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--vectors", type=Path, default=None, help="a folder to keep vectors in, for the next run")
     parser.add_argument("--half", choices=("dev", "test"), default="dev")
     parser.add_argument("--only", default="", help="pools whose name holds this")
     options = parser.parse_args()
-    made = default_encoder(options.vectors)
+    made = encoder("default")
+    if options.vectors is not None:
+        made = KeptVectors(made, options.vectors)
     result: dict[str, Any] = {"half": options.half, "machine": machine(), "pools": {}}
     for name, pools in POOLS.items():
         if options.only in name:
             began = time.monotonic()
             result["pools"][name] = summary(measured(list(pools(options.data, options.half)), made))
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-            if options.json is not None:
-                options.json.write_text(json.dumps(result, indent=1) + "\n")
-    print(table(result))
+            save(options.json, result)
+    print(finding(result))
 
 
 if __name__ == "__main__":

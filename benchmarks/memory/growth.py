@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.engine import QUERIES, Figure, GivenVectors, cold_figures, corpus, figures, machine, timed
+from benchmarks.record import arguments, save
 from keepworth.memory.memory import Memory
 
 REWARDS = 4000
@@ -98,27 +99,27 @@ def measured(size: int, mode: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--sizes", type=int, nargs="+", required=True)
     parser.add_argument("--cold", dest="mode", action="store_const", const="cold", default="")
     parser.add_argument("--taught", dest="mode", action="store_const", const="taught")
     parser.add_argument("--rewarded", dest="mode", action="store_const", const="rewarded")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.here:
-        print(json.dumps(measured(arguments.sizes[0], arguments.mode)))
+    options = parser.parse_args()
+    if options.here:
+        print(json.dumps(measured(options.sizes[0], options.mode)))
         return
-    records = json.loads(arguments.json.read_text()) if arguments.json.exists() else []
-    mode = [f"--{arguments.mode}"] if arguments.mode else []
-    for size in arguments.sizes:
+    records = json.loads(options.json.read_text()) if options.json.exists() else []
+    mode = [f"--{options.mode}"] if options.mode else []
+    for size in options.sizes:
         command = [sys.executable, "-m", "benchmarks.memory.growth", "--here", "--sizes", str(size), *mode]
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command += ["--json", str(arguments.json)]
+        command += ["--json", str(options.json)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **threads})
         fresh = json.loads(done.stdout.splitlines()[-1])
         records = sorted([*(one for one in records if one["size"] != size), fresh], key=lambda one: one["size"])
-        arguments.json.write_text(json.dumps(records, indent=1) + "\n")
+        save(options.json, records)
         print(f"\n{size:,} items, at most {fresh['peak_bytes'] / 1e6:,.0f} MB (the benchmark's own vectors included)")
         for row in fresh["figures"]:
             print(f"  {row['name']:<46} {row['p50']:>10.4g} {row['unit']}", flush=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tables import takes_nothing
+from benchmarks.record import takes_nothing
 from keepworth.memory.search import language
 
 TARGET = Path(language.__file__).with_name("languages.npz")

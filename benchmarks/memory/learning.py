@@ -27,7 +27,6 @@ are none of that world, in which departing can only gain; `rare` is.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.record import arguments, save
 from keepworth import Memory
 from keepworth.episodes.model import Encoder
 from keepworth.learning.run_folder import versions
@@ -351,7 +351,7 @@ class Banking:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--data", type=Path, required=True, help="the folder of BANKING77")
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument(
@@ -379,16 +379,16 @@ def main() -> None:
         results["buried"] = buried_table(given.draws)
     if wanted("ledger"):
         results["ledger"] = ledger_table(given.draws)
-    given.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(given.out, results)
     if wanted("banking77"):
         table = results.setdefault("banking77", {})
 
         def note(text: str) -> None:
-            given.out.write_text(json.dumps(results, indent=1) + "\n")
+            save(given.out, results)
             say(text)
 
         Banking(given.data).table(given.draws, table, note)
-    given.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(given.out, results)
     for name in ("two notes", "slates", "traps", "buried", "ledger", "banking77"):
         say(json.dumps(results.get(name), indent=1))
 

@@ -10,7 +10,6 @@ are the rewards; and what the watching memory has learned is what one learns tha
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store.maintenance import check
@@ -141,12 +141,11 @@ def learned_and_killed(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--policies", nargs="+", default=["default", "kernel-mean", "memrl"])
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--rewards", type=int, default=1000, help="of each process")
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     record: dict[str, Any] = {"machine": machine(), "runs": []}
     for policy in options.policies:
@@ -160,8 +159,7 @@ def main() -> None:
             )
         print(run, flush=True)
         record["runs"].append(run)
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    save(options.json, record)
 
 
 if __name__ == "__main__":

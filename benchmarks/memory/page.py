@@ -1,20 +1,13 @@
-"""Put the tables of the JSON files beside this one into docs/appendix/memory_benchmarks.md and docs/learning.md, so that no
-number is typed by hand.
-
-python -m benchmarks.memory.page
-"""
+"""The tables of the JSON files beside this one in docs/appendix/memory_benchmarks.md and docs/learning.md."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import filled, markdown, takes_nothing
+from benchmarks.tables import DOCS, markdown, read, spread
 
-HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "appendix" / "memory_benchmarks.md"
 Result = Any
 
 
@@ -86,27 +79,21 @@ def finding(result: Result) -> str:
     for pool, by_system in pools.items():
         gain = by_system["gain"][best]
         recalls = (f"{by_system['recall'][name]:.3f}" for name in names)
-        rows.append(
-            (
-                f"{pool}: {by_system['questions']:,}",
-                *recalls,
-                f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]",
-            )
-        )
+        rows.append((f"{pool}: {by_system['questions']:,}", *recalls, spread(gain, "+.3f")))
     rows.append(("mean", *(f"{mean:.3f}" for mean in means.values()), ""))
     head = ("recall of the first ten; questions", *names, f"gain over {best}")
     return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
-TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
-    "engine": ("engine", engine),
-    "cold": ("cold", growth),
-    "taught": ("taught", growth),
-    "rewarded": ("rewarded", growth),
-    "crash": ("crash", crash),
-    "finding": ("finding", finding),
+TABLES: dict[str, Callable[[Result], str]] = {
+    "engine": engine,
+    "cold": growth,
+    "taught": growth,
+    "rewarded": growth,
+    "crash": crash,
+    "finding": finding,
 }
-"""Place on the page: the JSON file, and what makes a table of it."""
+"""What makes a table of each file."""
 
 
 REWARDS = ("true", "flipped", "constant", "nothing", "permuted")
@@ -142,21 +129,10 @@ def _learned(row: Any) -> str:
         return f"{row[0]} of {row[1]}"
     if "median" in row:
         return f"median {row['median']:g}, 90th percentile {row['90th percentile']:g}"
-    return f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+    return spread(row)
 
 
-def main() -> None:
-    takes_nothing(__doc__)
-    for name, (file, render) in TABLES.items():
-        path = HERE / f"{file}.json"
-        if not path.exists():
-            print(f"{path} is missing: its table stays as it is")
-            continue
-        filled(PAGE, name, render(json.loads(path.read_text())))
-    path = HERE / "learning.json"
-    if path.exists():
-        filled(PAGE.parent.parent / "learning.md", "learning-table", learning(json.loads(path.read_text())))
-
-
-if __name__ == "__main__":
-    main()
+def tables() -> Iterator[tuple[Path, str, str]]:
+    for name, render in TABLES.items():
+        yield DOCS / "appendix" / "memory_benchmarks.md", name, render(read(f"memory/{name}"))
+    yield DOCS / "learning.md", "learning-table", learning(read("memory/learning"))

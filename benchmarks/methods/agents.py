@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.methods.write import arm, gap, write
-from benchmarks.tables import takes_nothing
+from benchmarks.record import takes_nothing
 
 CONTROL = Path(__file__).parents[1] / "control"
 KINDS = {"e3b": ("varying",), "noveld": ("static",), "both": ("varying", "static")}

@@ -16,7 +16,6 @@ verdict, by a rule that was written before the first run:
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ import numpy as np
 
 from benchmarks.methods.worlds import alike
 from benchmarks.methods.write import ABSENT, arm, gap, write
+from benchmarks.record import arguments
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import Conditions, Row, measure
@@ -43,7 +43,7 @@ ANOTHER = {"longmemeval-file": " The file read is the oracle edition; S and M ar
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--data", type=Path, help="the folder that holds published sets")
     parser.add_argument("--questions", type=int, default=100, help="that evidence is looked for")

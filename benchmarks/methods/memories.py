@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.write import arm, gap, write
-from benchmarks.tables import takes_nothing
+from benchmarks.methods.write import arm, gap, worded, write
+from benchmarks.record import takes_nothing
 from keepworth.registry import methods
 
 CONTROL = Path(__file__).parents[1] / "control"
@@ -78,8 +78,7 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
         sentence += f", mlp {np.mean(success['mlp']):.2f}"
     sentence += f", chance {ladder['chance']}"
     if comparisons and name not in ("mlp", "gru"):
-        low, high = comparisons[-1]["interval"]
-        sentence += f"; against gru {comparisons[-1]['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
+        sentence += f"; against gru {worded(comparisons[-1], 2, '')}"
     outside = [str(xi) for xi in rungs if xi not in within]
     sentence += f"; out of reach: {', '.join(outside)}." if outside else "."
     sentence += " One seed." if len(seeds) == 1 else ""

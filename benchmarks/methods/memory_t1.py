@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.methods.dialogues import DATA, INSTALL, Person, load
 from benchmarks.methods.write import FOLDER, needed, weigh, worded, write_with_record
-from benchmarks.tables import takes_nothing
+from benchmarks.record import takes_nothing
 from keepworth.episodes.episode import Task
 from keepworth.memory.time_window import DAY, TimeWindow
 from keepworth.methods.studies._slates import MOST, POOL, EvidencePolicy, train_evidence

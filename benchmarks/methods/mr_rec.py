@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.methods.recommenders import GRID, Recommenders
 from benchmarks.methods.write import FOLDER, needed, weigh, worded, write_with_record
-from benchmarks.tables import takes_nothing
+from benchmarks.record import takes_nothing
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.studies._aspects import GlobalMemory, RecommendationRequest

@@ -15,15 +15,15 @@ fine_mem is `not reachable here`: its control, when it was run, learned as much 
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.methods.write import ABSENT, arm, gap, write
+from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.objectives.run import HERE, SETTINGS, rate_of, train
 from benchmarks.objectives.world import Permuted
+from benchmarks.record import arguments
 from keepworth.registry import evidence, methods
 
 ELSEWHERE = ("stale", "timed", "utterances")
@@ -32,7 +32,7 @@ LEAKS = {"fine_mem": " Its rewards of turns know here which moves go forward, so
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*", help="those without evidence where none is named")
     options = parser.parse_args()
     measured = json.loads((HERE / "objectives.json").read_text(encoding="utf-8"))["settings"]
@@ -67,8 +67,8 @@ def judge(name: str, claim: str, measured: Mapping[str, Any]) -> dict[str, Any]:
         verdict = "not held"
     else:
         verdict = "held in part" if claim or below else "held"
-    sentence = f"{spoken(learned)} over permuted rewards"
-    sentence += "".join(f"; {spoken(other)} against {other['against'].replace(': ' + name, '')}" for other in others)
+    sentence = f"{worded(learned, 2, '')} over permuted rewards"
+    sentence += "".join(f"; {worded(other, 2, ' against ').replace(': ' + name, '')}" for other in others)
     return {
         "model": "a model of a few thousand weights",
         "n": len(trained["area"]),
@@ -92,11 +92,6 @@ def permuted(name: str, arm_name: str, seeds: int) -> list[float]:
     setting = replace(setting, rate=rate_of(name, chosen))
     chosen = replace(chosen, world=Permuted(setting.world))
     return [float(train(setting, chosen, seed)["area"]) for seed in range(seeds)]
-
-
-def spoken(compared: Mapping[str, Any]) -> str:
-    low, high = compared["interval"]
-    return f"{compared['mean']:+.2f} [{low:+.2f}, {high:+.2f}]"
 
 
 if __name__ == "__main__":

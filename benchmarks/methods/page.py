@@ -6,13 +6,16 @@ python -m benchmarks.methods.page
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables import markdown, takes_nothing
+from benchmarks.methods import taxonomy
+from benchmarks.record import takes_nothing
+from benchmarks.tables import DOCS, markdown
 from keepworth.registry import KINDS, Method, evidence, methods
 
-PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+PAGE = DOCS / "methods.md"
 HEADINGS = {
     "policy": ("Policies of memory", "`Memory(policy=NAME)`, `keepworth eval stream --arms none,NAME`"),
     "writer": ("Writers of memory", "`Memory(writer=NAME)`, or `keepworth.registry.method('writer', NAME).make(...)`"),
@@ -50,6 +53,11 @@ method's name in `benchmarks/methods/`, with command, revision, arms and interva
 def main() -> None:
     takes_nothing(__doc__)
     PAGE.write_text(rendered(), encoding="utf-8")
+
+
+def tables() -> Iterator[tuple[Path, str, str]]:
+    yield PAGE, "", rendered()
+    yield taxonomy.PAGE, "", taxonomy.rendered()
 
 
 def rendered() -> str:

@@ -12,15 +12,13 @@ The verdict, by a rule that was written before anything was run; what is publish
     held in part        the recipe is above permuted rewards, and above every arm without its mechanism, by more than that;
     not held            all else.
 
-What was measured before is not measured again (`strings` and `arithmetic` with a real model, the credit of `memory_r2` and
-`fine_mem` with a linear policy): `held in part` where the stored gain is above 0 over the start and over an arm that is not the
-start, else `not held`. Added after a try: a tiny network did not learn the calls of `mem_alpha` and `agemem`, so these are `not
-reachable here`, with what four updates of a real model showed.
+What was measured before is not measured again: `strings` and `arithmetic` with a real model, the credit of `memory_r2` and
+`fine_mem` with a linear policy, four updates of a real model with `mem_alpha` and `agemem`. Their files name the revision that
+has the code.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -28,9 +26,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.methods.stored_recipes import STORED, spoken, stored
 from benchmarks.methods.tiny_worlds import Finds, Streams, checkpoint, dealt_tree, shuffled_wins, system_of
-from benchmarks.methods.write import ABSENT, arm, gap, write
+from benchmarks.methods.write import ABSENT, arm, gap, worded, write
+from benchmarks.record import arguments
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import _answerer as answerer
@@ -86,6 +84,7 @@ REMARKS = {
     "datamind": " Imitation alone solves this world, so that rewards have nothing to add.",
     "bounded_bank": " The same credit teaches a linear policy (0.67 of the evidence, 0.21 permuted: writing/credit.json).",
 }
+TINY = "A tiny network in a tiny world, not those of the paper."
 PLAIN: Arm = ("strings", STRINGS, ())
 ARMS: dict[str, dict[str, Arm]] = {
     "dart": strung("dart", {}, {"dealt": True}, {"without the pool": PLAIN}),
@@ -166,7 +165,7 @@ def judged(name: str, curves: Mapping[str, list[list[float]]], seeds: int) -> No
         name,
         f"python -m benchmarks.methods.recipes {name} --seeds {seeds}",
         "held in part" if beats else "not held" if any(above) else ABSENT,
-        f"{'; '.join(map(spoken, gaps))}.{REMARKS.get(name, '')} A tiny network in a tiny world, not those of the paper.",
+        f"{'; '.join(worded(one, 2) for one in gaps)}.{REMARKS.get(name, '')} {TINY}",
         model="a network of two layers, with weights by chance at first",
         n=seeds,
         seeds=seeds,
@@ -178,15 +177,12 @@ def judged(name: str, curves: Mapping[str, list[list[float]]], seeds: int) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*", help="all where none is named")
     parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()
     curves: dict[str, list[list[float]]] = {}
-    for name in options.names or (*STORED, *ARMS):
-        if name in STORED:
-            stored(name)
-            continue
+    for name in options.names or ARMS:
         for made in ARMS[name].values():
             if repr(made) not in curves:
                 curves[repr(made)] = [curve(made, seed) for seed in range(options.seeds)]

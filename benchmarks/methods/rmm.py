@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.methods.dialogues import DATA, INSTALL, Person, load
 from benchmarks.methods.write import FOLDER, needed, weigh, worded, write_with_record
-from benchmarks.tables import takes_nothing
+from benchmarks.record import takes_nothing
 from keepworth.episodes.arrays import Floats
 from keepworth.episodes.episode import Turn
 from keepworth.memory.memory import Memory

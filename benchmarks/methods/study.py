@@ -3,113 +3,32 @@
 python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 
-Studies that are run on data from elsewhere have a script of their own.
+Numbers are measured anew. Model, controls, verdict and sentence stay as the file has them: somebody concluded them, and has to
+read them again beside new numbers. Studies that are run on data from elsewhere have a script of their own.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
-from benchmarks.methods.write import write
+from benchmarks.methods.write import FOLDER, write
+from benchmarks.record import arguments
 from keepworth.evaluation.study import Study
 from keepworth.registry import method
 
-CONCLUSIONS = {
-    "ama": (
-        "none: MiniLM embeds the goals",
-        ["rewards permuted", "no goal", "chance", "best rule of each stream"],
-        "held",
-        "With what will be asked in words that it never read, the learned choice recalls as much as the best fixed rule on every "
-        "stream; with permuted rewards or without the goal it does not. The house and its questions are made so that each is "
-        "best somewhere. Wordings to learn from went from two to four, and walks from 400 to 1,000, after a first look at five "
-        "other draws.",
-    ),
-    "cues": (
-        "none: a softmax over words learns to act",
-        [
-            "no practice",
-            "tasks drawn from words",
-            "tasks of another kitchen",
-            "tasks drawn from words, with hindsight",
-            "tasks by chance",
-            "tasks by curiosity without hints",
-            "the world's own tasks",
-        ],
-        "held in part",
-        "Practice on tasks that an explorer made does 15 points more of the kitchen's own tasks than practice on tasks "
-        "drawn from its words, 14 more than on another kitchen's, and 38 more than no practice, at equal steps of the "
-        "world. It is 13 points [3, 22] below practice on the world's own tasks, where the paper matches them. Of what "
-        "was abstracted 29 % can be executed from the start, and executing again keeps those; 83 % of them [80, 86] still "
-        "can though one step in five follows one that is drawn. Hints are worth 9 points [2, 17]. Curiosity is not above "
-        "walking by chance (+.04 [-.04, .11]), nor the whole above drawn tasks with hindsight (+.03 [-.05, .11]).",
-    ),
-    "macro_hft": (
-        "none: linear functions",
-        [
-            "memory of permuted values",
-            "without memory",
-            "best sub-agent of the training days",
-            "one agent of all days",
-            "sub-agents in equal shares",
-            "agents of the regimes, which are told",
-        ],
-        "held in part",
-        "The mixture earns 18.6 % of 1,000 bars, 11.1 more than the best sub-agent [9.1, 13.1] and 5.4 more than one "
-        "agent of all days [3.9, 6.8], but the memory adds nothing to it (-0.1 [-0.4, 0.2]). Permuted values in the "
-        "memory cost 3.8 [2.6, 5.1], so it does pull on the mixture. Agents of the true regimes, which are told, earn "
-        "27.7. The regimes were made so that trend and volatility tell them apart, and the rate was chosen, on other "
-        "markets. No real prices were tried.",
-    ),
-    "mind_palace": (
-        "none: MiniLM embeds entries",
-        [
-            "all read as many",
-            "rises permuted",
-            "stop where the meaning falls",
-            "best by words, by meaning, by both",
-            "whoever knows the evidence",
-        ],
-        "held in part",
-        "The paper's answers were not asked for: success is the evidence that was read. At about 3, 5 and 8 entries it reads "
-        ".561, .673 and .749 of it, the best fixed number (by words) .499, .640 and .728. Stopping by value adds "
-        "+.045 [.001, .089], +.012 [-.019, .041] and +.027 [.004, .055] to its own order, and beats stopping where the meaning "
-        "falls by .156, .142 and .121. Its order alone reads .517, .661 and .722, one fitted on permuted rises .502, .601 and "
-        ".705.",
-    ),
-    "vilomem": (
-        "none: rapidocr-onnxruntime 1.4.4 reads drawn words",
-        [
-            "answers of other tasks",
-            "one stream with one key",
-            "visual stream alone",
-            "logical stream alone",
-            "at fault by chance",
-            "table of words and conditions",
-            "all read rightly, without memory",
-        ],
-        "held",
-        "Two streams do 36 points more of the tasks than none, 10 and 30 more than the logical and the visual stream "
-        "alone, and 13 more than the same guidelines in one stream. What the joint key weighs, its threshold and how "
-        "alike readings must be were chosen on eight other seeds. With who is at fault drawn by chance 10 points go; with "
-        "answers of other tasks it is far below no memory. A table of what was right for each word as read and condition, "
-        "which learns from right answers as well, is only 2.9 points [1.0, 4.8] below; with every word read rightly and "
-        "no memory 61 % would be done.",
-    ),
-}
-"""Of each study the model, the controls, the verdict and its reason."""
+STUDIES = ("ama", "cues", "macro_hft", "mind_palace", "vilomem")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=list(CONCLUSIONS))
+    parser = arguments(__doc__, json=False)
+    parser.add_argument("name", choices=STUDIES)
     parser.add_argument("--rows", type=Path, help="rows that were measured before")
     options = parser.parse_args()
     name = options.name
     study = method("study", name).make
     assert isinstance(study, Study)
-    model, controls, verdict, sentence = CONCLUSIONS[name]
+    before = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows else study()()
     arms, comparisons = [], []
     for row in rows:
@@ -119,8 +38,8 @@ def main() -> None:
         else:
             arms.append({"name": row["arm"], **numbers, "n": row["n"]})
     numbers = {"n": max(row["n"] for row in rows), "seeds": max(row["clusters"] for row in rows), "unit": study.unit}
-    fields = {"model": model, **numbers, "arms": arms, "comparisons": comparisons, "controls": controls}
-    write(name, f"python -m benchmarks.methods.study {name}", verdict, sentence, **fields)
+    concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
+    write(name, before["command"], **concluded, **numbers, arms=arms, comparisons=comparisons)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,18 @@
-"""Writes docs/taxonomy.md: where every method stands among the forms, functions and stages of memory.
-
-python -m benchmarks.methods.taxonomy
-"""
+"""The page docs/taxonomy.md: where every method stands among the forms, functions and stages of memory."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
-from benchmarks.tables import markdown, takes_nothing
+from benchmarks.tables import DOCS, markdown
 from keepworth.registry import KINDS, TAGS, Method, methods
 
-PAGE = Path(__file__).parents[2] / "docs" / "taxonomy.md"
+PAGE = DOCS / "taxonomy.md"
 TOP = """# Kinds of memory
 
 Find here which methods are about the kind of memory that you need. `keepworth methods --tag experiential` lists those with a
-tag. What each method is says [its row](methods.md). This page is made by `python -m benchmarks.methods.taxonomy`, from what the
+tag. What each method is says [its row](methods.md). This page is made by `python -m benchmarks.pages methods`, from what the
 methods' files say of themselves.
 
 The words are those of "Memory in the age of AI agents" (arXiv 2512.13564). The *form* of a memory: **token**, texts that a
@@ -58,11 +54,6 @@ ASKING = ("world", "benchmark")
 """Kinds that ask for a memory; the others are one or change one."""
 
 
-def main() -> None:
-    takes_nothing(__doc__)
-    PAGE.write_text(rendered(), encoding="utf-8")
-
-
 def rendered() -> str:
     tagged = [method for kind in KINDS for method in methods(kind).values() if method.tags]
     memories = [method for method in tagged if method.kind not in ASKING]
@@ -96,7 +87,3 @@ def quadrants(memories: Iterable[Method]) -> list[list[str]]:
         for weights in (False, True)
         for time in ("short", "long")
     ]
-
-
-if __name__ == "__main__":
-    main()

@@ -16,7 +16,6 @@ before these.) The best rule and the best memory are chosen by their means, whic
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 from collections import Counter
@@ -28,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.methods.write import ABSENT, arm, gap, write
+from benchmarks.methods.write import ABSENT, arm, gap, worded, write
+from benchmarks.record import arguments
 from keepworth.environments.scene import PROGRESS, SUCCESS, Scene, Stream, StreamTask
 from keepworth.environments.streams import missing, open_stream, worlds
 from keepworth.episodes.text import tokens
@@ -70,7 +70,7 @@ NEED, REACH = 0.5, 0.95
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--data", type=Path, help="the folder that holds published sets")
     parser.add_argument("--tasks", type=int, default=120)
@@ -196,10 +196,9 @@ def judge(streams: list[Stream], seeds: list[dict[str, float]]) -> dict[str, Any
         verdict = "held"
     else:
         verdict = "held in part"
-    low, top = (f"{end:+.2f}" for end in above["interval"])
     sentence = (
         f"Chance {mean[CHANCE]:.2f}, without memory {mean[rule]:.2f} ({rule}), {memory} {mean[memory]:.2f} "
-        f"({above['mean']:+.2f} [{low}, {top}]), optimum {mean[OPTIMUM]:.2f}."
+        f"({worded(above, 2, '')}), optimum {mean[OPTIMUM]:.2f}."
         f"{' What free words mean is told.' if streams[0].wording else ''}"
     )
     return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import save
 from benchmarks.speed.setting import machine
 from keepworth.evaluation.statistics import cluster_sums, compare, interval, paired_difference
 from keepworth.evaluation.study import rows_of
@@ -74,9 +74,10 @@ def weigh(
     }
 
 
-def worded(comparison: Mapping[str, Any]) -> str:
-    low, high = comparison["interval"]
-    return f"{comparison['mean']:+.3f} [{low:+.3f}, {high:+.3f}] over {comparison['against']}"
+def worded(comparison: Mapping[str, Any], digits: int = 3, beside: str = " over ") -> str:
+    """A difference with its interval, and beside what, but where `beside` is empty."""
+    mean, low, high = (f"{value:+.{digits}f}" for value in (comparison["mean"], *comparison["interval"]))
+    return f"{mean} [{low}, {high}]" + (beside and f"{beside}{comparison['against']}")
 
 
 def write(name: str, command: str, verdict: str, sentence: str, kind: str = "", **fields: Any) -> None:
@@ -109,7 +110,7 @@ def write(name: str, command: str, verdict: str, sentence: str, kind: str = "", 
         "sentence": sentence,
     }
     file = FOLDER / (f"{name}.{kind}.json" if kind else f"{name}.json")
-    file.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save(file, evidence)
     print(f"{name}: {verdict}. {sentence}", flush=True)
 
 
@@ -126,7 +127,7 @@ def write_with_record(
     """
     verdict, sentence = conclusion
     whole = {"name": name, "command": command, "planned": planned, **fields, "verdict": verdict, "sentence": sentence}
-    record.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    save(record, whole)
     plain = {key: fields[key] for key in ("model", "n", "seeds", "arms", "controls")}
     gaps = [{key: gap[key] for key in ("against", "mean", "interval")} for gap in fields["comparisons"]]
     unit = f"{fields['unit']}; {fields['clusters']} people, {planned['clusters']} planned"

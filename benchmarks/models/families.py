@@ -12,7 +12,6 @@ writes some rows anew.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
+from benchmarks.record import arguments, save
 from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import versions
@@ -41,7 +41,7 @@ LENGTHS = {"short": ((9, 5, 14), (3, 1, 5)), "long": ((61, 33, 48), (19, 1, 30))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--only", nargs="*", default=[], help="families whose name or class holds one of these words")
     options = parser.parse_args()
     chosen = [f for f in FAMILIES if not options.only or any(word in f"{f.models} {f.config}" for word in options.only)]
@@ -53,7 +53,7 @@ def main() -> None:
         anew = {row["models"]: row for row in rows}
         rows = [anew.get(row["models"], row) for row in json.loads(FOUND.read_text(encoding="utf-8"))["families"]]
     record = {"seed": SEED, "lengths": LENGTHS, "new_tokens": NEW_TOKENS, "versions": versions(), "families": rows}
-    FOUND.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    save(FOUND, record)
 
 
 def line(row: dict[str, Any]) -> str:

@@ -1,18 +1,14 @@
-"""Put the families into docs/models.md.
-
-python -m benchmarks.models.page
-"""
+"""The families in docs/models.md."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from benchmarks.models.families import FOUND, HERE, LENGTHS
-from benchmarks.tables import filled, markdown, takes_nothing
-
-PAGE = HERE.parent.parent / "docs" / "models.md"
+from benchmarks.models.families import LENGTHS
+from benchmarks.tables import DOCS, markdown, read
 
 
 def families(rows: list[dict[str, Any]]) -> str:
@@ -42,12 +38,7 @@ def summary(record: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    takes_nothing(__doc__)
-    record = json.loads(FOUND.read_text(encoding="utf-8"))
-    filled(PAGE, "families", families(record["families"]))
-    filled(PAGE, "families in short", summary(record))
-
-
-if __name__ == "__main__":
-    main()
+def tables() -> Iterator[tuple[Path, str, str]]:
+    record = read("models/families")
+    yield DOCS / "models.md", "families", families(record["families"])
+    yield DOCS / "models.md", "families in short", summary(record)

@@ -1,24 +1,19 @@
-"""Put the tables of `objectives.json` into docs/objectives.md.
-
-python -m benchmarks.objectives.page
-"""
+"""The tables of `objectives.json` in docs/objectives.md."""
 
 from __future__ import annotations
 
 import inspect
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_type_hints
 
 import numpy as np
 
-from benchmarks.tables import filled, markdown, takes_nothing
+from benchmarks.tables import DOCS, markdown, read, spread, verdict
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import kinds_in, signature
 from keepworth.registry import methods
 
-ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "objectives.md"
 SHOWN = ("all", "stale")
 """Settings that have a table."""
 
@@ -28,7 +23,7 @@ def axes() -> str:
     rows = []
     for axis, field in Objective.model_fields.items():
         inner = [part for kind in kinds_in(field.annotation) for part in (kind, *inside(kind))]
-        for kind in dict.fromkeys(inner):
+        for kind in dict.fromkeys(kind for kind in inner if ".recipes." not in kind.__module__):
             meaning = " ".join(str(inspect.getdoc(kind)).split("\n\n")[0].split()).removesuffix(".")
             rows.append((f"`{axis}`", f"`{signature(kind)}`", meaning.replace("|", "\\|")))
     return markdown(("axis", "part", "what it says"), rows, align="---")
@@ -40,29 +35,21 @@ def inside(kind: type) -> tuple[type, ...]:
 
 
 def setting(name: str) -> str:
-    result = json.loads((Path(__file__).parent / "objectives.json").read_text())
-    one = result["settings"][name]
+    one = read("objectives/objectives")["settings"][name]
     rows = []
     for arm in one["arms"]:
         gap = arm["area_beyond_baseline"]
         base = arm["name"] == one["baseline"]
-        verdict = "baseline" if base else _verdict(gap)
         rows.append(
             (
                 arm["name"],
                 f"{np.mean(arm['final']):.2f}",
                 f"{np.mean(arm['area']):.2f}",
-                "" if base else f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})",
-                verdict,
+                "" if base else spread(gap, "+.3f", "({} to {})"),
+                "baseline" if base else verdict(gap),
             )
         )
-    head = (
-        "arm",
-        "reward at the end",
-        "area",
-        "area beyond the baseline, 95 %",
-        "verdict",
-    )
+    head = ("arm", "reward at the end", "area", "area beyond the baseline, 95 %", "verdict")
     seeds = len(one["arms"][0]["final"])
     lag = f", sampler {one['lag']} updates behind" if one["lag"] else ""
     rank = f", LoRA of rank {one['adapter_rank']}" if one["adapter_rank"] else ", all weights"
@@ -79,18 +66,7 @@ def setting(name: str) -> str:
     return markdown(head, rows) + "\n\n" + about + sentence
 
 
-def _verdict(gap: dict[str, float]) -> str:
-    if gap["low"] > 0:
-        return "better"
-    return "worse" if gap["high"] < 0 else "no difference shown"
-
-
-def main() -> None:
-    takes_nothing(__doc__)
+def tables() -> Iterator[tuple[Path, str, str]]:
     parts = {"parts": axes(), **{name: setting(name) for name in SHOWN}}
     for name, content in parts.items():
-        filled(PAGE, name, content)
-
-
-if __name__ == "__main__":
-    main()
+        yield DOCS / "objectives.md", name, content

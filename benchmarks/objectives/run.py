@@ -18,7 +18,6 @@ Writes `objectives.json`.
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import contextlib
 import json
@@ -47,6 +46,7 @@ from benchmarks.objectives.world import (
     tiny,
     with_turn_rewards,
 )
+from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.episodes import Group
 from keepworth.learning.critic import CriticSettings
@@ -405,7 +405,7 @@ def _pool(processes: int) -> Iterator[Callable[..., Callable[[], Any]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--only", default=",".join(SETTINGS))
@@ -419,7 +419,7 @@ def main() -> None:
         areas = json.loads(TUNED.read_text())["area"] if TUNED.exists() else {}
         for name in (name for name in names if not SETTINGS[name].rates_of):
             areas[name] = tune(name, 2, options.processes)
-            TUNED.write_text(json.dumps({"seeds": [TUNING, TUNING + 1], "area": areas, **about}, indent=2) + "\n")
+            save(TUNED, {"seeds": [TUNING, TUNING + 1], "area": areas, **about})
         return
     settings = json.loads(path.read_text())["settings"] if path.exists() else {}
     for name in names:
@@ -438,7 +438,7 @@ def main() -> None:
                 f"{arm['cpu_seconds']:.1f}",
             )
         Console(width=120).print(table)
-        path.write_text(json.dumps({"what": __doc__, "seeds": options.seeds, "settings": settings}, indent=2) + "\n")
+        save(path, {"what": __doc__, "seeds": options.seeds, "settings": settings})
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@ It needs the extra `browser` and a Chromium. The memory in them is made (`world.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.page.world import HELPS, fill
+from benchmarks.record import arguments
 from keepworth import policy
 from keepworth.serving.access import Access
 from keepworth.serving.memory_server import MemoryServer
@@ -29,9 +29,9 @@ SHOTS = (
 def main() -> None:
     from tests.serving.chromium import browser, missing
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--to", type=Path, default=IMAGES, help="the folder to write to")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     if missing():
         parser.error(missing())
     options: dict[str, Any] = {
@@ -56,9 +56,9 @@ def main() -> None:
             page.goto(f"{server.url}/#/{view.format(item=item)}")
             page.wait_for_selector(".tile, .detail article")
             page.wait_for_load_state("networkidle")
-            page.screenshot(path=arguments.to / f"{name}.png")
+            page.screenshot(path=options.to / f"{name}.png")
             context.close()
-            print(arguments.to / f"{name}.png")
+            print(options.to / f"{name}.png")
 
 
 if __name__ == "__main__":

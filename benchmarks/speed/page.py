@@ -1,23 +1,19 @@
-"""Put the measured rows into docs/appendix/speed.md, so that no number is typed by hand.
-
-python -m benchmarks.speed.page
-"""
+"""The measured rows in docs/appendix/speed.md."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.speed import episodes, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
-from benchmarks.speed.setting import HERE, ratio
-from benchmarks.tables import filled, markdown, takes_nothing
+from benchmarks.speed.setting import ratio
+from benchmarks.tables import DOCS, markdown
 
-ROOT = HERE.parents[1]
-PAGE = ROOT / "docs" / "appendix" / "speed.md"
 Result = dict[str, Any]
 MISSING = "Not measured yet."
 
@@ -149,19 +145,12 @@ def _setting(records: Sequence[Result]) -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "sampling": sampling_table,
-    "trl": training_table,
-    "memory": memory_table,
-    "episodes": episodes_table,
-}
-
-
-def main() -> None:
-    takes_nothing(__doc__)
-    for name, render in TABLES.items():
-        filled(PAGE, name, render())
-
-
-if __name__ == "__main__":
-    main()
+def tables() -> Iterator[tuple[Path, str, str]]:
+    of_page = {
+        "sampling": sampling_table,
+        "trl": training_table,
+        "memory": memory_table,
+        "episodes": episodes_table,
+    }
+    for name, render in of_page.items():
+        yield DOCS / "appendix" / "speed.md", name, render()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import save
 from benchmarks.speed.setting import HERE, MODEL
 
 FOLDER = HERE / "rows"
@@ -85,7 +86,7 @@ class Row:
                 now = {"machine": dict(machine), "seconds": time.monotonic() - begun, "sides": made}
                 rounds.append(now)
                 FOLDER.mkdir(exist_ok=True)
-                self.path.write_text(json.dumps(record, indent=2) + "\n")
+                save(self.path, record)
         return len(rounds) >= self.rounds
 
     def _in_time(self, ends: float) -> bool:

@@ -3,7 +3,7 @@
     python -m benchmarks.speed.run --list
     python -m benchmarks.speed.run --minutes 55 --trl-python /path/to/python     # again, until nothing is missing
     python -m benchmarks.speed.run --only "sampling"
-    python -m benchmarks.speed.page
+    python -m benchmarks.pages speed
 
 On an idle machine: nothing else may compute, and the load average is written down with every round. --trl-python is a Python
 that has TRL (`pip install trl datasets`) and the same torch; without it, rows beside TRL are left out.
@@ -11,10 +11,10 @@ that has TRL (`pip install trl datasets`) and the same torch; without it, rows b
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 
+from benchmarks.record import arguments
 from benchmarks.speed import episodes, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.setting import machine
@@ -37,7 +37,7 @@ def all_rows(trl_python: str) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--minutes", type=float, default=55.0, help="begin nothing that would end later")
     parser.add_argument("--threads", type=int, default=0, help="0: as many as this process has cores")
     parser.add_argument("--only", default="", help="rows whose table and name contain this")
@@ -65,7 +65,7 @@ def main() -> None:
     missing = [row for row in chosen if not row.measure(about, ends)]
     for row in missing:
         print(f"missing: {row.table}, {row.name}: {row.left():.0f} minutes")
-    print("Run the same command again." if missing else "Complete: python -m benchmarks.speed.page")
+    print("Run the same command again." if missing else "Complete: python -m benchmarks.pages speed")
 
 
 if __name__ == "__main__":

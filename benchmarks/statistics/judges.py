@@ -10,7 +10,6 @@ sentence, in other words) and wrong ones (another value, a list of guesses, some
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import platform
@@ -21,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import arguments, save
 from keepworth.evaluation.judge import Judge, judged
 from keepworth.evaluation.statistics import MeanEstimate, rate
 from keepworth.models.chat import ChatModel, judge
@@ -192,7 +192,7 @@ def row(errors: ScorerErrors) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("url")
     parser.add_argument("model")
     parser.add_argument("--key-variable", default="", help="the environment variable that holds the key")
@@ -210,7 +210,7 @@ def main() -> None:
         print(f"{name:28} n={scorer['n']} failed {scorer['failed']} {means} {scorer.get('failure', '')}")
     if asked.out:
         versions = {"python": platform.python_version(), "keepworth": version("keepworth")}
-        asked.out.write_text(json.dumps({"scorers": known, "versions": versions}, indent=1) + "\n")
+        save(asked.out, {"scorers": known, "versions": versions})
 
 
 if __name__ == "__main__":

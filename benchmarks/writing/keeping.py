@@ -18,8 +18,6 @@ which no reward tells (the ceiling); an oracle. Intervals are over people, with 
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import arguments, save
 from keepworth import Keeper, Memory
 from keepworth.episodes.episode import Operation, OperationKind, Session
 from keepworth.evaluation.statistics import interval
@@ -369,7 +368,7 @@ def summary(rows: dict[str, list[list[tuple[int, float, int]]]], promises: list[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--data", type=Path, help="a folder with LoCoMo and BFCL's memory tasks")
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--fit", action="store_true", help="only print the weights that a keeper begins with")
@@ -395,7 +394,7 @@ def main() -> None:
         results = pool.map(measured, people.values(), begin.values(), [given.draws] * len(people))
         for name, result in zip(people, results, strict=True):
             body["worlds"][name] = {"begins with": dict(zip(MARKS, begin[name], strict=True)), **result}
-            OUT.write_text(json.dumps(body, indent=1) + "\n")
+            save(OUT, body)
             print(name, table_row(result), flush=True)
 
 

@@ -136,7 +136,7 @@ def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
 
 def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.methods.page"
-    assert taxonomy.PAGE.read_text(encoding="utf-8") == taxonomy.rendered(), "python -m benchmarks.methods.taxonomy"
+    assert taxonomy.PAGE.read_text(encoding="utf-8") == taxonomy.rendered(), "python -m benchmarks.pages methods"
     named = {text for kind in KINDS for name in methods(kind) for text in (name, f"{name}.{kind}")}
     files = sorted(Path(page.__file__).parent.glob("*.json"))
     assert {file.stem for file in files} <= named

@@ -16,19 +16,21 @@ from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Candidates, Policy, Use, Values
 from keepworth.methods.policies.ace import HelpAndHarm, ace
 from keepworth.methods.policies.agent_workflow_memory import agent_workflow_memory
+from keepworth.methods.policies.amem import amem
 from keepworth.methods.policies.dead_ends import Capped, DeadEnds, dead_ends
 from keepworth.methods.policies.dynamic_cheatsheet import dynamic_cheatsheet
 from keepworth.methods.policies.earm import CompletedScores, earm
 from keepworth.methods.policies.expel import Votes, expel
 from keepworth.methods.policies.gitm import gitm
 from keepworth.methods.policies.memq import ProvenanceQ, memq
+from keepworth.methods.policies.reme import reme
 from keepworth.methods.policies.romerl import ReducedUtilities, romerl
 from keepworth.registry import methods
 
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")
 DECLARED = methods("policy")
-NEW = ("memq", "romerl", "earm", "dead-ends", "ace", "agent-workflow-memory", "expel", "dynamic-cheatsheet")
+NEW = ("amem", "memq", "romerl", "earm", "dead-ends", "ace", "agent-workflow-memory", "expel", "dynamic-cheatsheet")
 ALWAYS = ("mixture",)
 """They weigh every candidate by chance, so that none is left out for good."""
 
@@ -89,6 +91,30 @@ def test_memq_writes_what_was_shown_as_parents_and_its_controls_do_not() -> None
             strict=True,
         )
     )
+
+
+def test_without_their_part_reme_deletes_nothing_and_amem_follows_no_link() -> None:
+    for policy, deleted in ((reme(least=2), True), (reme(least=2, without="deletion"), False)):
+        experience = of(policy)
+        met(experience, "alpha beta", "left", 1.0)
+        for _ in range(3):  # shown, and it failed
+            met(experience, "alpha beta", "left", 0.0)
+        assert (experience.pool.items[0].status is Status.ARCHIVED) == deleted
+    for near, without, shown in ((1, "", [2, 0, 1]), (3, "", [2, 1, 0]), (1, "links", [2, 1, 0])):
+        experience = of(amem(k=3, near=near, without=without))
+        for key in ("alpha beta gamma delta", "alpha beta gamma omega", "alpha beta gamma omega omega"):
+            add(experience, key, "left")
+        experience.pool.revise(2, links=(0,))
+        assert experience.recall("alpha beta gamma omega omega", "", ACTIONS).rows == shown
+
+
+def test_amem_links_and_revises_neighbours() -> None:
+    experience = of(amem(link_above=0.4, evolve_above=0.4))
+    met(experience, "alpha beta gamma", "left", 1.0)
+    met(experience, "alpha beta delta", "right", 1.0)
+    first, second = (item.metadata for item in experience.pool.items)
+    assert (first["links"], second["links"]) == ((), (0,))
+    assert (first["tags"], second["tags"]) == (("left", "right"), ("right",))
 
 
 def test_romerl_keeps_gains_and_losses_apart_and_credits_by_rank_as_worked_by_hand() -> None:

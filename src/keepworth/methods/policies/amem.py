@@ -8,8 +8,9 @@ import numpy as np
 
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, whole
+from keepworth.methods.policies._cases import require_part
 from keepworth.methods.policies._exemplars import Capacity, Exemplars
-from keepworth.methods.policies._parts import NOTHING, Unvalued, eligible, top
+from keepworth.methods.policies._parts import NOTHING, MostSimilar, Unvalued, eligible, top
 from keepworth.methods.policies._selection import AllRetrieved
 from keepworth.methods.writers.notes import Notes, note_key
 from keepworth.registry import Method
@@ -17,24 +18,22 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class WithLinked:
-    """Top-k notes, then the notes they link to, at most `k` more (A-MEM, arXiv 2502.12110)."""
+    """The `near` most similar notes, those that they link to, and the next similar ones, `k` together (arXiv 2502.12110)."""
 
-    k: int = 5
+    k: int = 4
+    near: int = 2
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = eligible(query, pool)
-        hits = top(pool.similarities(query.vector, rows), rows, self.k)
-        hit_rows = [int(row) for row in hits.rows]
-        unique = set(hit_rows)
-        for row in list(hit_rows):
-            for linked in pool.items[row].metadata.get("links", ()):
-                if linked not in unique and pool.items[linked].current and len(hit_rows) < 2 * self.k:
-                    unique.add(linked)
-                    hit_rows.append(linked)
-        if not hit_rows:
+        similar = top(pool.similarities(query.vector, rows), rows, self.k).rows.tolist()
+        if not similar:
             return NOTHING
-        both = np.array(hit_rows, dtype=np.intp)
-        return Candidates(both, pool.similarities(query.vector, both))
+        may = set(rows.tolist())
+        linked = [
+            other for row in similar[: self.near] for other in pool.items[row].metadata.get("links", ()) if other in may
+        ]
+        chosen = np.array(list(dict.fromkeys([*similar[: self.near], *linked, *similar]))[: self.k], dtype=np.intp)
+        return Candidates(chosen, pool.similarities(query.vector, chosen))
 
 
 @dataclass(slots=True)
@@ -78,29 +77,37 @@ class LinkAndEvolve:
             pool.revise(other, key=key, tags=tags)
 
 
+PARTS = ("links",)
+
+
 def amem(
     *,
     k: int = 4,
+    near: int = 2,
     link_above: float = 0.6,
     evolve_above: float = 0.75,
     failures: bool = True,
     steps: bool = False,
+    without: str = "",
 ) -> Policy:
-    """A-MEM: the `k` most similar notes, then as many that they link to.
+    """A-MEM: the `near` most similar notes, those that they link to, and the next similar ones, `k` together.
 
     Args:
         link_above: Cosine from which a new note is linked to one that is there.
         evolve_above: Cosine from which that one gets the new note's tags.
+        without: "links" leaves notes as they were written, and shows the most similar ones.
     """
+    require_part(without, PARTS)
+    linking = () if without else (LinkAndEvolve(link_above=link_above, evolve_above=evolve_above),)
     return Policy(
         "amem",
         whole,
-        WithLinked(k),
+        MostSimilar(k) if without else WithLinked(k, near),
         Unvalued(),
         AllRetrieved(k),
         Exemplars(),
         Notes(failures, steps),
-        (LinkAndEvolve(link_above=link_above, evolve_above=evolve_above), Capacity()),
+        (*linking, Capacity()),
     )
 
 
@@ -112,6 +119,10 @@ METHOD = Method(
     about="Stores notes with links to similar notes, and revises the neighbours of each new note",
     tags=("token", "factual", "formation", "evolution"),
     claim=("DialSim F1 is 3.45, where LoCoMo's method has 2.55 and MemGPT 1.18."),
-    differs="Rules replace both model calls, and as many notes are shown as the prompt has room for, where the paper reads 10.",
+    differs=(
+        "Rules replace both model calls; 4 notes are shown, linked ones among them, where the paper reads 10 and their links "
+        "beside them."
+    ),
     make=amem,
+    parts=PARTS,
 )

@@ -21,6 +21,7 @@ from keepworth.memory.policy.slots import (
     combined_advice,
     whole,
 )
+from keepworth.methods.policies._cases import require_part
 from keepworth.methods.policies._exemplars import Capacity
 from keepworth.methods.policies._parts import Column, MostSimilar
 from keepworth.methods.policies._selection import AllRetrieved
@@ -73,14 +74,22 @@ class DeleteByUtility:
                 pool.set_status(row, Status.ARCHIVED)
 
 
-def reme(*, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False) -> Policy:
+PARTS = ("deletion",)
+
+
+def reme(
+    *, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False, without: str = ""
+) -> Policy:
     """ReMe.
 
     Args:
         least: Uses after which an experience may be deleted.
         share: Share of successes at or below which it is.
         alike: Cosine of keys above which an experience with the same advice is not written again.
+        without: "deletion" keeps experiences that do not pay.
     """
+    require_part(without, PARTS)
+    deleting = () if without else (DeleteByUtility(least, share),)
     return Policy(
         "reme",
         whole,
@@ -89,7 +98,7 @@ def reme(*, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98,
         AllRetrieved(k),
         Guidance(),
         Distilled(alike, steps),
-        (DeleteByUtility(least, share), Capacity()),
+        (*deleting, Capacity()),
     )
 
 
@@ -103,4 +112,5 @@ METHOD = Method(
     claim=("The mean over BFCL-V3 and AppWorld with Qwen3-8B rises from 27.65 % to 34.94 %."),
     differs="Templates distil successes unless a model is given, k is 4 instead of 5, and retries with reflection are left out.",
     make=reme,
+    parts=PARTS,
 )

@@ -1,0 +1,1 @@
+"""What was measured of control: the trainer's speed, the memories' cost, learning probes, the table."""

@@ -1,0 +1,233 @@
+"""The one table of memories, and the evidence of each policy in it, from comparisons that `keepworth eval stream` left.
+
+    keepworth eval stream --streams ... --arms ... --seeds 30 --split held-out --tuned benchmarks/streams/tuned.json --out FOLDER
+    python -m benchmarks.streams.memories FOLDER ... --json benchmarks/streams/memories.json
+
+A folder may hold other streams or other arms of the same streams; what counts are the seeds that all of them have. The score of
+an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences are paired by seed, with 95 %
+intervals. *Plain similarity* is on each stream the better of `exprag` with its tuned and with its published settings. A *control*
+is the method without its idea: a part left out, values that are learned and not used (`+masked`), rewards of other tasks
+(`+shuffled`), or records drawn by chance. A method that has settings under which its mechanism decides something (`+on`) is
+judged by those, any other by the better of its tuned and its published settings.
+
+The verdict, by a rule from before any row was seen:
+
+    held          over all streams above plain similarity and above its control; never where a paper claims a gain, since the
+                  paper's worlds and models are not run here, but then held in part;
+    held in part  above both on one stream at least, where intervals are corrected together by Holm;
+    not held      else.
+
+Plain similarity itself is held against the latest cases (`exprecent`), and those against no memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods.write import arm as estimated
+from benchmarks.methods.write import gap, write
+from benchmarks.record import arguments, save
+from benchmarks.speed.setting import machine
+from keepworth.evaluation.statistics import family
+from keepworth.evaluation.stream import Results, StreamRow, load
+from keepworth.registry import methods
+
+PLAIN = ("exprag", "exprag+published")
+RULES = ("nearest-mean", "kernel-mean", "linucb", "linear-thompson")
+BY_SIMILARITY = ("exprag", "memento-np")
+CONTROL = {
+    "amem": "amem-without-links",
+    "reme": "reme-without-deletion",
+    "memq": "memq-without-true-parents",
+    "dead-ends": "dead-ends-without-cap",
+    "ace": "ace-without-counters",
+    "gitm": "gitm-without-references",
+    "default": "default+shuffled",
+    "mixture": "mixture+shuffled",
+    **dict.fromkeys(("exprag", "exprecent", "memento-np"), "random"),
+    **dict.fromkeys(("amemguard", "remem", "agent-workflow-memory", "dynamic-cheatsheet"), "exprag"),
+}
+"""Of a method without its idea; of any other it is NAME+masked."""
+JUDGED_ELSEWHERE = ("rmm",)
+"""It learns from what replies cite, of which streams have none."""
+
+
+class Table:
+    """What was measured, by arm and stream. seeds: those that every stream has."""
+
+    def __init__(self, rows: Sequence[StreamRow]) -> None:
+        self.rows = {(row.family, row.arm, row.seed): row for row in rows}
+        self.streams = list(dict.fromkeys(row.family for row in rows))
+        first = Results(rows).arms[0]
+        seeds = [{row.seed for row in rows if (row.family, row.arm) == (stream, first)} for stream in self.streams]
+        self.seeds = sorted(set.intersection(*seeds))
+        self.arms = [arm for arm in dict.fromkeys(row.arm for row in rows) if self.on(arm)]
+
+    def on(self, arm: str) -> list[str]:
+        """The streams on which an arm has all seeds."""
+        return [stream for stream in self.streams if all((stream, arm, seed) in self.rows for seed in self.seeds)]
+
+    def scores(self, arm: str, stream: str, measure: str = "auc") -> list[float]:
+        """By seed."""
+        return [float(getattr(self.rows[stream, arm, seed], measure)) for seed in self.seeds]
+
+    def mean(self, arm: str, streams: Sequence[str], measure: str = "auc") -> list[float]:
+        """The mean over streams, by seed."""
+        means: list[float] = np.mean([self.scores(arm, stream, measure) for stream in streams], axis=0).tolist()
+        return means
+
+    def over(self, arm: str) -> float:
+        return float(np.mean(self.mean(arm, self.streams)))
+
+    def plain(self, stream: str) -> str:
+        """The settings of plain similarity that are better on a stream."""
+        return max((arm for arm in PLAIN if arm in self.arms), key=lambda arm: np.mean(self.scores(arm, stream)))
+
+    def rival(self, name: str, stream: str) -> str:
+        """What a method is held against."""
+        if name == "exprecent":
+            return "none"
+        return "exprecent" if name in BY_SIMILARITY else self.plain(stream)
+
+    def everywhere(self, names: Sequence[str]) -> list[str]:
+        """Arms of these methods that have all streams."""
+        return [arm for arm in self.arms if arm.partition("+")[0] in names and self.on(arm) == self.streams]
+
+
+def judged(table: Table, name: str) -> str:
+    """The arm by which a method is judged."""
+    arms = [arm for arm in table.everywhere([name]) if arm.partition("+")[2] in ("", "published", "on")]
+    return next((arm for arm in arms if arm.endswith("+on")), max(arms, key=table.over))
+
+
+def against(table: Table, arm: str, others: Sequence[str], streams: Sequence[str], name: str) -> dict[str, Any]:
+    """The paired difference of an arm from another one on each stream, in the mean over streams."""
+    mine = [table.scores(arm, stream) for stream in streams]
+    theirs = [table.scores(other, stream) for other, stream in zip(others, streams, strict=True)]
+    return gap(name, np.mean(mine, axis=0).tolist(), np.mean(theirs, axis=0).tolist())
+
+
+def evidence(table: Table, name: str, claim: str) -> dict[str, Any]:
+    """The fields of the evidence of one policy."""
+    arm, control = judged(table, name), CONTROL.get(name, f"{name}+masked")
+    rivals = [table.rival(name, stream) for stream in table.streams]
+    known = "no memory" if name == "exprecent" else "the latest cases" if name in BY_SIMILARITY else "plain similarity"
+    gaps = [against(table, arm, rivals, table.streams, f"{known} on all streams")]
+    there = table.on(control)
+    gaps.append(against(table, arm, [control] * len(there), there, f"{control} on {len(there)} streams"))
+    best = max(table.everywhere(RULES), key=table.over)
+    if arm != best:
+        gaps.append(against(table, arm, [best] * len(rivals), table.streams, f"{best} on all streams"))
+    single = []
+    for other in (dict(zip(table.streams, rivals, strict=True)), dict.fromkeys(there, control)):
+        named = [
+            (stream, np.subtract(table.scores(arm, stream), table.scores(of, stream)).tolist())
+            for stream, of in other.items()
+        ]
+        single.append({row.name for row in family(named) if row.low > 0.0})
+    ahead = [stream for stream in table.streams if all(stream in of for of in single)]
+    verdict = "held in part" if ahead else "not held"
+    if all(row["interval"][0] > 0.0 for row in gaps[:2]):
+        verdict = "held in part" if claim else "held"
+    words = [np.mean(table.mean(of, table.streams, "words")) for of in (arm, table.plain(table.streams[0]))]
+    sentence = (
+        f"{100 * table.over(arm):.1f} successes in 100 tasks over {len(table.streams)} streams; "
+        f"{worded(gaps[0])} against {known}, {worded(gaps[1])} against `{control}`"
+    )
+    sentence += f" on {len(there)} of them. " if len(there) < len(table.streams) else ". "
+    if arm != best:
+        sentence += f"Against the best simple rule, `{best}`: {worded(gaps[2])}. "
+    sentence += (
+        f"Above the first two on {', '.join(ahead)}. " if ahead else "Above both of the first two on no stream. "
+    )
+    sentence += f"The agent reads {words[0]:.0f} words a task ({words[1]:.0f} with plain similarity)."
+    return {
+        "n": len(table.seeds) * len(table.streams),
+        "seeds": len(table.seeds),
+        "unit": "rule set: 100 tasks of a stream, 50 where tasks have several steps",
+        "arms": [
+            estimated(f"{of} on {stream}", table.scores(of, stream))
+            for stream in table.streams
+            for of in dict.fromkeys(("none", "random", *PLAIN, *table.everywhere([name]), control, "oracle"))
+            if stream in table.on(of)
+        ],
+        "comparisons": gaps,
+        "controls": list(dict.fromkeys(["none", "random", "oracle", control])),
+        "verdict": verdict,
+        "sentence": sentence + (" The paper's worlds and models were not run." if claim else ""),
+    }
+
+
+def worded(row: dict[str, Any]) -> str:
+    low, high = (100 * end for end in row["interval"])
+    return f"{100 * row['mean']:+.1f} points ({low:+.1f} to {high:+.1f})"
+
+
+def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
+    """What the page is made of."""
+    setting = machine(1)
+    arms = []
+    for arm in table.arms:
+        streams = table.on(arm)
+        row: dict[str, Any] = {
+            "arm": arm,
+            "learning": {stream: estimated("", table.scores(arm, stream)) for stream in streams},
+            "frozen": {stream: estimated("", table.scores(arm, stream, "final")) for stream in streams},
+            "words": round(float(np.mean(table.mean(arm, streams, "words"))), 1),
+        }
+        if streams == table.streams:
+            row["mean"] = estimated("", table.mean(arm, streams))
+            row["mean frozen"] = estimated("", table.mean(arm, streams, "final"))
+            row["plain similarity"] = against(table, arm, list(map(table.plain, streams)), streams, "plain similarity")
+        if "injection" in streams:
+            row["attacker's aim on injection"] = estimated("", table.scores(arm, "injection", "target"))
+        arms.append(row)
+    return {
+        "commands": list(commands),
+        "revision": setting["revision"],
+        "versions": setting["versions"],
+        "machine": f"{setting['processor']}, {setting['cores']} cores",
+        "seeds": len(table.seeds),
+        "streams": {
+            stream: {
+                "tasks": len(table.rows[stream, "none", table.seeds[0]].bits),
+                "frozen": len(table.rows[stream, "none", table.seeds[0]].held_out_bits),
+            }
+            for stream in table.streams
+        },
+        "plain similarity": {stream: table.plain(stream) for stream in table.streams},
+        "best simple rule": max(table.everywhere(RULES), key=table.over),
+        "arms": arms,
+    }
+
+
+def command(folder: Path) -> str:
+    """What made a folder, of the plan that it holds."""
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    seeds = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["seeds"]
+    return (
+        f"keepworth eval stream --streams {','.join(plan['streams'])} --arms {','.join(plan['arms'])} --seeds {seeds} "
+        f"--split {plan['split']} --length {plan['length']} --tuned benchmarks/streams/tuned.json --data DATA"
+    )
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    options = parser.parse_args()
+    table = Table([row for folder in options.folders for row in load(folder / "rows.jsonl")])
+    commands = [*map(command, options.folders), "python -m benchmarks.streams.memories FOLDER ..."]
+    save(options.json, record(table, commands))
+    declared = methods("policy")
+    for name in dict.fromkeys(arm.partition("+")[0] for arm in table.arms):
+        if name in declared and name not in JUDGED_ELSEWHERE:
+            write(name, "; ".join(commands), **evidence(table, name, declared[name].claim))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from keepworth.evaluation.stream import Results, StreamRow, table
 from keepworth.evaluation.stream_claims import claims
 from keepworth.evaluation.stream_page import write_stream_page
 
-ARMS = {"none": 0.3, "exprag": 0.5, "memrl": 0.52, "advantage": 0.8, "advantage+shuffled": 0.3, "oracle": 0.9}
+ARMS = {"none": 0.3, "exprag": 0.5, "memrl": 0.52, "default": 0.8, "default+shuffled": 0.3, "oracle": 0.9}
 """How often each succeeds."""
 NONE = float("nan")
 
@@ -47,7 +47,7 @@ def sample_rows(
 
 def sample_summary(results: Results, **plan: Any) -> dict[str, Any]:
     made = {"streams": results.families, "arms": results.arms, "orders": ["random"], "split": "dev", "agent": "usual"}
-    method = plan.get("method", "advantage")
+    method = plan.get("method", "default")
     return {
         "plan": {**made, **plan},
         "seeds": len(results.seeds),

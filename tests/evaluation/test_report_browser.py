@@ -33,7 +33,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         sample_run(folder / name, steps=8) for name in ("demo", "another-run-with-a-name-that-is-rather-long-indeed")
     ]
     begun = sample_run(folder / "begun", steps=1, finished=False)
-    arms = {**ARMS, "advantage-without-everything-that-can-be-left-out": 0.4}
+    arms = {**ARMS, "default-without-everything-that-can-be-left-out": 0.4}
     streams = dict.fromkeys(("near-miss", "similarity-mid", "a-stream-whose-name-has-no-end-in-sight"), arms)
     return [
         write_report(runs[0]),
@@ -81,5 +81,5 @@ def test_the_numbers_of_a_stream_are_under_the_pointer(chromium: Any, pages: lis
     chart.hover()
     said = page.locator(".tip").first.inner_text()
     assert said.startswith("task ")
-    assert "advantage" in said
+    assert "default" in said
     page.close()

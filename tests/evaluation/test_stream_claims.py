@@ -15,8 +15,8 @@ ARMS = {
     "memrl": 0.5,
     "kernel-mean": 0.78,
     "exprag+published": 0.55,
-    "advantage": 0.7,
-    "advantage+shuffled": 0.3,
+    "default": 0.7,
+    "default+shuffled": 0.3,
 }
 
 
@@ -71,7 +71,7 @@ def test_too_few_seeds_is_a_verdict_of_its_own() -> None:
 def test_any_arm_can_be_the_method() -> None:
     found = claims(rows(12), "kernel-mean")
     assert {rival["name"].split(" - ")[0] for rival in found["against_rivals"]} == {"kernel-mean"}
-    assert "kernel-mean - advantage on near-miss, stream" in {rival["name"] for rival in found["against_rivals"]}
+    assert "kernel-mean - default on near-miss, stream" in {rival["name"] for rival in found["against_rivals"]}
     assert {rival["verdict"] for rival in found["against_rivals"]} == {"ahead"}
 
 
@@ -80,4 +80,4 @@ def test_the_plan_has_the_size_of_the_family() -> None:
     assert aim is not None
     assert (aim.comparisons, aim.sd, aim.have) == (12, 0.06, 12)
     assert plan_power(["near-miss"], list(ARMS), 1) is None
-    assert plan_power(["near-miss"], ["none", "advantage"], 12) is None
+    assert plan_power(["near-miss"], ["none", "default"], 12) is None

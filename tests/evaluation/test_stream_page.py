@@ -19,7 +19,7 @@ ALIKE = {**ARMS, "exprag": 0.8, "memrl": 0.8}
 def test_the_first_sentence_is_what_the_comparisons_say() -> None:
     results = sample_rows({"near-miss": ARMS, "drift": WORSE, "benign": ALIKE})
     assert verdict(sample_summary(results)) == (
-        "While learning, advantage is ahead of every rival on near-miss; behind at least one rival on drift; "
+        "While learning, default is ahead of every rival on near-miss; behind at least one rival on drift; "
         "not told apart from the rival with the highest mean on benign."
     )
     assert "memrl is ahead of every rival on drift" in verdict(sample_summary(results, method="memrl"))
@@ -30,7 +30,7 @@ def test_the_first_sentence_is_what_the_comparisons_say() -> None:
     [
         (ARMS, 1, "No verdict: a comparison needs at least 3 seeds. There is 1."),
         (ARMS, 4, "No verdict: 4 comparisons need 8 seeds. There are 4."),
-        ({"none": 0.3, "advantage": 0.8}, 12, "No verdict: it takes two arms that learn from reward."),
+        ({"none": 0.3, "default": 0.8}, 12, "No verdict: it takes two arms that learn from reward."),
         ({"none": 0.3, "exprag": 0.8}, 12, "No verdict: it takes two arms that learn from reward."),
     ],
 )
@@ -71,10 +71,10 @@ def test_long_curves_are_thinned_and_short_streams_have_none() -> None:
     (panel,) = curve_panels(long, sample_summary(long))
     assert all(len(each.steps) <= POINTS and len(each.steps) == len(each.values) for each in panel.series)
     assert [each.label for each in panel.series] == [
-        "advantage",
+        "default",
         "memrl",
         "exprag",
-        "advantage+shuffled",
+        "default+shuffled",
         "none",
         "oracle",
     ]

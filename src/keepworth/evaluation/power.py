@@ -16,7 +16,7 @@ from keepworth.evaluation.statistics import ALPHA, LEAST, TooFewSeeds
 POWER = 0.8
 """The chance of finding an effect of the planned size."""
 DECLARED = 0.06
-"""The spread of streams: 9 in 10 comparisons of `benchmarks/streams/results/one-step.json` (300 tasks) stay below."""
+"""The spread of streams: of 300 tasks, 9 in 10 comparisons stay below."""
 
 
 def over_questions(questions: int, clusters: int, discordance: float = 0.25, alike: float = 0.05) -> float:

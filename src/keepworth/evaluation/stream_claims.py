@@ -19,8 +19,8 @@ from keepworth.evaluation.power import DECLARED, SeedPlan, fewest, plan
 from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, family, paired_difference
 from keepworth.evaluation.stream import Results, StreamRow
 
-METHOD = "advantage"
-"""The arm that stored results are about, where they name none: this project's method of before the first release."""
+METHOD = "default"
+"""The arm that claims are made of, where it runs and none is named."""
 CONTROL_ABOUT = {
     "none": "no memory",
     "attempts": "no memory; a second attempt where the first failed",

@@ -1,0 +1,84 @@
+"""The one table of memories: what to take in docs/experience.md, stream by stream in its appendix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.streams.memories import CONTROL
+from benchmarks.tables import DOCS, markdown, read
+from keepworth.registry import evidence, methods
+
+Record = dict[str, Any]
+LIMITS = ("oracle", "random", "none")
+
+
+def tables() -> Iterator[tuple[Path, str, str]]:
+    record = read("streams/memories")
+    yield DOCS / "experience.md", "memories", by_method(record)
+    yield DOCS / "experience.md", "memories-by-stream", by_stream(record)
+    yield DOCS / "experience.md", "memories-source", source(record)
+
+
+def points(row: Record) -> str:
+    return f"{100 * row['mean']:.1f}"
+
+
+def difference(row: Record) -> str:
+    low, high = (100 * end for end in row["interval"])
+    return f"{100 * row['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def by_method(record: Record) -> str:
+    """Each method by the settings that it is judged by, the best first."""
+    arms = {row["arm"]: row for row in record["arms"] if "mean" in row}
+    rows = []
+    for name, method in methods("policy").items():
+        measured = evidence(method)
+        gaps = (
+            {} if measured is None else {gap["against"].rpartition(" on ")[0]: gap for gap in measured["comparisons"]}
+        )
+        control = CONTROL.get(name, f"{name}+masked")
+        if "memories FOLDER" not in (measured or {}).get("command", "") or control not in gaps:
+            continue
+        own = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
+        arm = own[0] if own[0].endswith("+on") else max(own, key=lambda arm: arms[arm]["mean"]["mean"])
+        rows.append((arms[arm]["mean"]["mean"], name, arms[arm], difference(gaps[control]) + f" `{control}`"))
+    rows.sort(key=lambda row: -row[0])
+    lines = [
+        (f"`{name}`", points(row["mean"]), points(row["mean frozen"]), difference(row["plain similarity"]), idea)
+        for _, name, row, idea in rows
+    ]
+    lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "") for arm in LIMITS]
+    return markdown(
+        ("memory", "learning", "frozen", "minus plain similarity", "minus the same without its idea"), lines
+    )
+
+
+def by_stream(record: Record) -> str:
+    """Every arm on every stream, without those that are controls of others."""
+    streams = list(record["streams"])
+    rows = [row for row in record["arms"] if "mean" in row and row["arm"].partition("+")[2] in ("", "on", "published")]
+    rows = [row for row in rows if "-without-" not in row["arm"]]
+    best = {
+        stream: max(row["learning"][stream]["mean"] for row in rows if row["arm"] != "oracle") for stream in streams
+    }
+    lines = []
+    for row in sorted(rows, key=lambda row: -row["mean"]["mean"]):
+        cells = []
+        for stream in streams:
+            text = points(row["learning"][stream])
+            highest = row["learning"][stream]["mean"] == best[stream] and row["arm"] != "oracle"
+            cells.append(f"{f'**{text}**' if highest else text} ({points(row['frozen'][stream])})")
+        aim = row.get("attacker's aim on injection")
+        lines.append((f"`{row['arm']}`", *cells, points(row["mean"]), points(aim) if aim else "", row["words"]))
+    return markdown(("memory", *streams, "all", "attacker's aim", "words"), lines)
+
+
+def source(record: Record) -> str:
+    streams = ", ".join(f"`{name}` ({of['tasks']} and {of['frozen']})" for name, of in record["streams"].items())
+    return (
+        f"Streams, with their tasks while learning and frozen: {streams}. {record['seeds']} rule sets, {record['machine']}, "
+        f"revision {record['revision']}. The commands are in `benchmarks/streams/memories.json`."
+    )

@@ -36,9 +36,8 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import versions
 from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.models.errors import MissingCapability
-from keepworth.models.http_engine import HttpModel
+from keepworth.models.http_engine import HttpModel, mean_gap
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.publication import mean_gap
 
 QUESTION = "The capital of Norway is"
 
@@ -53,13 +52,13 @@ def main() -> None:
     options = parser.parse_args()
     steps: dict[str, Any] = {}
     with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
-        there = [name for name in ("adapters",) if able(engine, name)]
+        there = ["adapters"] if takes_adapters(engine) else []
         print(f"{engine}: {', '.join(there)}")
         run = Steps(engine, options.folder, steps)
         run.sampling(options.samples)
         run.scoring()
         with tempfile.TemporaryDirectory() as folder:
-            if "adapters" in there:
+            if there:
                 run.adapters(Path(folder))
         record = {
             "engine": engine.software,
@@ -142,9 +141,9 @@ class Steps:
         self.step("all adapters are unloaded", unload)
 
 
-def able(engine: HttpModel, capability: str) -> bool:
+def takes_adapters(engine: HttpModel) -> bool:
     try:
-        engine.require(capability)
+        engine.require_adapters()
     except MissingCapability:
         return False
     return True

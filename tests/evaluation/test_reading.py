@@ -12,7 +12,6 @@ from keepworth.cli.main import app
 from keepworth.evaluation.reading import ChatReader, KeptAnswers, chosen_option
 from keepworth.models.chat import ChatModel
 from keepworth.models.errors import EngineError
-from keepworth.models.http_client import Retries
 from tests.cli.test_eval_run import lines, saved
 from tests.models.test_chat import says
 from tests.serving.scripted import scripted
@@ -58,7 +57,7 @@ GONE = (404, {"error": "gone"})
 
 
 def reader(url: str) -> ChatReader:
-    chat = ChatModel(url, "m", retries=Retries(attempts=1))
+    chat = ChatModel(url, "m")
     return ChatReader(lambda text: chat.complete([{"role": "user", "content": text}]), "m")
 
 

@@ -18,8 +18,8 @@ from keepworth.models.attention import (
     blockwise,
     float32_products,
     fused,
-    narrow_to,
     tree,
+    tree_attention,
 )
 from tests.models.tiny import tiny_model
 
@@ -65,26 +65,18 @@ def require_equal(attends: Sequence[Callable[..., torch.Tensor]], tensors: Seque
 
 @pytest.mark.parametrize("layout", CAUSAL)
 @pytest.mark.parametrize(("heads", "shared"), [(6, 2), (4, 4), (3, 1)])
-@pytest.mark.parametrize("window", [None, 5, 100])
-def test_equals_the_fused_kernel_forwards_and_backwards(
-    layout: str, heads: int, shared: int, window: int | None
-) -> None:
+def test_equals_the_fused_kernel_forwards_and_backwards(layout: str, heads: int, shared: int) -> None:
     tensors = causal(layout, torch.float64, heads, shared)
-    window = None if window is not None and window >= tensors[1].shape[2] else window
-    attends = [lambda q, k, v, attend=attend: attend(q, k, v, None, SCALE, window) for attend in (blockwise, fused)]
+    attends = [lambda q, k, v, attend=attend: attend(q, k, v, None, SCALE) for attend in (blockwise, fused)]
     require_equal(attends, tensors, torch.ones(2, tensors[0].shape[2], dtype=torch.bool))
 
 
 @limited(max_examples=25, deadline=None)
-@given(BRANCHES, st.sampled_from([None, 3, 40, 100]))
-def test_a_tree_equals_the_fused_kernel_under_its_mask(lengths: list[list[int]], window: int | None) -> None:
+@given(BRANCHES)
+def test_a_tree_equals_the_fused_kernel_under_its_mask(lengths: list[list[int]]) -> None:
     query, key, value, mask, tokens = laid_out(lengths, 4, 2)
-    seen = mask if window is None else narrow_to(mask, window)
-    require_equal(
-        [lambda q, k, v: blockwise(q, k, v, mask, SCALE, window), lambda q, k, v: fused(q, k, v, seen, SCALE, window)],
-        (query, key, value),
-        tokens,
-    )
+    attends = [lambda q, k, v, attend=attend: attend(q, k, v, mask, SCALE) for attend in (blockwise, fused)]
+    require_equal(attends, (query, key, value), tokens)
 
 
 def written_out(
@@ -108,7 +100,8 @@ def written_out(
 @pytest.mark.parametrize("window", [None, 9, 100])
 def test_a_tree_equals_the_definition(lengths: list[list[int]], window: int | None) -> None:
     query, key, value, mask, tokens = laid_out(lengths, 2, 1)
-    attends = (blockwise(query, key, value, mask, SCALE, window), written_out(query, key, value, mask, window))
+    output, _ = tree_attention(torch.nn.Identity(), query, key, value, mask, scaling=SCALE, sliding_window=window)
+    attends = (output, written_out(query, key, value, mask, window))
     assert torch.allclose(*(each[tokens] for each in attends), atol=1e-12)
 
 

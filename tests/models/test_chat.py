@@ -20,10 +20,8 @@ from keepworth.models.errors import (
     EngineUnreachable,
     NoJsonObject,
 )
-from keepworth.models.http_client import Retries, Timeouts
 from tests.serving.scripted import scripted
 
-QUICK = Retries(attempts=3, first_wait=0.01)
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -73,24 +71,24 @@ def test_instructions_are_told_to_whoever_finds_facts() -> None:
 def test_passing_failures_are_repeated_and_others_are_not() -> None:
     busy = (429, {"error": {"message": "slow down"}}, {"Retry-After": "0"})
     with scripted(busy, (0, None), (200, says("hi"))) as server:
-        assert ChatModel(server.url, "m", retries=QUICK)("hello") == "hi"
+        assert ChatModel(server.url, "m")("hello") == "hi"
         assert len(server.asked) == 3
     with scripted((503, {"error": {"message": "loading"}})) as server:
         with pytest.raises(EngineRefused, match="loading"):
-            ChatModel(server.url, "m", retries=QUICK)("hello")
+            ChatModel(server.url, "m")("hello")
         assert len(server.asked) == 3
     with scripted((400, {"error": {"message": "no such model"}})) as server:
         with pytest.raises(EngineRefused, match="no such model") as caught:
-            ChatModel(server.url, "m", retries=QUICK)("hello")
+            ChatModel(server.url, "m")("hello")
         assert (len(server.asked), caught.value.status) == (1, 400)
     with scripted((0, None)) as server, pytest.raises(EngineDied, match="broke"):
-        ChatModel(server.url, "m", retries=QUICK)("hello")
+        ChatModel(server.url, "m")("hello")
 
 
 def test_the_server_may_ask_for_a_pause() -> None:
     with scripted((429, {}, {"Retry-After": "1"}), (200, says("hi"))) as server:
         begun = time.monotonic()
-        assert ChatModel(server.url, "m", retries=QUICK)("hello") == "hi"
+        assert ChatModel(server.url, "m")("hello") == "hi"
         assert time.monotonic() - begun >= 1
 
 
@@ -100,7 +98,7 @@ def test_the_key_is_in_no_message_log_or_repr(
     monkeypatch.setenv("A_CHAT_KEY", "s3cret-key")
     caplog.set_level(logging.DEBUG)
     with scripted((401, {"error": {"message": "wrong key s3cret-key"}})) as server:
-        chat = ChatModel(server.url, "m", key_variable="A_CHAT_KEY", retries=QUICK)
+        chat = ChatModel(server.url, "m", key_variable="A_CHAT_KEY")
         with pytest.raises(EngineRefused, match=r"wrong key \*\*\*") as caught:
             chat("hello")
         assert server.asked[0]["key"] == "Bearer s3cret-key"
@@ -129,7 +127,7 @@ def test_answers_without_text_are_errors(answer: object, error: type[Exception],
 
 def test_no_server_and_no_url() -> None:
     with pytest.raises(EngineUnreachable, match=r"http://127\.0\.0\.1:9.*Start the server"):
-        ChatModel("http://127.0.0.1:9", "m", retries=QUICK, timeouts=Timeouts(connect=1))("hello")
+        ChatModel("http://127.0.0.1:9", "m")("hello")
     with pytest.raises(ValueError, match="http://"):
         ChatModel("localhost:8000", "m")
 

@@ -15,11 +15,8 @@ from keepworth.memory.errors import EncoderMismatch
 from keepworth.models.encoders import encoder
 from keepworth.models.errors import BadAnswer, EngineRefused, EngineUnreachable, InvalidEncoder
 from keepworth.models.hosted_encoder import HostedEncoder
-from keepworth.models.http_client import Retries
 from tests.memory.stub_encoder import WordEncoder
 from tests.serving.scripted import scripted
-
-QUICK = Retries(attempts=3, first_wait=0.01)
 
 
 def embeddings(asked: dict[str, Any]) -> dict[str, Any]:
@@ -53,10 +50,10 @@ def test_texts_go_in_batches_and_each_vector_comes_back_to_its_text() -> None:
 
 def test_a_server_may_be_busy_and_one_that_is_not_there_is_named() -> None:
     with scripted((429, {"error": "slow down"}), (0, None), (200, embeddings)) as server:
-        assert HostedEncoder(server.url, "small", retries=QUICK).encode(["tea"]).shape == (1, 16)
+        assert HostedEncoder(server.url, "small").encode(["tea"]).shape == (1, 16)
         assert len(server.asked) == 3, "what the dimension is, the answer says"
     with pytest.raises(EngineUnreachable, match=server.url):
-        HostedEncoder(server.url, "small", retries=QUICK).encode(["tea"])
+        HostedEncoder(server.url, "small").encode(["tea"])
 
 
 BAD: dict[str, tuple[Any, str]] = {

@@ -22,7 +22,7 @@ from keepworth.models.errors import (
     EngineUnreachable,
     MissingCapability,
 )
-from keepworth.models.http_client import JsonClient, Retries, Timeouts
+from keepworth.models.http_client import JsonClient
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derive_seed, samples_in
 from tests.models.tiny import ByteTokenizer, tiny_model
@@ -116,23 +116,15 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
 
 
 @pytest.mark.parametrize(
-    ("capability", "without", "fix"),
-    [
-        ("adapters", "lora", r"LoRA is not enabled.*--enable-lora"),
-        ("adapters", "runtime-lora", "RUNTIME_LORA"),
-    ],
+    ("without", "fix"), [("lora", r"LoRA is not enabled.*--enable-lora"), ("runtime-lora", "RUNTIME_LORA")]
 )
-def test_what_is_required_and_absent_is_an_error_at_start_up(
-    engine: HttpModel, capability: str, without: str, fix: str
-) -> None:
+def test_what_is_required_and_absent_is_an_error_at_start_up(engine: HttpModel, without: str, fix: str) -> None:
     with (
         ModelServer(tiny_model(), without=[without]) as running,
-        pytest.raises(MissingCapability, match=f"{capability}.*{fix}"),
+        pytest.raises(MissingCapability, match=f"adapters.*{fix}"),
     ):
-        connect(running.url, require=[capability])
-    engine.require(capability)
-    with pytest.raises(UnknownName, match="adapters"):
-        engine.require("adaptors")
+        connect(running.url, adapters=True)
+    engine.require_adapters()
 
 
 def test_a_server_that_is_no_engine_or_another_model_is_refused(engine: HttpModel) -> None:
@@ -233,7 +225,7 @@ def test_a_slow_engine_times_out_and_a_closed_one_is_gone(monkeypatch: pytest.Mo
     with ModelServer(tiny_model()) as server:
         engine = connect(server.url)
         server.model.paused = True
-        monkeypatch.setattr(engine, "_client", JsonClient(server.url, timeouts=Timeouts(connect=20, answer=0.5)))
+        monkeypatch.setattr(engine, "_client", JsonClient(server.url, seconds=0.5))
         with pytest.raises(EngineTimeout, match="paused"):
             engine.sample([(1,)], SamplingParams(max_tokens=1))
     with pytest.raises((EngineUnreachable, EngineDied), match=server.url):
@@ -255,7 +247,7 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named(
                     asked.append(connection.recv(65536))
 
         threading.Thread(target=serve, daemon=True).start()
-        monkeypatch.setattr(engine, "_client", JsonClient(url, retries=Retries(3, 0.01)))
+        monkeypatch.setattr(engine, "_client", JsonClient(url))
         with pytest.raises(EngineDied, match=url):
             engine.sample([(1,)], SamplingParams(max_tokens=1))
         assert len(asked) == 1

@@ -49,7 +49,7 @@ def versions_of(groups: Any) -> set[int]:
 
 def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path) -> None:
     witness = trained(tmp_path / "a")
-    with ModelServer(tiny_model()) as running, connect(running.url, require=["adapters"]) as engine:
+    with ModelServer(tiny_model()) as running, connect(running.url, adapters=True) as engine:
         before = engine.sample(PROMPTS, PARAMS)
         assert engine.calibrate(tiny_model()) < 1e-4
         receipt = engine.publish(tmp_path / "a", 7, witness)

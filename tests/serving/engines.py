@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from keepworth.models.adapter import attach_lora, save_trained
-from keepworth.models.http_client import Retries, Timeouts
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.inprocess import InProcessModel
 from tests.models.tiny import ByteTokenizer, tiny_model
@@ -22,8 +21,7 @@ class CountedTokenizer(ByteTokenizer):
 
 
 def connect(url: str, **options: Any) -> HttpModel:
-    options.setdefault("timeouts", Timeouts(connect=2, answer=20))
-    options.setdefault("retries", Retries(attempts=2, first_wait=0.01))
+    options.setdefault("seconds", 20.0)
     options.setdefault("run", "tiny")
     return HttpModel.connect(url, CountedTokenizer(), **options)
 

@@ -175,7 +175,7 @@ def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
 # the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities.
 # Scores, softmax and sums over blocks are float32, or float64 where the model is.
 #
-# A window that slides is computed as well: a layer that has one says so with each call.
+# A window that slides is computed as well, by PyTorch's kernels: a layer that has one says so with each call.
 
 
 NAME = "keepworth_tree"
@@ -213,8 +213,8 @@ def tree_attention(
     if prompts is not None:
         return behind_prompts(query, key, value, prompts, scale, sliding_window), None
     window = sliding_window if sliding_window is not None and sliding_window < key.shape[2] else None
-    if query.device.type == "cpu":
-        return blockwise(query, key, value, attention_mask, scale, window), None
+    if query.device.type == "cpu" and window is None:
+        return blockwise(query, key, value, attention_mask, scale), None
     if window is not None and attention_mask is not None:
         attention_mask = narrow_to(attention_mask, window)
     return fused(query, key, value, attention_mask, scale, window), None
@@ -389,15 +389,10 @@ def fused(
 
 
 def blockwise(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    window: int | None = None,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> torch.Tensor:
     """The same written out, for processors; shapes as for `tree_attention`. mask: with its layout, see `with_layout`."""
-    output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale, window)  # type: ignore[no-untyped-call]
+    output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
     return output
 
 
@@ -412,26 +407,25 @@ class _Blockwise(torch.autograd.Function):
         value: torch.Tensor,
         mask: torch.Tensor | None,
         scale: float,
-        window: int | None,
     ) -> torch.Tensor:
         ctx.save_for_backward(query, key, value, mask)
-        ctx.scale, ctx.window = scale, window
+        ctx.scale = scale
         (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
         wide, values = (each.to(_wide(each.dtype)).flatten(0, 1) for each in (key, value))
         output = query.new_zeros(rows, length, shared, heads // shared, size)
         with _bf16_products(query.dtype):
-            for start, end, columns in _blocks(query, key, mask, window):
-                scores = _scores(queries[:, :, :, start:end], wide[:, columns], scale)
-                shares = _shares(scores, end - start, window).to(query.dtype).to(wide.dtype)
-                part = torch.bmm(shares, values[:, columns])
+            for start, end, seen in _blocks(query, key, mask):
+                scores = _scores(queries[:, :, :, start:end], wide[:, :seen], scale)
+                shares = _shares(scores, end - start).to(query.dtype).to(wide.dtype)
+                part = torch.bmm(shares, values[:, :seen])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
             for unit in _units(query, key, mask):
                 own, (start, end), prompt = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries, unit.prompt
                 if unit.begins:
                     keys = torch.cat((wide[own, :prompt], wide[own, unit.own]), 1)
                 scores = _scores(queries[unit.row, None, :, :, start:end], keys[:, : unit.seen], scale)
-                shares = _unit_shares(scores, mask, unit, window).to(query.dtype).to(wide.dtype)
+                shares = _unit_shares(scores, mask, unit).to(query.dtype).to(wide.dtype)
                 # What is read once for all branches of a prompt is a sum of its own, as where they are drawn.
                 part = torch.bmm(shares[..., :prompt], values[own, :prompt])
                 part += torch.bmm(shares[..., prompt:], values[own, unit.own][:, : unit.seen - prompt])
@@ -462,10 +456,10 @@ class _Blockwise(torch.autograd.Function):
             return torch.bmm(to_scores, where.keys).mul_(scale).view(block.shape)
 
         with _bf16_products(dtype):
-            for start, end, columns in _blocks(query, key, mask, ctx.window):
+            for start, end, seen in _blocks(query, key, mask):
                 block = queries[:, :, :, start:end]
-                shares = _shares(_scores(block, wide_keys[:, columns], scale), end - start, ctx.window)
-                where = _Read(keys[:, columns], wide_values[:, columns], [(to_key[:, columns], to_value[:, columns])])
+                shares = _shares(_scores(block, wide_keys[:, :seen], scale), end - start)
+                where = _Read(keys[:, :seen], wide_values[:, :seen], [(to_key[:, :seen], to_value[:, :seen])])
                 to_queries[:, :, :, start:end] = through(block, shares, gradients[:, :, :, start:end], where)
             for unit in _units(query, key, mask):
                 own, (start, end), prompt = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries, unit.prompt
@@ -475,14 +469,14 @@ class _Blockwise(torch.autograd.Function):
                         for each in (keys, wide_keys, wide_values)
                     )
                 block, last = queries[unit.row, None, :, :, start:end], unit.own.start + unit.seen - prompt
-                shares = _unit_shares(_scores(block, unit_wide[:, : unit.seen], scale), mask, unit, ctx.window)
+                shares = _unit_shares(_scores(block, unit_wide[:, : unit.seen], scale), mask, unit)
                 parts = [(to[own, :prompt], to[own, unit.own.start : last]) for to in (to_key, to_value)]
                 where = _Read(unit_keys[:, : unit.seen], unit_values[:, : unit.seen], list(zip(*parts, strict=True)))
                 to_queries[unit.row, :, :, start:end] = through(
                     block, shares, gradients[unit.row, None, :, :, start:end], where
                 )[0]
         to_key = to_key.mul_(scale).to(dtype)
-        return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None, None
+        return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,16 +501,13 @@ def _step(query: torch.Tensor, key: torch.Tensor) -> int:
     return max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
 
 
-def _blocks(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, window: int | None
-) -> Iterator[tuple[int, int, slice]]:
-    """Of the prompts: first query, end, and the keys that the block reads."""
+def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
+    """Of the prompts: first query, end, and how many keys the block reads."""
     length, step = query.shape[2], _step(query, key)
     causal = length - (0 if mask is None else mask.shape[2])
     for start in range(0, causal, step):
         end = min(start + step, causal)
-        seen = key.shape[2] - length + end
-        yield start, end, slice(0 if window is None else max(0, seen - (end - start) - window + 1), seen)
+        yield start, end, key.shape[2] - length + end
 
 
 @dataclass(frozen=True, slots=True)
@@ -571,21 +562,16 @@ def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int,
         yield run
 
 
-def _unit_shares(scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit, window: int | None) -> torch.Tensor:
+def _unit_shares(scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit) -> torch.Tensor:
     """Attention probabilities [KV, G * Q', K'] of a unit from its scores, which are written over."""
     assert mask is not None
     count, prompt, seen = unit.queries[1] - unit.queries[0], unit.prompt, scores.shape[-1]
     by_query = scores.view(scores.shape[0], -1, count, seen)
     rows = slice(unit.first, unit.first + count)
-    if window is None:
-        by_query[..., unit.length : prompt] = float("-inf")
-        # Keys before these queries are of the same branch, and all seen.
-        among = mask[unit.row, 0, rows, prompt + unit.first : prompt + unit.first + count]
-        by_query[..., seen - count :].masked_fill_(~among, float("-inf"))
-    else:
-        near = narrow_to(mask, window)[unit.row, 0, rows]
-        columns = slice(unit.own.start, unit.own.start + seen - prompt)
-        by_query.masked_fill_(~torch.cat((near[:, :prompt], near[:, columns]), 1), float("-inf"))
+    by_query[..., unit.length : prompt] = float("-inf")
+    # Keys before these queries are of the same branch, and all seen.
+    among = mask[unit.row, 0, rows, prompt + unit.first : prompt + unit.first + count]
+    by_query[..., seen - count :].masked_fill_(~among, float("-inf"))
     return torch.softmax(scores, -1)
 
 
@@ -596,15 +582,12 @@ def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float) -> torch.Tens
     return torch.baddbmm(scores, rows.to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
 
 
-def _shares(scores: torch.Tensor, count: int, window: int | None) -> torch.Tensor:
+def _shares(scores: torch.Tensor, count: int) -> torch.Tensor:
     """Attention probabilities of `count` queries of prompts from scores [B * KV, G * Q', K'], which are written over."""
     seen = scores.shape[-1]
     by_query = scores.view(scores.shape[0], -1, count, seen)
     later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
     by_query[..., seen - count :].masked_fill_(later, float("-inf"))
-    if window is not None:
-        gone = torch.ones(count, seen, dtype=torch.bool, device=scores.device).tril_(seen - count - window)
-        by_query.masked_fill_(gone, float("-inf"))
     return torch.softmax(scores, -1)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject, NoWholeAnswer
-from keepworth.models.http_client import JsonClient, Retries, Timeouts
+from keepworth.models.http_client import JsonClient
 
 Message = Mapping[str, Any]
 _EXCERPT = 200
@@ -57,8 +57,6 @@ class ChatModel:
         max_tokens: int = 512,
         seed: int | None = None,
         reasoning: bool | None = None,
-        timeouts: Timeouts | None = None,
-        retries: Retries | None = None,
     ) -> None:
         if api_key is None and key_variable:
             api_key = os.environ.get(key_variable)
@@ -67,9 +65,8 @@ class ChatModel:
                     f"The environment variable {key_variable} is not set: {model} at {url} would be asked without a key.",
                     f"Set {key_variable}, or hand api_key over.",
                 )
-        settings = Timeouts(answer=120.0) if timeouts is None else timeouts
         base = url.rstrip("/").removesuffix("/v1")
-        self._client = JsonClient(base, api_key, settings, Retries() if retries is None else retries)
+        self._client = JsonClient(base, api_key, seconds=120.0)
         self.model = model
         self.temperature = temperature
         self.max_tokens = max_tokens

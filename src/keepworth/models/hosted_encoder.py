@@ -15,7 +15,7 @@ import httpx
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.models.chat import API_KEY, BASE_URL
 from keepworth.models.errors import BadAnswer, EngineRefused, InvalidEncoder
-from keepworth.models.http_client import JsonClient, Retries, Timeouts
+from keepworth.models.http_client import JsonClient
 from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ class HostedEncoder:
         api_key: str | None = None,
         name: str = "",
         batch: int = BATCH,
-        retries: Retries | None = None,
     ) -> None:
         if not model or batch < 1 or (dimensions is not None and dimensions < 1):
             raise InvalidEncoder(
@@ -77,12 +76,7 @@ class HostedEncoder:
             )
         base = _base(url)
         key = api_key if api_key is not None else _key_for(base)
-        self._client = JsonClient(
-            base,
-            key,
-            timeouts=Timeouts(answer=60.0),
-            retries=Retries(attempts=5) if retries is None else retries,
-        )
+        self._client = JsonClient(base, key, seconds=60.0, attempts=5)
         self.model = model
         self._dimensions = dimensions
         self._batch = batch

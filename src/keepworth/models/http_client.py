@@ -16,7 +16,10 @@ from keepworth.models.errors import BadAnswer, EngineDied, EngineRefused, Engine
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone at the next attempt
-_LONGEST_WAIT = 20.0
+CONNECT = 5.0
+"""Seconds until a connection stands."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
+"""Seconds before the second attempt, doubled at each, and at most."""
 _SPARE = 4  # connections for short questions, which do not wait for those that are busy for long
 _FIXES = {
     401: "The server wants a key: hand it over as api_key.",
@@ -25,22 +28,6 @@ _FIXES = {
     413: "Send fewer or shorter prompts at once.",
     429: "The server is asked too often: lower the concurrency.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds until the connection stands, and until an answer is there as a whole."""
-
-    connect: float = 5.0
-    answer: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Retries:
-    """How often an idempotent call is made in all, and seconds before the second attempt, doubled at each."""
-
-    attempts: int = 3
-    first_wait: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +48,15 @@ class JsonClient:
     """Calls of one server. The key travels in a header and appears in no message and no repr.
 
     Attributes:
+        seconds: Until an answer is there as a whole.
+        attempts: How often an idempotent call is made in all.
         connections: How many calls that may take long run at once.
     """
 
     url: str
     api_key: str | None = field(default=None, repr=False)
-    timeouts: Timeouts = Timeouts()
-    retries: Retries = Retries()
+    seconds: float = 600.0
+    attempts: int = 3
     connections: int = 64
     _client: httpx.Client = field(init=False, repr=False)
 
@@ -82,7 +71,7 @@ class JsonClient:
         self._client = httpx.Client(
             base_url=self.url,
             headers={"Authorization": f"Bearer {self.api_key}"} if self.api_key else {},
-            timeout=httpx.Timeout(self.timeouts.answer, connect=self.timeouts.connect),
+            timeout=httpx.Timeout(self.seconds, connect=CONNECT),
             limits=httpx.Limits(max_connections=most, max_keepalive_connections=most),
             trust_env=parsed.host not in _LOOPBACK,  # proxies in the environment are for other machines
         )
@@ -116,7 +105,7 @@ class JsonClient:
         return HttpResult(response.status_code, answer, self._hide_key(_detail(response)))
 
     def _call(self, method: str, path: str, body: Any, *, idempotent: bool) -> Any:
-        attempts = self.retries.attempts if idempotent else 1
+        attempts = self.attempts if idempotent else 1
         for attempt in count(1):
             after = ""
             try:
@@ -128,8 +117,8 @@ class JsonClient:
                 if response.status_code not in _PASSING or attempt == attempts:
                     return self._parse(method, path, response)
                 after = response.headers.get("retry-after", "")
-            seconds = self.retries.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
-            time.sleep(min(float(after) if after.isdigit() else seconds, _LONGEST_WAIT))
+            seconds = FIRST_WAIT * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
+            time.sleep(min(float(after) if after.isdigit() else seconds, LONGEST_WAIT))
         raise AssertionError("the last attempt returns or raises")
 
     def _send(self, method: str, path: str, body: Any) -> httpx.Response:
@@ -142,7 +131,7 @@ class JsonClient:
             ) from error
         except httpx.TimeoutException as error:
             raise EngineTimeout(
-                f"{self.url}{path} did not answer within {self.timeouts.answer:g} s.",
+                f"{self.url}{path} did not answer within {self.seconds:g} s.",
                 "Ask for fewer tokens at once, or raise the timeout; is the engine paused?",
             ) from error
         except httpx.TransportError as error:

@@ -1,29 +1,42 @@
 """vLLM behind HTTP as an engine: samples and scores by token ids, weights published with proof.
 
 What is required of the server and absent is an error at `connect`. The server's tokenizer stays out of the way: only ids travel.
+
+Adapters that never reach the sampler look like slowly growing staleness and nothing else: no error, no odd number. So a
+publication counts only when
+
+1. the engine lists the new name,
+2. both sides give a fixed probe sequence the same log-probabilities, within the tolerance on their mean gap, and
+3. the engine's moved about as much as ours did. An update smaller than the tolerance would pass the second test without having
+   arrived; it does not pass this one. Updates smaller than the noise between both sides are added up until they are not.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
+import time
 import uuid
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
+from keepworth.episodes.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
 from keepworth.models.errors import (
     BadAnswer,
     ContextOverflow,
+    DeliveryFailed,
     EngineError,
     MissingCapability,
+    NothingDelivered,
 )
-from keepworth.models.http_client import JsonClient, Retries, Timeouts, address_of
+from keepworth.models.http_client import JsonClient, address_of
 from keepworth.models.http_wire import (
     ROUTE,
     derive_seed,
@@ -32,13 +45,13 @@ from keepworth.models.http_wire import (
     scores_in,
     scoring_body,
 )
-from keepworth.models.publication import Publishing, mean_gap
-from keepworth.models.text_side import HasText, TextSide
+from keepworth.models.text_side import TextSide
 
+Scores = tuple[float, ...]
+_LOOK_AT_THE_SERVER = (
+    "Look at the server's log; can it read the folder, and is it one server and not a balancer in front of several?"
+)
 _ADAPTER = "adapter-of-a-probe"
-# That a route exists says little: vLLM registers its adapter routes and its weight transfer by switches of their own and refuses
-# when they are called. So a capability is what a call proved that changes nothing there.
-_CAPABILITIES = ("adapters",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +63,49 @@ class Card:
     context_limit: int
 
 
-class HttpModel(Publishing, HasText):
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What new samples are drawn under: an adapter's name and version, or the served model's and 0."""
+
+    name: str
+    version: int
+
+
+class Scorer(Protocol):
+    """The other side of a probe: the model that the learner holds."""
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]: ...
+
+
+class HttpModel(TextSide):
     """An engine behind a URL; fulfils `keepworth.episodes.Model`. Made by `connect`. Safe to use from several threads.
 
-    Samples are drawn under the weights in service when `sample` is called, whatever is published meanwhile.
+    Samples are drawn under the weights in service when `sample` is called, whatever is published meanwhile. Weights are published
+    under the names of one run: `run@version`, the newest `max_staleness + 1` of them loaded, none ever used twice.
     """
 
     def __init__(
         self, client: JsonClient, card: Card, tokenizer: Any, run: str, max_staleness: int, tolerance: float
     ) -> None:
-        self._card = card
-        self._text = TextSide(tokenizer, card.name, context_limit=card.context_limit)
-        super().__init__(client, card.name, run, max_staleness, tolerance)
+        if max_staleness < 0 or not tolerance > 0:
+            raise ValueError(
+                f"max_staleness must be at least 0 and probe_tolerance positive, not {max_staleness} and {tolerance}"
+            )
+        if "@" in run or "/" in run:
+            raise ValueError(f"a run's name must not hold @ or /, which {run!r} does")
+        super().__init__(tokenizer, card.name, context_limit=card.context_limit)
+        self._client, self._run = client, run
+        self.versions_kept = max_staleness + 1
+        """How many published adapters stay loaded at once."""
+        self._tolerance = tolerance
+        self._serving = Serving(card.name, 0)
+        self._loaded: list[str] = []
+        self._noise = 0.0
+        self._before: tuple[Scores, Scores] | None = None  # the witness's and the engine's, at the last proof
+        self._unloader = ThreadPoolExecutor(1, thread_name_prefix="unload")
+        self._unloading: Future[None] | None = None
         self._pool = ThreadPoolExecutor(client.connections, thread_name_prefix="http-model")
         self._proven: set[str] = set()
         answer = client.try_call("GET", "/version").answer
@@ -76,14 +120,13 @@ class HttpModel(Publishing, HasText):
         tokenizer: Any,
         *,
         model: str = "",
-        require: Iterable[str] = (),
+        adapters: bool = False,
         run: str = "",
         max_staleness: int = 0,
         probe_tolerance: float = 0.1,
         api_key: str | None = None,
         concurrency: int = 64,
-        timeouts: Timeouts | None = None,
-        retries: Retries | None = None,
+        seconds: float = 600.0,
     ) -> HttpModel:
         """Connect to vLLM, and check that it gives back the ids and the log-probabilities that it drew.
 
@@ -91,14 +134,13 @@ class HttpModel(Publishing, HasText):
             url: Of the server.
             tokenizer: The model's, or its folder.
             model: The served name, needed where a server serves several.
-            require: "adapters", where the caller will publish.
+            adapters: Whether the caller will publish.
             run: First part of adapter names (`run@version`); by default one that no earlier run can have used.
             max_staleness: How many versions behind the newest may still be sampled from; that many and one stay loaded.
             probe_tolerance: Nats by which both sides may differ, in the mean over the probe's tokens.
             api_key: Sent as a bearer token.
             concurrency: Requests at once.
-            timeouts: Of calls.
-            retries: Of calls that may be repeated.
+            seconds: That a call may take.
 
         Raises:
             EngineError: EngineUnreachable, MissingCapability, BadAnswer and what the calls of `JsonClient` raise.
@@ -108,7 +150,7 @@ class HttpModel(Publishing, HasText):
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(tokenizer)
-        client = JsonClient(url, api_key, timeouts or Timeouts(), retries or Retries(), concurrency)
+        client = JsonClient(url, api_key, seconds, connections=concurrency)
         card = _card_of(client, model)
         route = client.try_call("POST", ROUTE, {})
         if route.status in (403, 404, 405):
@@ -121,7 +163,8 @@ class HttpModel(Publishing, HasText):
         try:
             engine._check_tokenizer()
             engine._check_tokens()
-            engine.require(*require)
+            if adapters:
+                engine.require_adapters()
         except BaseException:
             engine.close()
             raise
@@ -145,29 +188,21 @@ class HttpModel(Publishing, HasText):
     def url(self) -> str:
         return self._client.url
 
-    @property
-    def name(self) -> str:
-        return self._card.name
+    def require_adapters(self) -> None:
+        """Raises MissingCapability where adapters cannot be loaded.
 
-    @property
-    def context_limit(self) -> int:
-        return self._card.context_limit
-
-    def require(self, *capabilities: str) -> None:
-        for name in capabilities:
-            if name in self._proven:
-                continue
-            if name not in _CAPABILITIES:
-                raise UnknownName("engine capability", name, _CAPABILITIES)
-            missing = {"lora_name": _ADAPTER, "lora_path": f"/nonexistent/{_ADAPTER}"}
-            said = self._client.try_call("POST", "/v1/load_lora_adapter", missing)
-            # Loading what is not there fails as not found where adapters are on, and otherwise where they are not.
-            if not said.ok and (said.status not in (400, 404) or _ADAPTER not in said.detail):
-                raise MissingCapability(
-                    f"The engine at {self.url} cannot do {name!r}. It says: {said.detail}",
-                    "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
-                )
-            self._proven.add(name)
+        That the route exists says little: vLLM registers it by a switch of its own and refuses when it is called."""
+        if "adapters" in self._proven:
+            return
+        missing = {"lora_name": _ADAPTER, "lora_path": f"/nonexistent/{_ADAPTER}"}
+        said = self._client.try_call("POST", "/v1/load_lora_adapter", missing)
+        # Loading what is not there fails as not found where adapters are on, and otherwise where they are not.
+        if not said.ok and (said.status not in (400, 404) or _ADAPTER not in said.detail):
+            raise MissingCapability(
+                f"The engine at {self.url} cannot load adapters. It says: {said.detail}",
+                "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
+            )
+        self._proven.add("adapters")
 
     # -- sampling and scoring ---------------------------------------------------------------------------------------
 
@@ -228,6 +263,164 @@ class HttpModel(Publishing, HasText):
         ids = self.encode('In 1905 the harbour of Oslo froze; Ana moved her 3 boats south, and wrote: "we\'ll return."')
         ids = ids[: self.context_limit - 1]
         return ids[:8], ids[8:]
+
+    # -- publication --------------------------------------------------------------------------------------------------
+
+    def calibrate(self, witness: Scorer) -> float:
+        """Return the mean gap in nats between both sides on the probe while they hold the same weights: the noise floor.
+
+        Call it once before the first publication: updates smaller than the tolerance are then told from no update at all.
+        Raises DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken.
+        """
+        local, theirs = self._scored_by(witness), self._scored(self._serving.name)
+        gap = mean_gap(local, theirs)
+        if gap > self._tolerance:
+            raise DeliveryFailed(
+                f"Before any publication {self._client.url} and the witness differ by {gap:.4g} nats a token on the probe, "
+                f"more than the tolerance of {self._tolerance:g}.",
+                "They must start from the same weights; a wider dtype gap needs a wider probe_tolerance.",
+            )
+        self._noise, self._before = gap, (local, theirs)
+        return gap
+
+    def publish(self, folder: Path | str, version: int, witness: Scorer) -> Receipt:
+        """Bring the adapter in `folder` to the engine and prove that it arrived; from then on samples are of `version`.
+
+        After an error the version before stays in service.
+
+        Args:
+            folder: Of a PEFT adapter, loaded as `run@version` beside the versions before it. The server must be able to read it.
+            version: Larger than the one before.
+            witness: The model that holds these weights on this side.
+
+        Raises:
+            EngineError: MissingCapability, DeliveryFailed (NothingDelivered for a publication without effect), EngineRefused.
+        """
+        begun = time.perf_counter()
+        folder, local = self._publishable(folder), self._scored_by(witness)
+        if version <= self._serving.version:
+            raise EngineError(
+                f"Version {version} was to be published after version {self._serving.version}.",
+                "Versions only grow: a name is never used twice.",
+            )
+        self._wait_for_unloading()
+        before = self._before or ((), self._scored(self._serving.name))
+        name = f"{self._run}@{version}"
+        with self._loading(folder, name):
+            gap = self._prove(version, before, local, self._scored(name))
+        self._loaded.append(name)
+        self._serving = Serving(name, version)
+        self.version = version
+        # An adapter is unloaded after its last request: nobody waits here for that.
+        old, self._loaded = self._loaded[: -self.versions_kept], self._loaded[-self.versions_kept :]
+        if old:
+            self._unloading = self._unloader.submit(self._forget, *old)
+        return Receipt(version, gap, time.perf_counter() - begun)
+
+    def rehearse(self, folder: Path | str, witness: Scorer) -> None:
+        """Publish, once, an adapter that computes what the engine computes already, and take it out again.
+
+        Called before training, it shows that the engine takes this kind of adapter at all: that its routes are there does not.
+        Raises what `publish` raises."""
+        folder, local = self._publishable(folder), self._scored_by(witness)
+        name = f"{self._run}@rehearsal-{secrets.token_hex(4)}"
+        with self._loading(folder, name):
+            theirs = self._scored(name)
+        self._forget(name)
+        self._require_near("the rehearsal", mean_gap(local, theirs))
+
+    def unload(self) -> None:
+        """Take the adapters of this run out of the engine, as far as it still answers."""
+        self._wait_for_unloading()
+        self._forget(*self._loaded)
+        self._loaded.clear()
+        self._serving = Serving(self.name, self._serving.version)
+
+    def _publishable(self, folder: Path | str) -> Path:
+        folder = Path(folder).absolute()
+        if not folder.is_dir():
+            raise FileNotFoundError(f"There is no folder {folder} to publish")
+        if not (folder / "adapter_config.json").exists():
+            raise FileNotFoundError(f"{folder} holds no adapter_config.json: engines are sent adapters alone")
+        self.require_adapters()
+        return folder
+
+    def _scored_by(self, witness: Scorer) -> Scores:
+        prompt, branch = self.probe
+        return witness.score([prompt], [[branch]])[0][0]
+
+    def _scored(self, name: str) -> Scores:
+        prompt, branch = self.probe
+        return self._score_under(name, [prompt], [[branch]])[0][0]
+
+    def _wait_for_unloading(self) -> None:
+        """The engine has room for one adapter more than are kept."""
+        if self._unloading is not None:
+            self._unloading.result()
+            self._unloading = None
+
+    @contextmanager
+    def _loading(self, folder: Path, name: str) -> Iterator[None]:
+        """Load the adapter in `folder` as `name`, and take it back where that, or what follows inside, fails."""
+        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        if settings.get("modules_to_save"):
+            raise EngineError(
+                f"The adapter in {folder} also trains whole modules ({', '.join(settings['modules_to_save'])}).",
+                "Engines load only the low-rank tensors: train without modules_to_save.",
+            )
+        if name in self._listed():
+            raise EngineError(
+                f"{self._client.url} already has an adapter {name!r}, of an earlier run or another client.",
+                "Choose another run name: a reused one may answer from the caches of the old weights.",
+            )
+        try:
+            self._client.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+            if name not in self._listed():
+                raise NothingDelivered(
+                    f"{self._client.url} said that it loaded {name!r} and does not list it.", _LOOK_AT_THE_SERVER
+                )
+            yield
+        except Exception:
+            self._forget(name)
+            raise
+
+    def _listed(self) -> set[str]:
+        return {str(card.get("id")) for card in (self._client.get("/v1/models") or {}).get("data") or []}
+
+    def _forget(self, *names: str) -> None:
+        """Unload what was not proven, or is not needed. That it cannot be unloaded either must not hide why."""
+        for name in names:
+            with suppress(EngineError):
+                self._client.post("/v1/unload_lora_adapter", {"lora_name": name}, idempotent=True)
+
+    def _prove(self, version: int, before: tuple[Scores, Scores], local: Scores, theirs: Scores) -> float:
+        """Return the largest gap of a token. Raises NothingDelivered or DeliveryFailed."""
+        gap, moved_there = mean_gap(local, theirs), mean_gap(theirs, before[1])
+        moved_here = mean_gap(local, before[0]) if before[0] else 0.0
+        if moved_here > 4 * self._noise and moved_there < moved_here / 4:
+            raise NothingDelivered(
+                f"Version {version} did not reach {self._client.url}: on the probe the witness moved by {moved_here:.4g} "
+                f"nats and the engine by {moved_there:.4g}.",
+                _LOOK_AT_THE_SERVER,
+            )
+        if not before[0] and gap > self._tolerance and moved_there == 0:
+            raise NothingDelivered(
+                f"Version {version} did not reach {self._client.url}: it computes exactly what it computed before, "
+                f"{gap:.4g} nats from the witness.",
+                _LOOK_AT_THE_SERVER,
+            )
+        self._require_near(f"the publication of version {version}", gap)
+        if not before[0] or moved_here > 4 * self._noise:
+            self._before = local, theirs
+        return max((abs(x - y) for x, y in zip(local, theirs, strict=True)), default=0.0)
+
+    def _require_near(self, what: str, gap: float) -> None:
+        if gap > self._tolerance:
+            raise DeliveryFailed(
+                f"After {what} {self._client.url} and the witness differ by {gap:.4g} nats a token on the probe, more than "
+                f"the tolerance of {self._tolerance:g}.",
+                "Other weights arrived than were sent, or the two sides compute differently (dtype, scaling of the adapter).",
+            )
 
     # -- what must hold before anything is trained on ---------------------------------------------------------------
 
@@ -310,3 +503,8 @@ def _card_of(client: JsonClient, model: str) -> Card:
     if not isinstance(limit, int):
         raise BadAnswer(f"{client.url}/v1/models does not say max_model_len of {named[0].get('id')}.")
     return Card(str(named[0]["id"]), str(named[0].get("owned_by", "")), limit)
+
+
+def mean_gap(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the mean absolute difference: in bfloat16 single tokens of equal weights differ by a tenth of a nat."""
+    return sum(abs(x - y) for x, y in zip(a, b, strict=True)) / max(1, len(a))

@@ -23,13 +23,13 @@ from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.drawing import Drawing, GroupCache, require_draws, together, uniforms
 from keepworth.models.errors import ContextOverflow
-from keepworth.models.text_side import HasText, TextSide, context_limit
+from keepworth.models.text_side import TextSide, context_limit
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
-class InProcessModel(HasText):
+class InProcessModel(TextSide):
     """A causal language model and its tokenizer behind the engine protocol (`keepworth.episodes.Model`).
 
     token_budget: padded tokens computed at once; it bounds memory, not what may be asked for.
@@ -37,22 +37,18 @@ class InProcessModel(HasText):
 
     def __init__(self, network: Any, tokenizer: Any, name: str, token_budget: int = 4096) -> None:
         self.network = network
-        self.tokenizer = tokenizer
+        ends = ends_of(self._causal_model())
+        super().__init__(tokenizer, name, int(network.config.vocab_size), context_limit(network.config), ends)
         self.token_budget = token_budget
-        self.name = name
-        self.version = 0
         self.folder: Path | None = None
         """Where it was loaded from."""
         self.base: dict[str, Any] | None = None
         """What `keepworth.models.files` says of the weights in `folder`, once it was asked."""
-        ends = ends_of(self._causal_model())
-        self._text = TextSide(tokenizer, name, int(network.config.vocab_size), ends=ends)
         self._packed = PackedWeights()
-        self._limit = 0
 
     @classmethod
     def load(
-        cls, folder: Path | str, *, name: str = "", precision: Precision = "bf16", device: str = ""
+        cls, folder: Path | str, name: str = "", *, precision: Precision = "bf16", device: str = ""
     ) -> InProcessModel:
         """Load a checkpoint folder (`config.json`, safetensors, tokenizer files). device: CUDA where there is one, if "".
 
@@ -69,13 +65,6 @@ class InProcessModel(HasText):
         model._packed.clear()  # a model that only learns draws nothing more
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model
-
-    @property
-    def context_limit(self) -> int:
-        """Tokens of the longest text that is computed: see `keepworth.models.text_side.context_limit`."""
-        if not self._limit:
-            self._limit = context_limit(self.network.config)
-        return self._limit
 
     @property
     def dtype(self) -> torch.dtype:

@@ -18,10 +18,11 @@ _ROPE_BY_LENGTH = ("longrope", "dynamic")
 
 
 class TextSide:
-    """A tokenizer, and what of a model's configuration concerns text. vocabulary: ids that the network has, which may be more
-    than the tokenizer names; None for those alone. ends: ids that end a text besides the tokenizer's own.
+    """A tokenizer, and what of a model's configuration concerns text. Engines derive from it.
 
-    Where it stands in the place of a `keepworth.episodes.Model`, it samples and scores nothing."""
+    version: of the weights whose text it is. vocabulary: ids that the network has, which may be more than the tokenizer names;
+    None for those alone. ends: ids that end a text besides the tokenizer's own. By itself in the place of a
+    `keepworth.episodes.Model`, it samples and scores nothing."""
 
     def __init__(
         self, tokenizer: Any, name: str, vocabulary: int | None = None, context_limit: int = 0, ends: Sequence[int] = ()
@@ -94,29 +95,6 @@ class TextSide:
             f"A rollout {what} with {self.name} itself, and a rollout worker has no weights of it.",
             "Sample through the rollout's context, or leave workers out.",
         )
-
-
-class HasText:
-    """What of a `keepworth.episodes.Model` is its text side's."""
-
-    _text: TextSide
-
-    def encode(self, text: str) -> Tokens:
-        return self._text.encode(text)
-
-    def encode_continuation(self, text: str) -> Tokens:
-        return self._text.encode_continuation(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._text.decode(ids)
-
-    def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        return self._text.stop_ids_for(prefix)
-
-    @property
-    def chat(self) -> TokenizerChat:
-        """Raises NoChatTemplate."""
-        return self._text.chat
 
 
 UNBOUNDED = 1 << 20

@@ -400,4 +400,4 @@ def _check(settings: Asynchrony, engine: HttpModel) -> None:
             f"The engine keeps {engine.versions_kept} versions, and samples may be {settings.staleness.max_staleness} behind.",
             f"Connect with max_staleness={settings.staleness.max_staleness}.",
         )
-    engine.require("adapters")
+    engine.require_adapters()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.methods import app
+from keepworth.methods.recipes import strings
 from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
@@ -21,9 +23,13 @@ from keepworth.methods.studies.mind_palace import Palace, stop_at
 from keepworth.methods.studies.vilomem import Memory, Seen, play
 from keepworth.methods.worlds._java import lacks
 from keepworth.registry import methods
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.tiny_runs import STRINGS, run_of
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
+    "diagnose": {"run": "one", "samples": 3, "questions": 4},
+    "domains": {"trained": "one,two", "samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
@@ -35,11 +41,22 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 """What makes a study small; one that is not here runs as it is."""
 
 
+@pytest.fixture(scope="module")
+def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of a tiny model, which compose other functions."""
+    folder = tmp_path_factory.mktemp("runs")
+    model = write_tiny_checkpoint(folder / "model")
+    for seed, name in enumerate(("one", "two")):
+        run_of(strings, model, folder / name, None, **STRINGS, seed=seed)
+    return folder
+
+
 @pytest.mark.parametrize("name", methods("study"))
-def test_it_runs_at_its_smallest_size(name: str) -> None:
+def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     if methods("study")[name].extra == "envs" and (absent := lacks("textworld_express")):
         pytest.skip(f"needs {absent}")
-    words = [word for key, value in SMALL.get(name, {}).items() for word in ("--set", f"{key}={value}")]
+    settings = {**SMALL.get(name, {}), **({"runs": finished_runs} if name in ("diagnose", "domains") else {})}
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     ran = CliRunner().invoke(app, ["run", name, "--json", *words], catch_exceptions=False)
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(rows) >= 3

@@ -104,12 +104,13 @@ def run(
     assert isinstance(study, Study)
     with working(f"running {name}, which may take minutes"):
         rows = list(study(**read_settings(study.settings(), assign or [], f"study {name!r}"))())
+    width = max(28, *(len(row["arm"]) for row in rows))
     for row in rows:
         if as_json:
             say_json({"study": name, "unit": study.unit, **row})
             continue
         interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
-        say(f"{row['arm']:<28} {row['mean']:.3f} {interval} (n = {row['n']}, {row['clusters']} clusters)")
+        say(f"{row['arm']:<{width}} {row['mean']:.3f} {interval} (n = {row['n']}, {row['clusters']} clusters)")
     if not as_json:
         say(f"{study.unit}; 95 % intervals over clusters")
 

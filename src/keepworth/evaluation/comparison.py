@@ -26,7 +26,7 @@ def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]
     """one, other: `FOLDER:ARM`, or a folder for all of its arms. allow: names of the identity that are meant to differ.
 
     Raises KeepworthError where anything else differs, or where an arm is not there."""
-    (first, arms), (second, others) = _name(one), _name(other)
+    (first, arms), (second, others) = name_arm(one), name_arm(other)
     identities = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in (first, second)]
     if unknown := [name for name in allow if name not in identities[0]]:
         raise KeepworthError(
@@ -73,7 +73,7 @@ def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]
     return compare(scores, list(two_by_two.values()), clusters, within=(-1.0, 1.0))
 
 
-def _name(text: str) -> tuple[Path, list[str]]:
+def name_arm(text: str) -> tuple[Path, list[str]]:
     """A folder, and the arm behind it. Names of arms have colons too, so the folder is the longest part that is an evaluation."""
     parts = text.split(":")
     for many in range(len(parts), 0, -1):

@@ -1,0 +1,62 @@
+"""Spurious rewards: the control that learns from coins. What a run gains from them was not learned from its rewards."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Advantage, Clip, GroupStd, Scale, Share, Token, part
+from keepworth.learning.objective.presets import Citation, preset_method
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.learning.objective.advantage import CreditTable
+
+
+@part
+class Spurious(Advantage):
+    """a coin, 1 with probability `share`, minus the mean of the group's coins; `scale`.
+
+    The reward is not looked at. The coins follow from what was drawn, so a run that is continued tosses the same."""
+
+    compares = True
+
+    share: Share = 0.5
+    scale: Scale | None = None
+
+    def tokens(self, credit: CreditTable) -> Tensor:
+        return credit.spread(credit.compare(self.toss(credit), "group", self.scale))
+
+    def toss(self, credit: CreditTable) -> Tensor:
+        """[E]: a coin for each episode."""
+        import torch
+
+        batch = credit.batch
+        drawn = [batch.lp_behaviour.to(torch.float64), *([] if batch.ids is None else [batch.ids])]
+        raw = b"".join(part.detach().cpu().contiguous().numpy().tobytes() for part in drawn)
+        seed = int.from_bytes(hashlib.sha256(raw).digest()[:7])
+        chances = torch.rand(len(credit.reward), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        return (chances < self.share).to(credit.reward)
+
+
+METHOD = preset_method(
+    "Spurious rewards",
+    "A control: GRPO whose rewards are coins, whatever was answered",
+    Objective(
+        name="spurious",
+        advantage=Spurious(scale=GroupStd()),
+        ratio=Token(),
+        surrogate=Clip(0.2, 0.2),
+        aggregation="seq-mean-token-mean",
+    ),
+    Citation(
+        "Spurious Rewards: Rethinking Training Signals in RLVR",
+        "2506.10947",
+        "secondary",
+        ("the share of coins that are 1",),
+        "For any recipe: `--set objective.advantage=Spurious(0.5)` leaves the rest of its own objective as it is.",
+    ),
+    claim="Random rewards raise a model's score where it leans that way already (Qwen2.5-Math), and no other model's.",
+)

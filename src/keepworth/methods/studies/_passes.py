@@ -1,0 +1,99 @@
+"""pass@k of two systems over the same questions, where their curves cross, and what one of them alone ever solves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from keepworth.episodes.arrays import Floats
+from keepworth.evaluation.statistics import paired_difference
+from keepworth.evaluation.study import Rows, rows_of
+
+RESAMPLES = 2000
+
+
+def pass_at(n: int, right: int, k: int) -> float:
+    """The chance that one of k answers is right, without bias, from n answers of which `right` were.
+
+    1 - C(n - c, k) / C(n, k), exactly, then rounded (Chen et al., "Evaluating Large Language Models Trained on Code",
+    arXiv 2107.03374, equation 1). ValueError unless 0 <= right <= n and 1 <= k <= n.
+    """
+    if not (0 <= right <= n and 1 <= k <= n):
+        raise ValueError(f"pass_at: n={n}, right={right}, k={k}")
+    return float(1 - Fraction(math.comb(n - right, k), math.comb(n, k)))
+
+
+def pass_curves(right: Sequence[int], n: int) -> Floats:
+    """[questions, n]: pass@k of each question, k = 1 in the first column."""
+    by_count = {count: [pass_at(n, count, k) for k in range(1, n + 1)] for count in set(right)}
+    return np.array([by_count[count] for count in right])
+
+
+def crossing(gap: Floats) -> float:
+    """The first k at which a gap of two curves has the other sign than at k = 1; infinite where there is none."""
+    if abs(gap[0]) < 1e-12:
+        return math.inf
+    other = np.flatnonzero(gap * np.sign(gap[0]) < -1e-12)
+    return float(other[0] + 1) if len(other) else math.inf
+
+
+def resampled_crossings(gaps: Floats, clusters: Sequence[str], seed: int = 0) -> Floats:
+    """Where the mean gap crosses in each of `RESAMPLES` draws of whole clusters. gaps: [questions, k]."""
+    names = list(dict.fromkeys(clusters))
+    of = np.array([names.index(cluster) for cluster in clusters])
+    sums = np.stack([gaps[of == place].sum(0) for place in range(len(names))])
+    drawn = np.random.default_rng(seed).integers(len(names), size=(RESAMPLES, len(names)))
+    return np.array([crossing(sums[places].sum(0)) for places in drawn])
+
+
+def shown_ks(n: int) -> list[int]:
+    """1, 2, 4 ... and n."""
+    return sorted({n, *(2**power for power in range(n.bit_length()) if 2**power <= n)})
+
+
+def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequence[str], label: str = "") -> Rows:
+    """The rows of two systems: pass@k of both and the first minus the second, the crossing, and what one alone solves.
+
+    Args:
+        right: By system, of each question how many of its n answers were right; the first is compared with the second.
+        n: Answers to each question, from the same sampler for both.
+        clusters: Of each question, what is resampled.
+        label: Stands behind the names of arms.
+    """
+    first, second = right
+    curves = {name: pass_curves(counts, n) for name, counts in right.items()}
+    gaps = curves[first] - curves[second]
+    rows: Rows = []
+    for k in shown_ks(n):
+        at = {f"{name}, pass@{k}{label}": list(map(float, curve[:, k - 1])) for name, curve in curves.items()}
+        rows += [
+            *rows_of(at, clusters),
+            difference_row(f"{first} minus {second}, pass@{k}{label}", gaps[:, k - 1], clusters),
+        ]
+    alone = np.array([np.array(right[name]) > 0 for name in right])
+    rows += rows_of(
+        {
+            f"solved by {first} alone, in {n}{label}": list(map(float, alone[0] & ~alone[1])),
+            f"solved by {second} alone, in {n}{label}": list(map(float, alone[1] & ~alone[0])),
+        },
+        clusters,
+    )
+    crossed = resampled_crossings(gaps, clusters)
+    counted = {"n": len(clusters), "clusters": len(set(clusters))}
+    # Order statistics, not interpolated: half way to "never" is no number of answers.
+    ends = np.quantile(crossed, [0.025, 0.975], method="inverted_cdf")
+    mean, low, high = (min(value, n + 1.0) for value in (crossing(gaps.mean(0)), *map(float, ends)))
+    spread = {"mean": mean, "low": min(low, mean), "high": max(high, mean)}
+    rows.append({"arm": f"k from which the other is ahead, {n + 1} for never{label}", **spread, **counted})
+    return rows
+
+
+def difference_row(name: str, differences: Sequence[float] | Floats, clusters: Sequence[str]) -> dict[str, Any]:
+    """A row of a paired difference, question by question, with its interval over clusters."""
+    gap = paired_difference(name, list(map(float, differences)), clusters=clusters, within=(-1.0, 1.0))
+    spread = {"mean": gap.difference, "low": gap.low, "high": gap.high}
+    return {"arm": name, **spread, "n": len(clusters), "clusters": gap.clusters}

@@ -1,0 +1,158 @@
+"""What finished runs and evaluations say of single questions: answers of trained weights, and of the model as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.errors import KeepworthError
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Task
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.models.inprocess import InProcessModel
+    from keepworth.rollouts.driver import Rollout
+
+TIERS = ("instance", "template", "family")
+"""How near a question is to those of training: one of them; of one of their units, with other values; of the same recipe."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run whose weights are finished, with the questions of its recipe.
+
+    Attributes:
+        folder: Of the run.
+        train: Questions that it was trained on.
+        test: Its test questions, all sets of them.
+        unit: From a task's key to what several questions share; None where each stands for itself.
+        rollout: Of a set's name ("" for training) and a model, how its questions are played, at temperature 1.
+    """
+
+    folder: RunFolder
+    train: Sequence[Task]
+    test: Mapping[str, Sequence[Task]]
+    unit: Callable[[str], str] | None
+    rollout: Callable[[str, InProcessModel], Rollout]
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def base(self) -> str:
+        """The name of the model that it began from."""
+        from keepworth.recipes.trained import model_of
+
+        return model_of(self.folder)
+
+    def weights(self) -> InProcessModel:
+        """The model that it trained."""
+        from keepworth.recipes.trained import trained_by
+
+        return trained_by(self.folder).loaded()
+
+    def before(self) -> InProcessModel:
+        """The model as it came."""
+        from keepworth.models.files import ModelKind, path_of
+        from keepworth.models.inprocess import InProcessModel
+        from keepworth.recipes.trained import precision_of
+
+        folder = path_of(self.base, kind=ModelKind.LANGUAGE)
+        return InProcessModel.load(folder, name=self.base, precision=precision_of(self.folder))
+
+    def cluster(self, task: Task) -> str:
+        return self.unit(task.key) if self.unit else str(task.tags.get("cluster") or task.key)
+
+    def tier(self, task: Task) -> str:
+        """One of `TIERS`; "unseen" where the recipe does not say what questions share."""
+        if task.input in self._trained_inputs:
+            return "instance"
+        if self.unit is None:
+            return "unseen"
+        return "template" if self.unit(task.key) in self._trained_units else "family"
+
+    @cached_property
+    def _trained_inputs(self) -> frozenset[str]:
+        return frozenset(task.input for task in self.train)
+
+    @cached_property
+    def _trained_units(self) -> frozenset[str]:
+        return frozenset(self.unit(task.key) for task in self.train) if self.unit else frozenset()
+
+
+def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", reward: str = "") -> FinishedRun:
+    """A run by its name or folder, with the questions of its recipe.
+
+    Args:
+        name: Of the run.
+        runs: The folder that runs are in.
+        recipe: The file of its recipe, for a run of `keepworth train FILE.py`.
+        tasks: The file of its tasks, for a run of `keepworth train --tasks FILE`.
+        reward: Its rewards as they were given with the tasks, separated by commas.
+
+    Raises:
+        KeepworthError: It is not finished, it is of other tasks, or its recipe's questions cannot be asked by themselves.
+    """
+    from keepworth.learning.run_folder import find_run
+    from keepworth.recipes.front_door import TASKS, made_of
+    from keepworth.recipes.recipe import Origin
+    from keepworth.recipes.system import System
+    from keepworth.recipes.trained import trained_by
+    from keepworth.rollouts.driver import playing
+
+    folder = find_run(name, Path(runs))
+    trained_by(folder)
+    record, called = folder.config, str(folder.config.get("recipe", ""))
+    if called == TASKS and not tasks:
+        raise KeepworthError(f"{folder.path} is a run of tasks of your own.", "Name their file: --set tasks=FILE.jsonl")
+    rewards = tuple(filter(None, reward.split(",")))
+    made = made_of(Origin(tasks=tasks, reward=rewards) if called == TASKS else Origin(recipe or called))
+    config: Any = made.Config.model_validate({key: record[key] for key in record if key in made.Config.model_fields})
+    if differ := [key for key, value in made.record(config).items() if value != record.get(key)]:
+        raise KeepworthError(f"{folder.path} was begun with other {', '.join(differ)}.", "Name what it was begun with.")
+    if called == "memory_r1" and config.role == "answerer":
+        from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of, task_sets
+
+        sets, recall = task_sets(config), recall_for(config)
+        config = config.model_copy(update={"temperature": 1.0})
+        return FinishedRun(
+            folder, sets["train"], {"test": sets["test"]}, None, lambda name, model: rollout_of(config, recall, model)
+        )
+    system = made(folder, **{key: getattr(config, key) for key in config.model_fields_set})
+    if not isinstance(system, System):
+        raise KeepworthError(
+            f"{folder.path} is a run of {called}, whose questions cannot be asked by themselves.",
+            "Name a run of tasks of your own, of strings, of arithmetic, or of the answerer of memory_r1.",
+        )
+
+    def rollout(name: str, model: InProcessModel) -> Rollout:
+        play = system.test[name].ways.get("", system.play) if name else system.play
+        return playing(model, play, temperature=1.0, limits=system.limits)
+
+    return FinishedRun(folder, system.train, {name: of.tasks for name, of in system.test.items()}, system.unit, rollout)
+
+
+def rewards_of(
+    run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
+) -> list[list[float]]:
+    """Of each question the rewards of `samples` episodes, drawn at temperature 1.
+
+    Args:
+        run: Whose questions they are.
+        model: Who plays.
+        asked: Questions by set, "" for those of training.
+        samples: Episodes of a question.
+        seed: Of the draws.
+    """
+    from keepworth.rollouts.driver import together
+
+    groups = [
+        group
+        for name, tasks in asked.items()
+        for group in together(model, tasks, run.rollout(name, model), n=samples, seed=seed, label=f"{name or 'train'}/")
+    ]
+    return [[episode.reward for episode in group.episodes] for group in groups]

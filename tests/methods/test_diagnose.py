@@ -1,0 +1,114 @@
+"""Protocols on finished runs and evaluations, on numbers that were worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.harness import Row
+from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
+from keepworth.methods.studies.diagnose import _share, run
+
+
+def test_pass_at_k_by_hand_and_by_counting() -> None:
+    assert pass_at(4, 1, 1) == 0.25
+    assert pass_at(5, 2, 2) == 0.7  # 1 - 3/10
+    assert pass_at(10, 3, 5) == 1 - 21 / 252
+    assert pass_at(20, 3, 5) == pytest.approx(0.6008771930)
+    assert pass_at(64, 0, 64) == 0.0
+    assert pass_at(64, 60, 5) == 1.0
+    for n, c, k in ((6, 2, 3), (7, 1, 4), (5, 5, 1)):
+        draws = list(combinations(range(n), k))
+        assert pass_at(n, c, k) == sum(min(draw) < c for draw in draws) / len(draws)
+    with pytest.raises(ValueError, match="k=5"):
+        pass_at(4, 1, 5)
+
+
+def test_pass_at_k_has_no_bias() -> None:
+    right = np.random.default_rng(0).binomial(16, 0.1, size=4000)
+    assert pass_curves(right.tolist(), 16)[:, 3].mean() == pytest.approx(1 - 0.9**4, abs=0.01)
+
+
+def test_curves_cross_where_the_tuned_model_only_sharpened_the_base() -> None:
+    # Tuned: half of the questions always, the others never. Base: all questions, one answer in four. By hand: pass@1 1/2 against
+    # 1/4, pass@2 1/2 against 1 - C(6,2)/C(8,2) = 13/28, pass@3 1/2 against 1 - C(6,3)/C(8,3) = 9/14.
+    counts = {"tuned": [8] * 10 + [0] * 10, "base": [2] * 20}
+    rows = {row["arm"]: row for row in compare_passes(counts, 8, [str(number) for number in range(20)])}
+    assert rows["base, pass@2"]["mean"] == pytest.approx(13 / 28)
+    assert rows["tuned minus base, pass@1"]["mean"] == 0.25
+    assert rows["tuned minus base, pass@2"]["mean"] == pytest.approx(1 / 2 - 13 / 28)
+    assert rows["tuned minus base, pass@8"]["mean"] == -0.5
+    assert rows["solved by base alone, in 8"]["mean"] == 0.5
+    assert rows["solved by tuned alone, in 8"]["mean"] == 0.0
+    crossed = rows["k from which the other is ahead, 9 for never"]
+    assert crossed["mean"] == 3
+    assert 1 <= crossed["low"] <= 3 <= crossed["high"] <= 9
+    never = compare_passes({"tuned": [4] * 5, "base": [1] * 5}, 8, list("abcde"))[-1]
+    assert (never["low"], never["mean"], never["high"]) == (9, 9, 9)
+    assert crossing(np.zeros(3)) == math.inf
+
+
+def test_a_cluster_of_questions_is_resampled_whole() -> None:
+    counts = {"tuned": [8, 8, 0, 0] * 4, "base": [2] * 16}
+    rows = compare_passes(counts, 8, [cluster for cluster in "abcd" for _ in range(4)])
+    assert {row["clusters"] for row in rows} == {4}
+    crossed = rows[-1]
+    assert (crossed["low"], crossed["mean"], crossed["high"]) == (3, 3, 3), "all clusters are alike"
+
+
+def test_sets_of_a_tier_share_what_is_asked() -> None:
+    sets = {"long": list("abcdefgh"), "short": list("xy"), "middle": list("pqrst")}
+    assert {name: len(tasks) for name, tasks in _share(sets, 9).items()} == {"short": 2, "middle": 3, "long": 4}  # type: ignore[arg-type]
+
+
+def evaluation(folder: Path, right: dict[str, list[list[float]]]) -> Path:
+    """A finished evaluation: by system, of each question the scores of its seeds."""
+    folder.mkdir()
+    rows = [
+        Row(f"q{key}", f"q{key}", "", system, "frozen", seed, scores={"score": score})
+        for system, questions in right.items()
+        for key, seeds in enumerate(questions)
+        for seed, score in enumerate(seeds)
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
+    (folder / "plan.json").write_text("{}")
+    (folder / "summary.json").write_text("{}")
+    return folder
+
+
+def test_systems_of_evaluations_are_compared_by_their_seeds(tmp_path: Path) -> None:
+    folder = evaluation(tmp_path / "mine", {"a": [[1, 1], [0, 0], [1, 1]], "b": [[1, 0], [0.6, 0], [0.4, 0]]})
+    rows = {row["arm"]: row for row in run(run=f"{folder}:a", against=f"{folder}:b")}
+    assert rows[f"{folder}:a, pass@1"]["mean"] == pytest.approx(2 / 3)
+    assert rows[f"{folder}:b, pass@1"]["mean"] == pytest.approx(1 / 3)
+    assert rows[f"{folder}:b, pass@2"]["mean"] == pytest.approx(2 / 3)
+    assert rows[f"solved by {folder}:b alone, in 2"]["mean"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (":a", "", "compared with nothing"),
+        (":a", ":a", "not two arms"),
+        (":a", ":c", "names no arm"),
+        (":a", ":once", "not two arms with the same questions"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, one: str, other: str, says: str) -> None:
+    folder = evaluation(tmp_path / "mine", {"a": [[1, 1], [0, 0], [1, 1]], "once": [[1], [0], [1]]})
+    with pytest.raises(KeepworthError, match=says):
+        run(run=f"{folder}{one}", against=other and f"{folder}{other}")
+
+
+def test_a_run_of_other_tasks_or_of_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError, match="absent"):
+        run(run="absent", runs=str(tmp_path))
+    with pytest.raises(KeepworthError, match="2 or more samples"):
+        run(run="absent", samples=1)

@@ -3,7 +3,7 @@
     keepworth eval stream --streams ... --arms ... --seeds 30 --split held-out --tuned benchmarks/streams/tuned.json --out FOLDER
     python -m benchmarks.streams.memories FOLDER ... --json benchmarks/streams/memories.json
 
-A folder may hold other streams or other arms of the same streams; what counts are the seeds that all of them have. The score of
+A folder may hold other streams or other arms of the same streams; what counts are the seeds that all have. The score of
 an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences are paired by seed, with 95 %
 intervals. *Plain similarity* is on each stream the better of `exprag` with its tuned and with its published settings. A *control*
 is the method without its idea: a part left out, values that are learned and not used (`+masked`), rewards of other tasks
@@ -35,7 +35,7 @@ from benchmarks.methods.write import gap, write
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.evaluation.statistics import family
-from keepworth.evaluation.stream import Results, StreamRow, load
+from keepworth.evaluation.stream import StreamRow, load
 from keepworth.registry import methods
 
 PLAIN = ("exprag", "exprag+published")
@@ -61,14 +61,15 @@ JUDGED_ELSEWHERE = ("rmm",)
 
 
 class Table:
-    """What was measured, by arm and stream. seeds: those that every stream has."""
+    """What was measured, by arm and stream. seeds: those that every arm has on each of its streams."""
 
     def __init__(self, rows: Sequence[StreamRow]) -> None:
         self.rows = {(row.family, row.arm, row.seed): row for row in rows}
         self.streams = list(dict.fromkeys(row.family for row in rows))
-        first = Results(rows).arms[0]
-        seeds = [{row.seed for row in rows if (row.family, row.arm) == (stream, first)} for stream in self.streams]
-        self.seeds = sorted(set.intersection(*seeds))
+        seeds: dict[tuple[str, str], set[int]] = {}
+        for row in rows:
+            seeds.setdefault((row.family, row.arm), set()).add(row.seed)
+        self.seeds = sorted(set.intersection(*seeds.values()))
         self.arms = [arm for arm in dict.fromkeys(row.arm for row in rows) if self.on(arm)]
 
     def on(self, arm: str) -> list[str]:

@@ -18,6 +18,7 @@ from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
 from keepworth.methods.studies.ama import evict, learn_rules
 from keepworth.methods.studies.cues import execute, explore
+from keepworth.methods.studies.game_on import ByModel, ByRules, find_skill, practise, with_parts
 from keepworth.methods.studies.macro_hft import ValueMemory
 from keepworth.methods.studies.mind_palace import Palace, stop_at
 from keepworth.methods.studies.vilomem import Memory, Seen, play
@@ -166,6 +167,43 @@ def test_a_pupil_learns_from_hints_what_it_seldom_does_by_chance() -> None:
 def test_steps_that_come_back_are_erased_and_a_thing_is_carried_by_its_words() -> None:
     assert erase_loops("abacd", "1234") == [2, 3]
     assert lacking(frozenset({"diced carrot", "knife"}), frozenset({"raw diced carrot"})) == {"knife"}
+
+
+def thing(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+def test_an_experimenter_takes_a_task_apart_and_returns_to_it_once_its_parts_succeeded() -> None:
+    whole, carrot, diced, knife = thing("diced carrot", "knife"), thing("carrot"), thing("diced carrot"), thing("knife")
+    tasks = with_parts([whole])
+    assert tasks == [carrot, knife, diced, whole]
+    rules, history = ByRules(), dict[frozenset[str], list[bool]]({task: [] for task in tasks})
+    assert rules.propose(tasks, history) == knife, "the hardest of those without parts"
+    history[knife] = [False, True]
+    history[carrot] = [True, True, True]
+    assert rules.judge(history[carrot]) == "harder"
+    assert rules.propose(tasks, history) == diced
+    history[diced] = [True]
+    assert rules.propose(tasks, history) == whole
+    history[whole] = [False] * 6
+    assert rules.judge(history[whole]) == "stop"
+    assert rules.propose(tasks, history) == diced
+
+
+def test_a_model_proposes_and_judges_and_rules_go_on_where_its_reply_says_nothing() -> None:
+    tasks = [thing("carrot"), thing("diced carrot")]
+    history = {task: [False] for task in tasks}
+    assert ByModel(lambda prompt: 'Let us try {"task": 1}').propose(tasks, history) == tasks[1]
+    assert ByModel(lambda prompt: '{"task": 7}').propose(tasks, history) == tasks[0]
+    assert ByModel(lambda prompt: '{"judgement": "harder"}').judge([False]) == "harder"
+    assert ByModel(lambda prompt: "keep going").judge([False] * 6) == "stop"
+
+
+def test_skills_are_the_shortest_ways_and_begin_what_they_are_a_part_of() -> None:
+    home, pupil, tasks = Cellar(), Pupil(np.random.default_rng(0)), with_parts([thing("diced carrot", "knife")])
+    skills = practise(home, pupil, tasks, ByRules().propose, 3000, skills=True)
+    assert skills[thing("diced carrot")] == ("take knife", "go", "take carrot", "dice carrot")
+    assert find_skill({thing("carrot"): ("go", "take carrot")}, thing("diced carrot", "knife")) == ("go", "take carrot")
 
 
 def test_a_value_is_recalled_from_the_nearest_that_did_the_same_once_the_memory_is_full() -> None:

@@ -1,0 +1,217 @@
+"""Game On: an experimenter proposes tasks from what succeeded and failed, takes hard ones apart into skills, finds a skill that
+was learned for the start of a task, and judges when to go on ("Game On: towards language models as RL experimenters", arXiv
+2409.03402).
+
+    propose(history) -> task            the hardest task that is not mastered and whose parts all succeeded once, else a part
+    judge(curve)     -> continue | stop | harder
+
+The world is a kitchen of TextWorldExpress with rooms around it. Its own tasks are things to carry ("diced carrot" and
+"pepper"); the parts of a task are its things, and a thing before it was cut or cooked. A skill is the shortest way, without
+loops, in which a task was done; every second attempt begins with the skill of the largest part that is known. The pupil is a
+softmax over words of task, room and action that imitates its successes, and is measured without skills. All arms have the same
+steps, tasks, parts and skills: random tasks, and a curriculum that takes the task whose success rate is nearest to a half.
+
+The verdict, fixed before the kitchens that are measured (development kitchens begin at 500): *held* where the experimenter is
+above random tasks, the curriculum, whole tasks alone and itself without skills, each by a paired interval over kitchens; *held
+in part* where it is above random tasks and whole tasks alone; else *not held*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._kitchens import Goal, Home, Kitchen, MadeTask, Pupil, erase_loops
+from keepworth.methods.worlds._java import require
+from keepworth.methods.writers._episodes import AskModel, parsed
+from keepworth.registry import Method
+
+SETTINGS = "numLocations=3,numIngredients=2,numDistractorItems=4,includeDoors=0,limitInventorySize=0"
+WINDOW, PATIENCE, MASTERED = 4, 6, 3
+"""Attempts that are looked at; attempts without success after which a task is taken apart; successes among `WINDOW` that do."""
+Judgement = Literal["continue", "stop", "harder"]
+History = Mapping[Goal, Sequence[bool]]
+
+
+def take_apart(goal: Goal) -> list[Goal]:
+    """What a task is made of: each of its things, and a thing before it was cut or cooked. Nothing where it has no parts."""
+    if len(goal) > 1:
+        return [frozenset([thing]) for thing in sorted(goal)]
+    words = next(iter(goal)).split()
+    return [frozenset([" ".join(words[1:])])] if len(words) > 1 else []
+
+
+def with_parts(goals: Sequence[Goal]) -> list[Goal]:
+    """Tasks and all their parts, the simplest first."""
+    known = dict.fromkeys(goals)
+    for goal in (waiting := list(goals)):
+        for part in take_apart(goal):
+            if part not in known:
+                known[part] = None
+                waiting.append(part)
+    return sorted(known, key=lambda goal: (len(" ".join(goal).split()), sorted(goal)))
+
+
+class Experimenter(Protocol):
+    """Who runs the experiments. history: how each task's attempts ended, in order."""
+
+    def propose(self, tasks: Sequence[Goal], history: History) -> Goal: ...
+
+    def judge(self, curve: Sequence[bool]) -> Judgement: ...
+
+
+class ByRules:
+    """The experimenter without a language model."""
+
+    def judge(self, curve: Sequence[bool]) -> Judgement:
+        if sum(curve[-WINDOW:]) >= MASTERED:
+            return "harder"
+        return "stop" if len(curve) >= PATIENCE and not any(curve[-PATIENCE:]) else "continue"
+
+    def propose(self, tasks: Sequence[Goal], history: History) -> Goal:
+        """tasks: the simplest first."""
+        left = [task for task in tasks if self.judge(history[task]) != "harder"] or list(tasks)
+        known = [task for task in left if all(any(history[part]) for part in take_apart(task))]
+        going_on = [task for task in known if self.judge(history[task]) == "continue"]
+        if going_on:
+            return going_on[-1]
+        # Everything was tried in vain: what was tried least.
+        return min(known or left, key=lambda task: len(history[task]))
+
+
+@dataclass(frozen=True, slots=True)
+class ByModel:
+    """The experimenter that asks a chat model; where a reply names no task, or no judgement, rules go on."""
+
+    ask: AskModel
+    rules: ByRules = field(default_factory=ByRules)
+
+    def propose(self, tasks: Sequence[Goal], history: History) -> Goal:
+        lines = [
+            f"{number}. carry {' and '.join(sorted(task))}: {sum(history[task])} of {len(history[task])} attempts succeeded"
+            for number, task in enumerate(tasks)
+        ]
+        reply = parsed(
+            self.ask("Tasks of a robot that learns:\n" + "\n".join(lines) + '\nNext? JSON: {"task": number}')
+        )
+        number = reply.get("task") if isinstance(reply, dict) else None
+        if type(number) is int and 0 <= number < len(tasks):
+            return tasks[number]
+        return self.rules.propose(tasks, history)
+
+    def judge(self, curve: Sequence[bool]) -> Judgement:
+        shown = "".join("+" if done else "-" for done in curve)
+        reply = parsed(self.ask(f'Attempts at a task: {shown}\nJSON: {{"judgement": "continue", "stop" or "harder"}}'))
+        named = reply.get("judgement") if isinstance(reply, dict) else None
+        return named if named in ("continue", "stop", "harder") else self.rules.judge(curve)
+
+
+Curriculum = Callable[[Sequence[Goal], History], Goal]
+
+
+def practise(
+    home: Home, pupil: Pupil, tasks: Sequence[Goal], propose: Curriculum, until: int, skills: bool
+) -> dict[Goal, tuple[str, ...]]:
+    """Attempt one proposed task after the other until the world has counted so many steps.
+
+    Returns:
+        The skills: of each task that was done, the shortest way without loops.
+    """
+    history: dict[Goal, list[bool]] = {task: [] for task in tasks}
+    library: dict[Goal, tuple[str, ...]] = {}
+    while home.steps < until:
+        goal = propose(tasks, history)
+        start: tuple[str, ...] = ()
+        if skills and pupil.draw.random() < 0.5:
+            start = library.get(goal) or find_skill(library, goal)
+        done, places, actions = pupil.attempt(home, MadeTask(goal, start), len(start))
+        history[goal].append(done)
+        if not done or not actions:
+            continue
+        pupil.imitate(goal, places, actions)
+        way = tuple(actions[at] for at in erase_loops([place.text for place in places], actions))
+        if goal not in library or len(way) < len(library[goal]):
+            library[goal] = way
+    return library
+
+
+def find_skill(library: Mapping[Goal, tuple[str, ...]], goal: Goal) -> tuple[str, ...]:
+    """The longest skill of a part of the task, or of a part of a part; nothing where none is known."""
+    parts = take_apart(goal)
+    return max((library.get(part) or find_skill(library, part) for part in parts), key=len, default=())
+
+
+def run(*, kitchens: int = 40, first: int = 0, steps: int = 2000) -> Rows:
+    """The share of a kitchen's own tasks that a pupil does after practice, by who chose what it practised.
+
+    Args:
+        kitchens, first: How many games, and the number of the first.
+        steps: Of the world, for each arm.
+    """
+    require("game_on", "textworld_express")
+    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    engine = TextWorldExpressEnv(envStepLimit=1000)
+    engine.load("cookingworld", SETTINGS)
+    arms: dict[str, list[float]] = {}
+    for seed in range(first, first + kitchens):
+        for name, value in measure(Kitchen(engine, seed), seed, steps).items():
+            arms.setdefault(name, []).append(value)
+    names = [str(seed) for seed in range(first, first + kitchens)]
+    rows = rows_of(arms, names)
+    for other in list(arms)[1:]:
+        gains = np.subtract(arms["experimenter"], arms[other]).tolist()
+        rows += rows_of({f"experimenter minus {other}": gains}, names, within=None)
+    return rows
+
+
+def measure(kitchen: Kitchen, seed: int, steps: int) -> dict[str, float]:
+    """The numbers of one kitchen."""
+    own = kitchen.solve()
+    tasks, draw = with_parts(own), np.random.default_rng([91, seed])
+
+    def at_random(tasks: Sequence[Goal], history: History) -> Goal:
+        return tasks[int(draw.integers(len(tasks)))]
+
+    def near_a_half(tasks: Sequence[Goal], history: History) -> Goal:
+        rates = [(1 + sum(history[task][-10:])) / (2 + len(history[task][-10:])) for task in tasks]
+        return tasks[int(np.argmin(np.abs(np.array(rates) - 0.5) + 1e-3 * draw.random(len(tasks))))]
+
+    arms: dict[str, tuple[Sequence[Goal], Curriculum, bool, int]] = {
+        "experimenter": (tasks, ByRules().propose, True, steps),
+        "experimenter without skills": (tasks, ByRules().propose, False, steps),
+        "random tasks": (tasks, at_random, True, steps),
+        "success near a half": (tasks, near_a_half, True, steps),
+        "whole tasks alone": (own, at_random, True, steps),
+        "random tasks without skills": (tasks, at_random, False, steps),
+        "no practice": (tasks, at_random, False, 0),
+    }
+    done = {}
+    for name, (among, propose, skills, until) in arms.items():
+        pupil, kitchen.steps = Pupil(np.random.default_rng([92, seed])), 0
+        practise(kitchen, pupil, among, propose, until, skills)
+        done[name] = float(
+            np.mean([pupil.attempt(kitchen, MadeTask(goal), cold=2.0)[0] for goal in own for _ in range(3)])
+        )
+    return done
+
+
+METHOD = Method(
+    kind="study",
+    name="game_on",
+    title="Game On",
+    paper="arXiv 2409.03402",
+    about="An experimenter proposes tasks from successes and failures, takes hard ones apart, finds skills and judges progress",
+    tags=("token", "experiential", "formation"),
+    differs=(
+        "Kitchens of TextWorldExpress in the place of a robot, rules in the place of the language model (`ByModel` asks one), "
+        "and a small softmax that imitates its successes."
+    ),
+    label="analogue",
+    make=Study(run, "share of a kitchen's own tasks that are done"),
+    extra="envs",
+)

@@ -92,7 +92,7 @@ def standing(file: Path, seed: int = 0, log: Path | None = None) -> Iterator[Sta
     with ExitStack() as stack:
         upstream = stack.enter_context(instant_upstream())
         proxy = stack.enter_context(bare_proxy(upstream))
-        server = stack.enter_context(memory_server(file, upstream, "--encoder", "hashing", log=log))
+        server = stack.enter_context(memory_server(file, upstream.url, "--encoder", "hashing", log=log))
         servers = Standing(upstream, proxy, server, seed)
         for arm in ARMS:
             # What one person said is held from the second question on, and there are 100 of them.

@@ -25,7 +25,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 ITEMS, SEARCHES, REWARDS, CALLS, STEPS = 3_000, 150, 400, 150, 4
-TOKEN = "kw_benchmark"
 
 
 def median_ms(calls: int, call: Callable[[int], Any]) -> float:
@@ -61,38 +60,25 @@ def measure_memory(folder: Path) -> dict[str, float]:
 def measure_gateway(folder: Path) -> dict[str, float]:
     """Milliseconds for a chat call with a new conversation, from a client's socket and back."""
     sys.path.append(str(ROOT))
-    from benchmarks.agents.load import instant_upstream
+    from benchmarks.agents.load import TOKEN, instant_upstream, memory_server
 
-    command = [sys.executable, "-m", "keepworth", "serve", "--memory", str(folder / "g.mem"), "--port", "0"]
-    environment = {**os.environ, "KEEPWORTH_API_KEY": TOKEN, "OPENAI_API_KEY": "sk-none", "COLUMNS": "200"}
-    with instant_upstream() as upstream:
-        command += ["--upstream", upstream.url, "--encoder", "hashing"]
-        server = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        try:
-            assert server.stdout is not None
-            url = next(line for line in server.stdout if line.startswith("http://")).split()[0]
+    with (
+        instant_upstream() as upstream,
+        memory_server(folder / "g.mem", upstream.url, "--encoder", "hashing") as server,
+    ):
 
-            def ask(number: int) -> None:
-                words = f"I like train {number}." if number % 4 == 0 else f"When does train {number} leave?"
-                body = {"model": "m", "messages": [{"role": "user", "content": words}]}
-                head = {
-                    "Authorization": f"Bearer {TOKEN}",
-                    "Content-Type": "application/json",
-                    "X-Keepworth-User": "ana",
-                }
-                request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), head)
-                with urllib.request.urlopen(request) as answer:
-                    answer.read()
-                time.sleep(0.02)  # what is kept after an answer is not part of the next call
+        def ask(number: int) -> None:
+            words = f"I like train {number}." if number % 4 == 0 else f"When does train {number} leave?"
+            body = json.dumps({"model": "m", "messages": [{"role": "user", "content": words}]}).encode()
+            head = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json", "X-Keepworth-User": "ana"}
+            asked = urllib.request.Request(f"{server.url}/v1/chat/completions", body, head)
+            with urllib.request.urlopen(asked) as answer:
+                answer.read()
+            time.sleep(0.02)  # what is kept after an answer is not part of the next call
 
-            for number in range(40):
-                ask(number)
-            return {"gateway call": median_ms(CALLS, ask) - 20}
-        finally:
-            server.terminate()
-            server.communicate()
+        for number in range(40):
+            ask(number)
+        return {"gateway call": median_ms(CALLS, ask) - 20}
 
 
 def measure_training(folder: Path) -> dict[str, float]:

@@ -17,31 +17,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
-import socket
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from benchmarks.agents.load import TOKEN, memory_server
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import estimate, paired_difference
+from tests.serving.scripted_upstream import Script
+from tests.serving.scripted_upstream import upstream as scripted_upstream
 
 ARMS = ("none", "off", "on", "permuted", "bolder", "shuffled", "oracle")
 BOLDER = {"withhold": 0.1, "least": 4.0, "budget": 1.0}
 """Settings of the policy that try out more; of the arms "bolder" and "shuffled"."""
 MARK = "Memory of earlier conversations"
-TOKEN = "kw_closed_loop_of_the_benchmark"
 ADVISED = {
     "deploy script": ("canary", "rolling"),
     "export format": ("parquet", "avro"),
@@ -77,58 +73,18 @@ class Reader:
 
 @contextmanager
 def upstream(reader: Reader) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers["Content-Length"]))
-            message = {"role": "assistant", "content": reader.answer(raw)}
-            choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-            body = {"id": "c", "object": "chat.completion", "created": 1, "model": "reader", "choices": [choice]}
-            sent = json.dumps(body).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(sent)))
-            self.end_headers()
-            self.wfile.write(sent)
-
-        def log_message(self, *_: Any) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
+    """Its address."""
+    script = Script()
+    script.reply = lambda body: reader.answer(script.sent[-1].content)
+    with scripted_upstream(script) as server:
+        yield f"{server.url}/v1"
 
 
 @contextmanager
 def gateway(url: str, file: Path) -> Iterator[str]:
     """`keepworth serve` in a process of its own; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        *(sys.executable, "-m", "keepworth", "serve", "--memory", str(file), "--port", str(port), "--upstream", url),
-        *("--encoder", "hashing", "--memory-items", "1"),
-    ]
-    environment = {**os.environ, "KEEPWORTH_API_KEY": TOKEN, "OPENAI_API_KEY": "none"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        for _ in range(1200):
-            with socket.socket() as tried:
-                if tried.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            if process.poll() is not None:
-                raise SystemExit(process.stderr.read().decode() if process.stderr else "it ended")
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
+    with memory_server(file, url, "--encoder", "hashing", "--memory-items", "1") as server:
+        yield server.url
 
 
 @contextmanager

@@ -150,7 +150,9 @@ def killed(folder: Path, *, kills: int, seconds: float = 1.5, seed: int = 0) -> 
         def started() -> Started:
             begun = time.monotonic()
             log = folder / "server.log"
-            server = memory_server(file, upstream, "--encoder", "none", "--writer", "none", port=port, log=log).start()
+            server = memory_server(
+                file, upstream.url, "--encoder", "none", "--writer", "none", port=port, log=log
+            ).start()
             starts.append(time.monotonic() - begun)
             return server
 

@@ -14,19 +14,19 @@ median over rounds is given, and all of them are in the JSON. CPU is what the se
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.agents import page
 from benchmarks.agents.load import (
     USERS,
     Started,
@@ -92,7 +92,7 @@ def standing(file: Path, seed: int = 0, log: Path | None = None) -> Iterator[Sta
     with ExitStack() as stack:
         upstream = stack.enter_context(instant_upstream())
         proxy = stack.enter_context(bare_proxy(upstream))
-        server = stack.enter_context(memory_server(file, upstream, "--encoder", "hashing", log=log))
+        server = stack.enter_context(memory_server(file, upstream.url, "--encoder", "hashing", log=log))
         servers = Standing(upstream, proxy, server, seed)
         for arm in ARMS:
             # What one person said is held from the second question on, and there are 100 of them.
@@ -182,12 +182,6 @@ def summed(rounds: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def table(result: dict[str, Any]) -> str:
-    return "\n".join(
-        f"{arm:30} {kind:20} {row}" for arm, kinds in result["arms"].items() for kind, row in kinds.items()
-    )
-
-
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--items", type=int, default=ITEMS)
@@ -209,15 +203,9 @@ def main() -> None:
         else:
             fill(file, options.items)
         result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate, low=options.low)
-        print(table(result))
-    written(result, options, about)
-
-
-def written(result: Mapping[str, Any], options: argparse.Namespace, about: Mapping[str, Any]) -> None:
-    if options.json is None:
-        return
     asked = {"items": options.items, "people": USERS, "rate": options.rate, "low_rate": options.low}
     whole = {**asked, "connections": 50, "seed": 0, **result, "machine": about}
+    print(page.latency(whole))
     save(options.json, whole)
 
 

@@ -177,13 +177,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def memory_server(
-    file: Path, upstream: Started | None, *options: str, port: int = 0, log: Path | None = None
-) -> Started:
-    """`keepworth serve --memory` in front of an upstream."""
+def memory_server(file: Path, upstream: str, *options: str, port: int = 0, log: Path | None = None) -> Started:
+    """`keepworth serve --memory` in front of the upstream at this address."""
     command = [sys.executable, "-m", "keepworth", "serve", "--memory", str(file), "--port", str(port), *options]
-    if upstream is not None:
-        command += ["--upstream", upstream.url]
+    command += ["--upstream", upstream]
     return Started(command, {"KEEPWORTH_API_KEY": TOKEN, "OPENAI_API_KEY": "sk-none"}, log)
 
 

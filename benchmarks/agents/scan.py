@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections import Counter
 from typing import Any
 
 from benchmarks.memory.engine import machine
@@ -25,11 +24,10 @@ _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")
 SPLITS = ("train", "dev", "test")
 
 
-def measured(examples: int = 0) -> dict[str, Any]:
+def measured() -> dict[str, Any]:
     seen: set[str] = set()
     flags: dict[str, list[float]] = {kind: [] for kind in ("any secret", *SECRETS, *PERSONAL)}
     clusters: list[str] = []
-    shown: Counter[str] = Counter()
     used, characters = 0.0, 0
     sessions = {session.id: session for split in SPLITS for session in sessions_of(split)}
     for session in sessions.values():
@@ -47,10 +45,6 @@ def measured(examples: int = 0) -> dict[str, Any]:
                 for kind in (*SECRETS, *PERSONAL):
                     flags[kind].append(float(kind in kinds))
                 flags["any secret"].append(float(any(kind in SECRETS for kind in kinds)))
-                for span in spans:
-                    shown[span.kind] += 1
-                    if shown[span.kind] <= examples:
-                        print(f"{span.kind}: {sentence[max(0, span.start - 60) : span.end + 20]!r}")
     rates = {}
     for kind, values in flags.items():
         flagged = int(sum(values))
@@ -72,9 +66,8 @@ def measured(examples: int = 0) -> dict[str, Any]:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--examples", type=int, default=0, help="print so many of each kind")
     options = parser.parse_args()
-    result = {**measured(options.examples), "machine": machine()}
+    result = {**measured(), "machine": machine()}
     print(json.dumps(result["rates"], indent=1))
     save(options.json, result)
 

@@ -31,7 +31,7 @@ def arms(record: Record) -> str:
 
     gains = [row for row in record["gains"] if "out" not in row["arm"] and "another" not in row["arm"]]
     head = ("mean [95 %]", "questions", "seeds")
-    of_each = ", ".join(f"{value:+.3f}" for value in record["claim"]["gain_of_each_seed"])
+    of_each = ", ".join(f"{value:+.3f}" for value in record.get("claim", {}).get("gain_of_each_seed", ()))
     return "\n\n".join(
         [
             markdown(["token F1, test questions", *head], rows(record["levels"], arm)),

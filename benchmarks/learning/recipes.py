@@ -18,11 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from benchmarks.learning.rules import best_of
 from benchmarks.record import arguments, save
-from benchmarks.training.rules import best_of
+from benchmarks.tables import markdown, spread
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
@@ -47,8 +45,11 @@ METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accu
 BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "strings": {"supervised": {"method": "supervised", "learning_rate": 1e-3}},
     "overwrite_reading": {"supervised": {"method": "supervised", "learning_rate": 5e-4}},
+    "memory_r1": {"supervised": {"method": "supervised", "steps": 42}},
 }
-"""Arms that are trained beside reinforcement, and what they are configured with."""
+"""Arms that are trained beside reinforcement, and what they are configured with. Of `memory_r1`, see `benchmarks.answerer.arms`:
+so many steps make as many token passes as its 45 of reinforcement, which trains only on groups whose rewards differ but must
+sample all."""
 BEFORE = {
     **{name: ("untrained", "imitated", *arms) for name, arms in BESIDE.items()},
     "tool_policy": ("untrained", "no_tool", "no_tool_untrained"),
@@ -223,20 +224,6 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
     }
 
 
-def show(record: dict[str, Any]) -> None:
-    console = Console()
-    for title, key, name in (("Levels", "levels", "arm"), ("Gains", "gains", "over")):
-        table = Table(title=title, box=None)
-        for column in ("test", name, "mean", "95 % interval", "n", "seeds"):
-            table.add_column(column, justify="left" if column in ("test", name) else "right")
-        for entry in record[key]:
-            interval = f"[{entry['low']:.2f}, {entry['high']:.2f}]"
-            table.add_row(
-                entry["test"], entry[name], f"{entry['mean']:.3f}", interval, str(entry["n"]), str(entry["seeds"])
-            )
-        console.print(table)
-
-
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("recipe", choices=sorted(TERMS))
@@ -253,7 +240,9 @@ def main() -> None:
             runs[arm].append(finished(options.recipe, seed, options.runs, options.threads, arm))
     record = record_of(options.recipe, runs)
     save((options.output or HERE / f"{options.recipe}.json"), record)
-    show(record)
+    for key, name in (("levels", "arm"), ("gains", "over")):
+        rows = [(row["test"], row[name], spread(row), row["n"], row["seeds"]) for row in record[key]]
+        print(markdown((f"{key}, test", name, "mean [95 %]", "n", "seeds"), rows, left=2) + "\n")
 
 
 if __name__ == "__main__":

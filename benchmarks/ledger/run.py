@@ -119,17 +119,15 @@ def undisturbed() -> Policy:
 def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[str, Any]:
     """One run through the memory. The item comes up where the question holds its cue, one word of nine and more."""
     rng = np.random.default_rng([13, seed])
-    rewards, came, vectors = [], [], []
     truth, counted, missed, first = 0.0, 0, False, None
-    encoder = HashedWords(256)
-    with Memory(encoder=encoder, policy=undisturbed, seed=seed, reward_range=(0.0, 1.0)) as memory:
+    with Memory(encoder=HashedWords(256), policy=undisturbed, seed=seed, reward_range=(0.0, 1.0)) as memory:
         item, _ = memory.add_many(["cue zebra what helps or harms", "other walrus says nothing"])
-        done = 0
-        while done < MEMORY_LENGTH and len(rewards) < 3 * MEMORY_LENGTH:
+        done = tasks = 0
+        while done < MEMORY_LENGTH and tasks < 3 * MEMORY_LENGTH:
             topic, matches, easy = int(rng.random() < 0.5), rng.random() < 0.5, rng.random() < 0.5
             up = True if not confounded else rng.random() < COMES_UP["easy" if easy else "hard"]
             base = 0.5 + world.topic * (2 * topic - 1)
-            base += world.drift * math.sin(2 * math.pi * (len(rewards) / 500 + seed / 7))
+            base += world.drift * math.sin(2 * math.pi * (tasks / 500 + seed / 7))
             base += EASE * (2 * easy - 1) if confounded else 0.0
             share = 2 / (1 + world.near_miss) if matches else 2 * world.near_miss / (1 + world.near_miss)
             arm_size = size * share
@@ -146,9 +144,7 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
                 p1, p0 = (min(max(base + extra, LOW), HIGH) for extra in (arm_size, 0.0))
                 y = rng.binomial(world.steps, p1 if shown else p0) / world.steps
                 episode.reward(y)
-            rewards.append(y)
-            came.append(shown)
-            vectors.append(encoder.encode([asked])[0])
+            tasks += 1
             assert memory.learning is not None
             valuer = memory.learning.experience.policy.valuer
             assert isinstance(valuer, RewardRecord)
@@ -163,26 +159,13 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
                 first = first or account
         last = memory.ledger(items=[item.id]).accounts[0]
     judged = first or last
-    y_, shown_ = np.array(rewards), np.array(came)
-    counter = float(y_[shown_].mean() - y_.mean()) if shown_.any() else 0.0
     return {
         "effect": judged.effect,
         "rows": judged.rows,
         "missed": missed,
         "truth": truth / max(counted, 1),
-        "counter": counter,
-        "kernel": [kernel_mean(np.array(vectors), y_, shown_, bandwidth) for bandwidth in (0.1, 0.4)],
         "shown": last.shown / max(last.rows, 1),
     }
-
-
-def kernel_mean(vectors: Any, rewards: Any, shown: Any, bandwidth: float) -> float:
-    """Mean, over the times it was shown, of the reward near there when it was shown less that of all, both by nearness."""
-    near = np.exp((vectors @ vectors.T - 1.0) / bandwidth)
-    np.fill_diagonal(near, 0.0)
-    with_it = (near[:, shown] @ rewards[shown]) / np.maximum(near[:, shown].sum(1), 1e-12)
-    usual = (near @ rewards) / np.maximum(near.sum(1), 1e-12)
-    return float((with_it - usual)[shown].mean()) if shown.any() else 0.0
 
 
 def memory_cell(world: World, size: float, confounded: bool, seed: int) -> dict[str, Any]:
@@ -198,9 +181,6 @@ def memory_cell(world: World, size: float, confounded: bool, seed: int) -> dict[
     }
     if size:
         row |= shares("sign_200", np.sign(effects) == np.sign(size))
-        row |= shares("counter_right", np.sign([run["counter"] for run in runs]) == np.sign(size))
-        for index, name in enumerate(("kernel_right", "wide_kernel_right")):
-            row |= shares(name, np.sign([run["kernel"][index] for run in runs]) == np.sign(size))
     return row
 
 

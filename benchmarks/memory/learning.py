@@ -41,6 +41,7 @@ import numpy.typing as npt
 from benchmarks.record import arguments, save
 from keepworth import Memory
 from keepworth.episodes.model import Encoder
+from keepworth.evaluation import statistics
 from keepworth.learning.run_folder import versions
 from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.memory.by_name import policy as named_policy
@@ -77,17 +78,14 @@ def opened(policy: str | None, seed: int, encoder: Encoder | str = "hashing") ->
     return Memory(encoder=encoder, policy=policy, **({} if policy is None else {"seed": seed}))  # type: ignore[arg-type]
 
 
-def interval(values: Sequence[float], within: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, float]:
-    """Mean and 95 % t interval over draws. within: what there can be, such as 0 to 1 of a share."""
-    from scipy.stats import t
-
-    mean, n = float(np.mean(values)), len(values)
-    half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else float("nan")
+def interval(values: Sequence[float], within: tuple[float, float] | None = None) -> dict[str, float]:
+    """Mean and 95 % interval over draws. within: what there can be, such as 0 to 1 of a share."""
+    ends = statistics.interval(values, within=within)
     return {
-        "mean": round(mean, 3),
-        "low": round(max(mean - half, within[0]), 3),
-        "high": round(min(mean + half, within[1]), 3),
-        "n": n,
+        "mean": round(float(np.mean(values)), 3),
+        "low": round(ends.low, 3),
+        "high": round(ends.high, 3),
+        "n": len(values),
     }
 
 

@@ -12,12 +12,11 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.methods.write import package
 from keepworth.episodes.episode import Session, Turn
-from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.splits import draw_order
 
 INSTALL = "pip install --no-deps chitchat-dataset==0.9.0"
@@ -34,16 +33,8 @@ class Person:
 
 
 def load(latest: int, path: Path | None = None) -> dict[str, list[Person]]:
-    """By side, the people of the package, or of a file in its form, with so many of their latest conversations.
-
-    Raises:
-        KeepworthError: The package is not installed.
-    """
-    if path is None:
-        package = find_spec("chitchat_dataset")
-        if package is None or package.origin is None:
-            raise KeepworthError("the package chitchat-dataset is not installed.", f"{INSTALL} (MIT).")
-        path = Path(package.origin).parent / "dataset.json"
+    """By side, the people of the package, or of a file in its form, with so many of their latest conversations."""
+    path = path or package("chitchat_dataset", INSTALL) / "dataset.json"
     return part(json.loads(path.read_text(encoding="utf-8")), latest)
 
 

@@ -18,17 +18,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.methods.recommenders import GRID, Recommenders
-from benchmarks.methods.write import FOLDER, needed, weigh, worded, write_with_record
+from benchmarks.methods.write import FOLDER, needed, package, weigh, worded, write_with_record
 from benchmarks.record import takes_nothing
 from keepworth.episodes.arrays import Floats
-from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.studies._aspects import GlobalMemory, RecommendationRequest
 from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings
 from keepworth.methods.studies._slates import EvidencePolicy
@@ -43,7 +41,8 @@ from keepworth.methods.studies.mr_rec import (
     train_asking,
 )
 
-COMMAND = "pip install --no-deps recbole==1.2.1; python -m benchmarks.methods.mr_rec"
+INSTALL = "pip install --no-deps recbole==1.2.1"
+COMMAND = f"{INSTALL}; python -m benchmarks.methods.mr_rec"
 RECORD = FOLDER.parent / "mr_rec" / "movielens.json"
 RELATIONS = ("genre", "country", "language", "rating", "production_companies", "subjects", "directed_by", "actor")
 COMMON = 30
@@ -272,21 +271,9 @@ def conclude(fields: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def find() -> Path:
-    """The folder of the ratings in the package.
-
-    Raises:
-        KeepworthError: The package is not installed.
-    """
-    package = find_spec("recbole")
-    if package is None or package.origin is None:
-        raise KeepworthError("the package recbole is not installed.", "pip install --no-deps recbole==1.2.1 (MIT).")
-    return Path(package.origin).parent / "dataset_example" / "ml-100k"
-
-
 def main() -> None:
     takes_nothing(__doc__)
-    fields = measure(load(find()))
+    fields = measure(load(package("recbole", INSTALL) / "dataset_example" / "ml-100k"))
     write_with_record("mr_rec", COMMAND, RECORD, conclude(fields), **fields)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from benchmarks.record import save
 from benchmarks.speed.setting import machine
+from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.statistics import cluster_sums, compare, interval, paired_difference
 from keepworth.evaluation.study import rows_of
 
@@ -72,6 +74,18 @@ def weigh(
             for rival, pair in zip(rivals, pairs, strict=True)
         ],
     }
+
+
+def package(name: str, install: str) -> Path:
+    """The folder of a package that carries data.
+
+    Raises:
+        KeepworthError: The package is not installed.
+    """
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise KeepworthError(f"the package {name.replace('_', '-')} is not installed.", f"{install} (MIT).")
+    return Path(spec.origin).parent
 
 
 def worded(comparison: Mapping[str, Any], digits: int = 3, beside: str = " over ") -> str:

@@ -30,9 +30,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.objectives import page
 from benchmarks.objectives.world import (
     BRANCHING,
     GRADED,
@@ -49,6 +48,7 @@ from benchmarks.objectives.world import (
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.episodes import Group
+from keepworth.evaluation.statistics import interval
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import kept_groups
@@ -304,14 +304,10 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
 
 
 def paired(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]:
-    """Mean difference over seeds with a 95 % interval (Student's t)."""
-    from scipy import stats
-
-    gap = np.array(values) - np.array(baseline)
-    if len(gap) < 2 or gap.std() == 0:
-        return {"mean": float(gap.mean()), "low": float(gap.mean()), "high": float(gap.mean())}
-    half = float(stats.t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / len(gap) ** 0.5)
-    return {"mean": float(gap.mean()), "low": float(gap.mean()) - half, "high": float(gap.mean()) + half}
+    """Mean difference over seeds with a 95 % interval."""
+    gap = np.subtract(values, baseline)
+    ends = interval(gap.tolist())
+    return {"mean": float(gap.mean()), "low": ends.low, "high": ends.high}
 
 
 def coinciding(measured: Mapping[str, Any]) -> list[list[str]]:
@@ -424,20 +420,7 @@ def main() -> None:
     settings = json.loads(path.read_text())["settings"] if path.exists() else {}
     for name in names:
         settings[name] = run([name], options.seeds, options.processes)[name] | {"machine": about}
-        table = Table(title=f"{name}: {settings[name]['steps']} updates, {options.seeds} seeds")
-        for column in ("arm", "final", "area", "area beyond baseline", "episodes", "CPU s"):
-            table.add_column(column, justify="right")
-        for arm in settings[name]["arms"]:
-            gap = arm["area_beyond_baseline"]
-            table.add_row(
-                arm["name"],
-                f"{np.mean(arm['final']):.2f}",
-                f"{np.mean(arm['area']):.2f}",
-                f"{gap['mean']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})",
-                f"{arm['episodes']:.0f}",
-                f"{arm['cpu_seconds']:.1f}",
-            )
-        Console(width=120).print(table)
+        print(page.table(settings[name]))
         save(path, {"what": __doc__, "seeds": options.seeds, "settings": settings})
 
 

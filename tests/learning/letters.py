@@ -8,14 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes import (
-    Episode,
-    RewardTerm,
-    SamplingParams,
-    Segment,
-    StopReason,
-    Task,
-)
+from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
 from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
 from keepworth.learning.collect.curriculum import candidate_of, position_of
 from keepworth.learning.collect.groups import EpisodeContext

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from keepworth.episodes import Episode, RewardTerm, StopReason
-from keepworth.learning.run_folder import (
-    RunFolder,
-)
+from keepworth.learning.run_folder import RunFolder
 
 CONFIG = {"seed": 0, "learning": {"rate": 1e-4, "steps": 45}}
 

@@ -9,12 +9,7 @@ import pytest
 import torch
 
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
-from keepworth.learning.collect.curriculum import (
-    candidate_of,
-    position_of,
-    retry_of,
-    without_signal,
-)
+from keepworth.learning.collect.curriculum import candidate_of, position_of, retry_of, without_signal
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, Stops, low, metrics, settings, train_letters

@@ -8,16 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.episodes import (
-    Episode,
-    FinishReason,
-    Group,
-    RewardTerm,
-    Sample,
-    SamplingParams,
-    Segment,
-    StopReason,
-)
+from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Sample, SamplingParams, Segment, StopReason
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation

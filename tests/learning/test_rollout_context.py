@@ -14,16 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from keepworth.episodes import (
-    Episode,
-    FinishReason,
-    RewardTerm,
-    Sample,
-    SamplingParams,
-    Segment,
-    StopReason,
-    Task,
-)
+from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, Segment, StopReason, Task
 from keepworth.learning.collect.groups import (
     CallFailed,
     CallTimedOut,

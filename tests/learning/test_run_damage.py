@@ -12,14 +12,7 @@ import torch
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.run_folder import (
-    CheckpointCorrupt,
-    DiskTrouble,
-    RunFolder,
-    check_writable,
-    disk,
-    list_runs,
-)
+from keepworth.learning.run_folder import CheckpointCorrupt, DiskTrouble, RunFolder, check_writable, disk, list_runs
 from keepworth.learning.trainer import restore
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE

@@ -14,13 +14,7 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.run_folder import (
-    RunConflict,
-    RunFolder,
-    RunLocked,
-    episode_files,
-    find_run,
-)
+from keepworth.learning.run_folder import RunConflict, RunFolder, RunLocked, episode_files, find_run
 from tests.learning.run_folders import CONFIG, episode, measure, save
 
 

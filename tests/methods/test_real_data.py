@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.methods import dialogues, memory_t1, mr_rec, rmm
+from benchmarks.methods import dialogues, memory_t1, mr_rec, rmm, write
 from benchmarks.methods.recommenders import Recommenders
 from benchmarks.methods.write import needed, weigh
 from keepworth.episodes.episode import Session, Turn
@@ -139,9 +140,9 @@ def test_a_reranker_learns_from_what_a_reply_cites() -> None:
     assert rmm.rerank(question, rmm.teach([question] * 8, settings, 0))[0] == 0
 
 
-@pytest.mark.parametrize("package", ["recbole", "chitchat_dataset"])
-def test_a_package_that_is_missing_is_named_with_its_licence(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = mr_rec if package == "recbole" else dialogues
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+@pytest.mark.parametrize("read", [mr_rec.main, lambda: dialogues.load(1)])
+def test_a_package_that_is_missing_is_named_with_its_licence(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["mr_rec"])
     with pytest.raises(Exception, match=r"(?s)pip install --no-deps .*MIT"):
-        mr_rec.find() if package == "recbole" else dialogues.load(1)
+        read()

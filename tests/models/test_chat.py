@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.methods.writers.facts import extractor
 from keepworth.models.chat import ChatModel, json_object, judge
-from keepworth.models.errors import (
-    BadAnswer,
-    ChatError,
-    EngineDied,
-    EngineRefused,
-    EngineUnreachable,
-    NoJsonObject,
-)
+from keepworth.models.errors import BadAnswer, ChatError, EngineDied, EngineRefused, EngineUnreachable, NoJsonObject
 from tests.serving.scripted import scripted
 
 HELLO = [{"role": "user", "content": "hello"}]

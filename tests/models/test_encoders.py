@@ -17,12 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
-from keepworth.models.encoders import (
-    HashingEncoder,
-    SentenceEncoder,
-    encoder,
-    open_sentence_encoder,
-)
+from keepworth.models.encoders import HashingEncoder, SentenceEncoder, encoder, open_sentence_encoder
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import KNOWN, download, extract
 from keepworth.models.onnx_graph import build_graph

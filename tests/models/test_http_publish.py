@@ -14,13 +14,7 @@ from keepworth.episodes import SamplingParams
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.models.errors import (
-    DeliveryFailed,
-    EngineError,
-    EngineRefused,
-    MissingCapability,
-    NothingDelivered,
-)
+from keepworth.models.errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed
 from tests.models.test_http_engine import Steps, in_background

@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.studies.context_evolve import (
-    EvolveContext,
-    ScoredText,
-    evolve,
-    mean_gains,
-    priorities,
-)
+from keepworth.methods.studies.context_evolve import EvolveContext, ScoredText, evolve, mean_gains, priorities
 
 FIRST = ScoredText(0, "a", 0.5)
 TRIED = (

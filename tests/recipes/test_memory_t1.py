@@ -27,9 +27,7 @@ from keepworth.methods.studies._slates import (
     slate_gradient,
     train_evidence,
 )
-from keepworth.methods.studies.memory_t1 import (
-    Widening,
-)
+from keepworth.methods.studies.memory_t1 import Widening
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 

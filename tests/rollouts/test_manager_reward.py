@@ -13,13 +13,7 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
-from keepworth.methods.recipes._memory_r1.steps import (
-    ManagerStep,
-    judged,
-    manage,
-    operation_step,
-    retrieved,
-)
+from keepworth.methods.recipes._memory_r1.steps import ManagerStep, judged, manage, operation_step, retrieved
 from keepworth.methods.writers._manager import act, manager_params, observe
 from keepworth.rollouts.driver import RolloutContext, together
 

@@ -1,1 +1,0 @@
-"""Training on one's own data, as somebody who begins would do it."""

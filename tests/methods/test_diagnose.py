@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 
@@ -12,9 +10,13 @@ import numpy as np
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.harness import Row
 from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
 from keepworth.methods.studies.diagnose import _share, run
+from keepworth.methods.studies.three_settings import place_evidence
+from keepworth.methods.studies.tulving import mean_of_types
+from keepworth.methods.studies.tulving import run as sum_up_books
+from keepworth.tasks.entries import MemoryEntry
+from tests.evaluation.finished import evaluation
 
 
 def test_pass_at_k_by_hand_and_by_counting() -> None:
@@ -68,21 +70,6 @@ def test_sets_of_a_tier_share_what_is_asked() -> None:
     assert {name: len(tasks) for name, tasks in _share(sets, 9).items()} == {"short": 2, "middle": 3, "long": 4}  # type: ignore[arg-type]
 
 
-def evaluation(folder: Path, right: dict[str, list[list[float]]]) -> Path:
-    """A finished evaluation: by system, of each question the scores of its seeds."""
-    folder.mkdir()
-    rows = [
-        Row(f"q{key}", f"q{key}", "", system, "frozen", seed, scores={"score": score})
-        for system, questions in right.items()
-        for key, seeds in enumerate(questions)
-        for seed, score in enumerate(seeds)
-    ]
-    (folder / "rows.jsonl").write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
-    (folder / "plan.json").write_text("{}")
-    (folder / "summary.json").write_text("{}")
-    return folder
-
-
 def test_systems_of_evaluations_are_compared_by_their_seeds(tmp_path: Path) -> None:
     folder = evaluation(tmp_path / "mine", {"a": [[1, 1], [0, 0], [1, 1]], "b": [[1, 0], [0.6, 0], [0.4, 0]]})
     rows = {row["arm"]: row for row in run(run=f"{folder}:a", against=f"{folder}:b")}
@@ -112,3 +99,33 @@ def test_a_run_of_other_tasks_or_of_none_is_refused(tmp_path: Path) -> None:
         run(run="absent", runs=str(tmp_path))
     with pytest.raises(KeepworthError, match="2 or more samples"):
         run(run="absent", samples=1)
+
+
+BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
+
+
+def test_a_book_has_two_scores_and_groups_count_alike(tmp_path: Path) -> None:
+    # Of each of three books a question of each type. Simple recall: (0 + 1 + 1 + 0.5 + 0.5) / 5; chronology: (1 + 0.5) / 2.
+    scores = [[0.0], [1.0], [1.0], [0.5], [0.5], [1.0], [0.5]] * 3
+    evaluation(tmp_path / "book", {"a": scores, "none": [[0.0]] * 21}, BOOK, ["x", "y", "z"])
+    rows = {row["arm"]: row for row in sum_up_books(folder=str(tmp_path / "book"))}
+    assert rows["a: simple recall"]["mean"] == pytest.approx(0.6)
+    assert rows["a: of what no event matches"]["mean"] == 0.0
+    assert rows["a: chronological awareness"]["mean"] == pytest.approx(0.75)
+    assert rows["a: Kendall's tau"]["mean"] == pytest.approx(0.5)
+    assert rows["none: simple recall"]["mean"] == 0.0
+    assert {row["clusters"] for row in rows.values()} == {3}
+    assert mean_of_types({"1": [1.0, 1.0, 1.0], "2": [0.0]}, ["1", "2"]) == 0.5, "a type counts once, whatever its size"
+    assert mean_of_types({"1": [1.0]}, ["1", "2"]) is None
+
+
+def test_an_evaluation_of_something_else_is_no_book(tmp_path: Path) -> None:
+    evaluation(tmp_path / "other", {"a": [[1.0]] * 3})
+    with pytest.raises(KeepworthError, match="holds no answers of all types"):
+        sum_up_books(folder=str(tmp_path / "other"))
+
+
+def test_evidence_stands_together_where_it_is_put() -> None:
+    entries = [MemoryEntry(text, "s", number, 0, "user", "", text in "AB") for number, text in enumerate("pAqBrs")]
+    placed = {place: "".join(entry.text for entry in place_evidence(entries, place)) for place in (0, 0.5, 1)}
+    assert placed == {0: "ABpqrs", 0.5: "pqABrs", 1: "pqrsAB"}

@@ -25,6 +25,7 @@ from keepworth.methods.studies.vilomem import Memory, Seen, play
 from keepworth.methods.worlds._java import lacks
 from keepworth.registry import methods
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.evaluation.finished import evaluation
 from tests.recipes.tiny_runs import STRINGS, run_of
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
@@ -37,9 +38,14 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
+    "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
+    "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
 }
 """What makes a study small; one that is not here runs as it is."""
+BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
+READERS = ("three_settings",)
+"""Studies in which the tiny model answers."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +55,7 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = write_tiny_checkpoint(folder / "model")
     for seed, name in enumerate(("one", "two")):
         run_of(strings, model, folder / name, None, **STRINGS, seed=seed)
+    evaluation(folder / "book", {"bm25": [[0.5]] * 21}, BOOK, ["a", "b", "c"])
     return folder
 
 
@@ -56,7 +63,12 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     if methods("study")[name].extra == "envs" and (absent := lacks("textworld_express")):
         pytest.skip(f"needs {absent}")
-    settings = {**SMALL.get(name, {}), **({"runs": finished_runs} if name in ("diagnose", "domains") else {})}
+    of_runs: dict[str, dict[str, Any]] = {"diagnose": {"runs": finished_runs}, "domains": {"runs": finished_runs}}
+    of_runs["tulving"] = {"folder": finished_runs / "book"}
+    settings = {
+        **SMALL.get(name, {}),
+        **of_runs.get(name, {"reader": finished_runs / "model"} if name in READERS else {}),
+    }
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     ran = CliRunner().invoke(app, ["run", name, "--json", *words], catch_exceptions=False)
     rows = [json.loads(line) for line in ran.stdout.splitlines()]

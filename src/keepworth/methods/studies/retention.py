@@ -1,0 +1,221 @@
+"""Recognition, recall and retention of facts that were met a few times, in a memory and in a model's weights.
+
+Made-up facts are met once, three or ten times, then other facts of the same form follow, so many of them. Asked is the fact by
+its cue (recall: the right value, exactly), and whether it was met before (recognition: the chance that a fact that was met
+scores higher than one that was not; Mann and Whitney). After "Recognition, recall, and retention of few-shot memories in large
+language models", arXiv 2303.17557.
+
+A memory recalls what its first hit says, and recognises by the score of that hit. Weights meet a fact in a step of imitation
+each (`--set model=smollm2-135m-instruct`; minutes); they recall what they go on with behind the cue, and recognise by the
+fact's log-probability. Facts that nobody met are asked as well: who recalls those was never told them.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.registry import Method, part
+
+if TYPE_CHECKING:
+    from keepworth.memory.memory import Memory
+
+THINGS = ("locker", "bicycle", "library card", "parking place", "ticket", "mailbox", "account", "seat")
+SURNAMES = (
+    *("Ashby", "Brook", "Calder", "Dunmore", "Ellery", "Farrow", "Garnet", "Holm"),
+    *("Irving", "Jarrow", "Kell", "Lorne", "Marsh", "Norwood", "Ogden", "Pell"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """cue: how it begins; value: how it ends."""
+
+    cue: str
+    value: str
+
+    @property
+    def statement(self) -> str:
+        return f"{self.cue} {self.value}."
+
+
+def draw_facts(count: int, seed: int) -> list[Fact]:
+    """Facts about people of the test side, none about the same thing; every value is as likely as another."""
+    from keepworth.methods.benchmarks._people import names_of
+
+    draw = random.Random(f"retention/{seed}")
+    cues = [
+        f"The {of} of {name} {last} has the number" for of in THINGS for name in names_of("test") for last in SURNAMES
+    ]
+    if count > len(cues):
+        raise KeepworthError(
+            f"there are {len(cues)} facts, and {count} are needed.", "Ask for fewer, or shorter delays."
+        )
+    return [Fact(cue, str(draw.randrange(1000, 10000))) for cue in draw.sample(cues, count)]
+
+
+def recognised(score: float, lures: Sequence[float]) -> float:
+    """The share of lures that a score is above, ties as half."""
+    return sum(float(score > lure) + 0.5 * float(score == lure) for lure in lures) / len(lures)
+
+
+def run(
+    *,
+    facts: int = 24,
+    exposures: str = "1,3,10",
+    delays: str = "0,10,100,1000",
+    encoder: str = "minilm",
+    model: str = "",
+    rate: float = 1e-3,
+    seed: int = 0,
+) -> Rows:
+    """Recall and recognition by exposures and delay.
+
+    Args:
+        facts: Met at each number of exposures, and as many that nobody meets.
+        exposures: How often a fact is met, with commas.
+        delays: Facts that follow before it is asked, with commas.
+        encoder: Of the memory.
+        model: Whose weights learn the same; "" leaves that arm out.
+        rate: Learning rate of the weights.
+        seed: Of the facts.
+    """
+    times, after = _numbers("exposures", exposures, 1), _numbers("delays", delays, 0)
+    if facts < 3:
+        raise KeepworthError(f"facts={facts}: an interval needs 3 or more.", "Write facts=24, say.")
+    drawn = draw_facts(facts * (len(times) + 1) + after[-1], seed)
+    lures, met, later = drawn[:facts], drawn[facts : facts * (len(times) + 1)], drawn[facts * (len(times) + 1) :]
+    groups = {many: met[place * facts : (place + 1) * facts] for place, many in enumerate(times)}
+    rows: Rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        from keepworth.memory.memory import Memory
+
+        for mode, embeds in (("lexical", None), ("hybrid", part("encoder")(encoder))):
+            with Memory(Path(folder) / f"{mode}.mem", encoder=embeds, policy=None) as memory:
+                rows += _measure(f"memory, {mode}", _Store(memory, mode), groups, lures, later, after)
+    if model:
+        rows += _measure(f"weights of {model}", _weights(model, rate, seed), groups, lures, later, after)
+    return rows
+
+
+def _numbers(name: str, text: str, least: int) -> list[int]:
+    values = [int(word) if word.isdigit() else -1 for word in text.split(",")]
+    if min(values) < least or sorted(set(values)) != values:
+        raise KeepworthError(
+            f"{name}={text}: numbers from {least} on, each larger than the last.", "Write 1,3,10, say."
+        )
+    return values
+
+
+@dataclass(slots=True)
+class _Store:
+    """A memory, as what meets facts and is asked of them."""
+
+    memory: Memory
+    mode: Any
+
+    def meet(self, facts: Sequence[Fact]) -> None:
+        self.memory.add_many([fact.statement for fact in facts], repeat=True)
+
+    def recall(self, facts: Sequence[Fact]) -> list[float]:
+        """1 where the first hit for a fact's cue holds its value."""
+        first = [self.memory.search(fact.cue, top_k=1, mode=self.mode, explore=False) for fact in facts]
+        return [float(bool(hits) and fact.value in hits[0].text) for fact, hits in zip(facts, first, strict=True)]
+
+    def recognise(self, facts: Sequence[Fact]) -> list[float]:
+        """Of each fact the score of the first hit for it."""
+        first = [self.memory.search(fact.statement, top_k=1, mode=self.mode, explore=False) for fact in facts]
+        return [hits[0].score if hits else 0.0 for hits in first]
+
+
+@dataclass(slots=True)
+class _Weights:
+    """A language model whose adapter imitates facts, one step for each."""
+
+    model: Any
+    learner: Any
+
+    def meet(self, facts: Sequence[Fact]) -> None:
+        for fact in facts:
+            completion = self.model.encode_continuation(f" {fact.value}.")
+            self.learner.imitate([(self.model.encode(fact.cue), completion)])
+
+    def recall(self, facts: Sequence[Fact]) -> list[float]:
+        """1 where the model goes on with a fact's value behind its cue."""
+        from keepworth.episodes.model import SamplingParams
+
+        drawn = self.model.sample([self.model.encode(fact.cue) for fact in facts], SamplingParams(8, temperature=0.0))
+        texts = [self.model.decode(samples[0].ids).strip() for samples in drawn]
+        return [float(text.startswith(fact.value)) for text, fact in zip(texts, facts, strict=True)]
+
+    def recognise(self, facts: Sequence[Fact]) -> list[float]:
+        """Of each fact the log-probability of its value behind its cue."""
+        prompts = [self.model.encode(fact.cue) for fact in facts]
+        branches = [[self.model.encode_continuation(f" {fact.value}.")] for fact in facts]
+        return [sum(scores[0]) for scores in self.model.score(prompts, branches)]
+
+
+def _weights(name: str, rate: float, seed: int) -> _Weights:
+    from keepworth.episodes.extras import require
+
+    require("train", "retention in weights")
+    from keepworth.learning.learner import Learner, Optimisation
+    from keepworth.learning.objective.presets import preset
+    from keepworth.models.adapter import attach_lora
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+
+    model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
+    named = attach_lora(model, seed=seed)
+    return _Weights(model, Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader"))
+
+
+def _measure(
+    arm: str,
+    store: _Store | _Weights,
+    groups: dict[int, list[Fact]],
+    lures: Sequence[Fact],
+    later: Sequence[Fact],
+    delays: Sequence[int],
+) -> Rows:
+    """Meet facts as often as their group says, in passes over all that are still to be met; then others, and ask in between."""
+    for number in range(max(groups)):
+        store.meet([fact for many, facts in groups.items() if number < many for fact in facts])
+    rows: Rows = []
+    behind = 0
+    for delay in delays:
+        store.meet(later[behind:delay])
+        behind = delay
+        never = store.recognise(lures)
+        values = {f"recall, never met, after {delay}": store.recall(lures)}
+        for many, facts in groups.items():
+            values[f"recall, {many} times, after {delay}"] = store.recall(facts)
+            values[f"recognition, {many} times, after {delay}"] = [
+                recognised(score, never) for score in store.recognise(facts)
+            ]
+        rows += [
+            row
+            for name, of in values.items()
+            for row in rows_of({f"{arm}: {name}": of}, list(map(str, range(len(of)))))
+        ]
+    return rows
+
+
+METHOD = Method(
+    kind="study",
+    name="retention",
+    title="Few-shot retention",
+    paper="arXiv 2303.17557",
+    about="Asks for facts met once or a few times, after others followed: recall and recognition, in a memory and in weights",
+    tags=("token", "parametric", "factual", "evolution"),
+    claim="Weights recognise after one exposure and recall after three; recall falls steeply in the first ten updates.",
+    differs="Facts are made up and are met one at a time; a memory is asked beside the weights.",
+    label="protocol",
+    make=Study(run, "share of facts recalled; of lures that a fact is told from"),
+)

@@ -1,0 +1,138 @@
+"""Three settings of one benchmark in one table: from weights alone, from a given context, from a memory that is searched.
+
+The same questions, the same reader. *Parametric* shows nothing. *Contextual* shows the evidence among `items` entries, and puts
+it at several places: its rows are the position curve. *External* shows what a search of the whole haystack finds, as many
+entries. "Memory in Large Language Models: Mechanisms, Evaluation and Evolution", arXiv 2509.18868, has the three: what external
+lacks to contextual is availability, what contextual lacks to 1 is the reader. Controls: the evidence alone, and another
+question's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._passes import difference_row
+from keepworth.registry import Method, part
+
+if TYPE_CHECKING:
+    from keepworth.tasks.entries import MemoryEntry
+
+
+def place_evidence(entries: Sequence[MemoryEntry], position: float) -> list[MemoryEntry]:
+    """The evidence together at a position among the others, 0 for the beginning and 1 for the end; both in their own order."""
+    marked = [entry for entry in entries if entry.evidence]
+    others = [entry for entry in entries if not entry.evidence]
+    before = round(position * len(others))
+    return [*others[:before], *marked, *others[before:]]
+
+
+def run(
+    *,
+    benchmark: str = "longmemeval",
+    questions: int = 48,
+    items: int = 5,
+    positions: str = "0,0.5,1",
+    distractors: int = 10,
+    words: int = 60,
+    reader: str = "smollm2-135m-instruct",
+    model: str = "",
+    encoder: str = "minilm",
+    data: str = "",
+    seed: int = 0,
+) -> Rows:
+    """The score of each setting, the position curve, and the differences.
+
+    Args:
+        benchmark: Its test questions with evidence, which are answered in words.
+        questions: At most so many.
+        items: Entries that are shown.
+        positions: Of the evidence among them, from 0 to 1, with commas.
+        distractors: Sessions of others in the haystack, where the benchmark has that setting.
+        words: Of an entry, at most.
+        reader: A model's name or folder, or the URL of an endpoint.
+        model: The model's name there.
+        encoder: Of the search.
+        data: Where the benchmark's data lies, where it does not come with the package.
+        seed: Of the draws.
+    """
+    from keepworth.agents.recall import retrieved, strangers
+    from keepworth.evaluation.harness import score_answer
+    from keepworth.methods.studies._readers import open_reader
+    from keepworth.tasks.benchmark import cluster_of, named
+    from keepworth.tasks.entries import candidates
+    from keepworth.tasks.splits import draw_order
+
+    places = [float(word) if word.replace(".", "", 1).isdigit() else -1.0 for word in positions.split(",")]
+    if not 0 <= min(places) <= max(places) <= 1 or len(set(places)) < len(places):
+        raise KeepworthError(f"positions={positions}: each once, from 0 to 1.", "Write positions=0,0.5,1")
+    if items < 2 or questions < 3:
+        raise KeepworthError(f"items={items}, questions={questions}: at least 2 and 3.", "Write items=5, say.")
+    made = named(benchmark)
+    dials = {
+        name: value for name, value in (("distractors", distractors), ("extractive", True)) if name in made.settings()
+    }
+    tasks = made("test", data=Path(data) if data else None, **dials)
+    able = [
+        task for task in tasks if task.answers and not task.options and candidates(task, 1, seed, words)[0].evidence
+    ]
+    chosen = sorted(able, key=lambda task: draw_order("three settings", seed, task.key))[:questions]
+    if len(chosen) < 3:
+        raise KeepworthError(
+            f"{benchmark} has {len(chosen)} test questions with evidence that are answered in words.",
+            "Name another one.",
+        )
+    among = {task.key: candidates(task, items, seed, words) for task in chosen}
+    gold = {key: [entry.text for entry in shown if entry.evidence] for key, shown in among.items()}
+    stranger = strangers(chosen)
+    search = retrieved(items, part("encoder")(encoder), words=words)
+    shown: dict[str, list[list[str]]] = {
+        "parametric": [[] for _ in chosen],
+        **{
+            f"contextual, evidence at {place:g}": [
+                [entry.text for entry in place_evidence(among[task.key], place)] for task in chosen
+            ]
+            for place in places
+        },
+        "external": [[hit.text for hit in search(task).shown] for task in chosen],
+        "evidence alone": [gold[task.key] for task in chosen],
+        "evidence of another question": [gold[stranger[task.key].key] for task in chosen],
+    }
+    answerer = open_reader(reader, model)
+    scores: dict[str, list[float]] = {}
+    for arm, texts in shown.items():
+        answers = answerer.answers([(task.input, some) for task, some in zip(chosen, texts, strict=True)])
+        scores[arm] = [score_answer(task, answer)["score"] for task, answer in zip(chosen, answers, strict=True)]
+    curve = [scores[f"contextual, evidence at {place:g}"] for place in places]
+    scores["contextual, mean of positions"] = [sum(column) / len(column) for column in zip(*curve, strict=True)]
+    clusters = [cluster_of(task) for task in chosen]
+    rows = rows_of(scores, clusters)
+    pairs = [
+        ("contextual, mean of positions", "parametric"),
+        ("external", "parametric"),
+        ("external", "contextual, mean of positions"),
+        ("evidence alone", "contextual, mean of positions"),
+        *((f"contextual, evidence at {place:g}", f"contextual, evidence at {places[-1]:g}") for place in places[:-1]),
+    ]
+    for one, other in pairs:
+        gaps = [value - base for value, base in zip(scores[one], scores[other], strict=True)]
+        rows.append(difference_row(f"{one} minus {other}", gaps, clusters))
+    return rows
+
+
+METHOD = Method(
+    kind="study",
+    name="three_settings",
+    title="Three settings and the position curve",
+    paper="arXiv 2509.18868",
+    about="Asks the same from weights alone, from a context with the evidence at several places, and from a search",
+    claim="The difference of the settings separates what a reader can do from what a memory makes available.",
+    differs="One benchmark and one reader of one's own choice; the paper is a survey and has no numbers of this table.",
+    tags=("token", "parametric", "factual", "retrieval"),
+    label="protocol",
+    make=Study(run, "score of the benchmark"),
+    extra="train",
+)

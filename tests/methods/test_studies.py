@@ -32,6 +32,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
+    "written_or_neural": {"worlds": "t-maze", "written": 8, "neural": 120, "seeds": 2},
 }
 """What makes a study small; one that is not here runs as it is."""
 
@@ -222,3 +223,29 @@ def test_episodes_alone_are_worth_nothing_to_one_another() -> None:
     trainer = make_trainer("rare", "episodes alone", **settings)
     rollout, _, _ = trainer._play()
     torch.testing.assert_close(trainer._advantages(rollout), rollout.rewards - rollout.values)
+
+
+def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> None:
+    pytest.importorskip("gymnasium")
+    from keepworth.environments.streams import open_stream
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.methods.studies.written_or_neural import scenes_of, text_worlds
+
+    tasks, done = open_stream("t-maze", seed=0, length=3).tasks, list[float]()
+    make = text_worlds(tasks, done, 64, 2)
+    first, second = make(), make()
+    for world, task, wrong in (
+        (first, tasks[0], 0),
+        (second, tasks[1], 1),
+        (first, tasks[2], 0),
+        (second, tasks[0], 1),
+    ):
+        scenes = scenes_of(task)
+        seen, _ = world.reset()
+        for scene in scenes:
+            assert np.array_equal(seen, HashedWords(64).encode([scene.text])[0])
+            door = (scene.actions.index(*scene.right) + wrong) % len(scene.actions)
+            seen, reward, over, _, _ = world.step(door)
+        assert over
+        assert reward == done[-1] == 1.0 - wrong
+    assert done == [1.0, 0.0, 1.0, 0.0]

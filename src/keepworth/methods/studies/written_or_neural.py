@@ -150,13 +150,11 @@ def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> 
     return met.success.tolist(), float(met.held_out.mean())
 
 
-def run(
-    *, worlds: str = "t-maze,key-door", written: int = 200, neural: int = 6000, seeds: int = 3, first_seed: int = 0
-) -> Rows:
+def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds: int = 3, first_seed: int = 0) -> Rows:
     """Success after so many episodes, with written and with neural memory, with and without it.
 
     Args:
-        worlds: Names of worlds of texts, with commas.
+        worlds: Names of worlds of texts, with commas: "t-maze", "key-door".
         written: Episodes that the written memory meets.
         neural: Episodes that the network is trained on.
         seeds: Vocabularies, each with its own memory and network.

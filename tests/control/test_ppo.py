@@ -59,9 +59,11 @@ def test_the_same_seed_gives_the_same_curve_and_another_does_not() -> None:
     assert curves[0] == curves[1] != curves[2]
 
 
-@pytest.mark.parametrize("bonus", BONUSES)
-def test_a_run_that_was_stopped_goes_on_to_the_same_weights(bonus: str, tmp_path: Path) -> None:
-    settings = replace(SMALL, bonus=bonus)
+@pytest.mark.parametrize(
+    ("bonus", "predict"), [*((bonus, "none") for bonus in BONUSES), ("none", "observation"), ("none", "latent")]
+)
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(bonus: str, predict: str, tmp_path: Path) -> None:
+    settings = replace(SMALL, bonus=bonus, predict=predict)
     whole = list(run(settings, tmp_path / "whole", Recall))
     list(run(replace(settings, steps=512), tmp_path / "parts", Recall))
     rows = list(run(settings, tmp_path / "parts", Recall))

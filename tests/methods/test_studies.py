@@ -34,6 +34,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "domains": {"trained": "one,two", "samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
@@ -41,6 +42,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
     "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
+    "written_or_neural": {"worlds": "t-maze", "written": 8, "neural": 120, "seeds": 2},
 }
 """What makes a study small; one that is not here runs as it is."""
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
@@ -236,3 +238,81 @@ def test_who_knows_the_future_holds_what_rises_by_more_than_the_fee() -> None:
     assert q[2, 1].argmax() == 1, "held already, it pays its own way for one more bar"
     assert q[3, 1, 0] == pytest.approx(-FEE * SCALE)
     assert trade(q, pays) == pytest.approx(1e5 * (0.02 + FEE / 2 - 2 * FEE) / 4)
+
+
+def test_who_acts_best_in_worlds_that_come_back_is_calculated() -> None:
+    """By hand for two pulls of two arms: of .36 for the first, staying with 1 pays 1, leaving .4 pays .36 and 0 as much."""
+    pytest.importorskip("gymnasium")
+    from keepworth.methods.studies import _repeating
+
+    assert _repeating.calculate("rare", myopic=False) > _repeating.calculate("rare", myopic=True) + 0.05
+    assert _repeating.calculate("common", myopic=False) == _repeating.calculate("common", myopic=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_repeating.ARMS, "rare", 2)
+        patch.setitem(_repeating.EPISODES, "rare", 2)
+        expected = (0.36 + 0.2 * 1.0 + 0.4 * 0.4 + 0.4 * 0.36) / 2
+        assert _repeating.calculate("rare", myopic=False) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("world", ["rare", "grid"])
+def test_a_task_comes_back_or_does_not(world: str) -> None:
+    pytest.importorskip("gymnasium")
+    from keepworth.methods.studies._repeating import make_world
+
+    for repeats in (True, False):
+        bandit, pays = make_world(world, repeats), set()
+        for _ in range(30):
+            bandit.reset(seed=5)
+            pays.add(tuple(bandit.pays))
+        assert (len(pays) == 1) == repeats
+
+
+def test_in_the_grid_a_corner_ends_the_episode_with_what_it_pays() -> None:
+    pytest.importorskip("gymnasium")
+    from keepworth.methods.studies._repeating import make_world
+
+    bandit = make_world("grid")
+    bandit.reset(seed=0)
+    assert bandit.step(0)[1:3] == (0.0, False)
+    assert bandit.step(3)[1:3] == (bandit.pays[1], True)
+    bandit.reset(seed=0)
+    assert [bandit.step(way)[2] for way in (0, 1, 0, 1)] == [False, False, False, True]
+    assert bandit.tried == 1
+
+
+def test_episodes_alone_are_worth_nothing_to_one_another() -> None:
+    pytest.importorskip("gymnasium")
+    import torch
+
+    from keepworth.methods.studies.exploitation import make_trainer
+
+    settings = {"steps": 128, "envs": 4, "rollout": 16, "chunk": 16, "width": 8}
+    trainer = make_trainer("rare", "episodes alone", **settings)
+    rollout, _, _ = trainer._play()
+    torch.testing.assert_close(trainer._advantages(rollout), rollout.rewards - rollout.values)
+
+
+def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> None:
+    pytest.importorskip("gymnasium")
+    from keepworth.environments.streams import open_stream
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.methods.studies.written_or_neural import scenes_of, text_worlds
+
+    tasks, done = open_stream("t-maze", seed=0, length=3).tasks, list[float]()
+    make = text_worlds(tasks, done, 64, 2)
+    first, second = make(), make()
+    for world, task, wrong in (
+        (first, tasks[0], 0),
+        (second, tasks[1], 1),
+        (first, tasks[2], 0),
+        (second, tasks[0], 1),
+    ):
+        scenes = scenes_of(task)
+        seen, _ = world.reset()
+        for scene in scenes:
+            assert np.array_equal(seen, HashedWords(64).encode([scene.text])[0])
+            door = (scene.actions.index(*scene.right) + wrong) % len(scene.actions)
+            seen, reward, over, _, _ = world.step(door)
+        assert over
+        assert reward == done[-1] == 1.0 - wrong
+    assert done == [1.0, 0.0, 1.0, 0.0]

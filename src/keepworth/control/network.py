@@ -75,13 +75,13 @@ class ActorCritic(nn.Module):
         """The memory's state before an episode."""
         return self.memory.initial_state(batch)
 
-    def forward(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
-        """Outputs of the policy, [batch, time, actions.size], and values, [batch, time]; see `SequenceMemory.forward`."""
-        y, state = self.memory(self.encoder(x), state, starts)
-        return self.policy(y), self.value(y).squeeze(-1), state
+    def forward(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs of the policy, [batch, time, actions.size], values, [batch, time], and what the memory gave to both."""
+        y, _ = self.memory(self.encoder(x), state, starts)
+        return self.policy(y), self.value(y).squeeze(-1), y
 
     def step(self, x: Tensor, state: State, starts: Tensor) -> tuple[Tensor, Tensor, State]:
-        """The same for one step: x [batch, input_size], starts [batch]."""
+        """Outputs and values for one step, x [batch, input_size], starts [batch], and the state after it."""
         y, state = self.memory.step(self.encoder(x), state, starts)
         return self.policy(y), self.value(y).squeeze(-1), state
 

@@ -21,6 +21,7 @@ from keepworth.control.errors import CheckpointError
 from keepworth.control.exploration import Bonus
 from keepworth.control.memory_base import State
 from keepworth.control.network import ActorCritic, Carry, as_tensor, start_carry
+from keepworth.control.prediction import Prediction
 from keepworth.control.settings import PpoSettings
 from keepworth.control.worlds import MakeWorld, Worlds
 
@@ -30,7 +31,10 @@ Row = dict[str, float | int | None]
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What was played, [worlds, rollout, ...], and the memory's states at the first step of every chunk."""
+    """What was played, [worlds, rollout, ...], and the memory's states at the first step of every chunk.
+
+    `rewards` are what is learned from, with what follows an episode that was cut and with a bonus; `earned` are the world's.
+    """
 
     x: Tensor
     starts: Tensor
@@ -38,6 +42,7 @@ class Rollout:
     log_probs: Tensor
     values: Tensor
     rewards: Tensor
+    earned: Tensor
     ends: Tensor
     last_value: Tensor
     states: list[State]
@@ -61,6 +66,7 @@ class Trainer:
             torch.manual_seed(settings.seed)
             self.network = make_network(settings, self.worlds)
             self.bonus = make_bonus(settings, self.worlds)
+            self.prediction = make_prediction(settings, self.worlds)
         self.optimiser = torch.optim.Adam(self.network.parameters(), settings.learning_rate, eps=1e-5)
         self.draw = torch.Generator().manual_seed(settings.seed)
         self.curve: list[Row] = []
@@ -85,7 +91,8 @@ class Trainer:
             did), `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `entropy`, `kl` and
             `value_loss`; `mismatch`, the greatest difference between a stored log-probability and the same computed again
             before anything was learned, which a mistake in states or resets would show; `bonus`, the mean that was paid for
-            what is new, where the settings ask for one; `seconds` of work so far.
+            what is new, and `prediction`, the loss of what is predicted, where the settings ask for them; `seconds` of work so
+            far.
         """
         began = time.perf_counter()
         rollout, returns, lengths = self._play()
@@ -132,7 +139,7 @@ class Trainer:
                 _, beyond, _ = network.step(x_last, tuple(part[cut] for part in state), going_on)
                 paid[cut] += settings.discount * beyond
             ends = torch.from_numpy(stepped.terminated | stepped.truncated)
-            columns.append((x, self._starts, action, log_prob, value, paid, ends))
+            columns.append((x, self._starts, action, log_prob, value, paid, reward, ends))
             self._features, self._starts = as_tensor(stepped.features), ends
             returns += stepped.returns
             lengths += stepped.lengths
@@ -140,10 +147,10 @@ class Trainer:
         _, last_value, _ = network.step(
             network.input(self._features, action, reward, self._starts), state, self._starts
         )
-        x, starts, actions, log_probs, values, rewards, ended = (
+        x, starts, actions, log_probs, values, rewards, earned, ended = (
             torch.stack(part, 1) for part in zip(*columns, strict=True)
         )
-        played = Rollout(x, starts, actions, log_probs, values, rewards, ended, last_value, states)
+        played = Rollout(x, starts, actions, log_probs, values, rewards, earned, ended, last_value, states)
         return played, returns, lengths
 
     def _pay_bonus(self, rollout: Rollout, bonus: Bonus) -> dict[str, float]:
@@ -172,20 +179,21 @@ class Trainer:
         """Pass over the rollout's chunks, and what to report of it."""
         settings, network = self.settings, self.network
         # Chunk k of world i is row i * (rollout / chunk) + k.
-        x, starts, actions, old, targets, advantages = (
+        x, starts, actions, old, earned, targets, advantages = (
             part.unflatten(1, (-1, settings.chunk)).flatten(0, 1)
             for part in (
-                *(rollout.x, rollout.starts, rollout.actions, rollout.log_probs),
+                *(rollout.x, rollout.starts, rollout.actions, rollout.log_probs, rollout.earned),
                 *(advantages + rollout.values, advantages),
             )
         )
+        observations = x[..., : self.worlds.observations.size]
         states = tuple(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*rollout.states, strict=True))
-        sums = {"entropy": 0.0, "kl": 0.0, "value_loss": 0.0}
+        sums = {"entropy": 0.0, "kl": 0.0, "value_loss": 0.0, **({"prediction": 0.0} if self.prediction else {})}
         mismatch = 0.0
         for epoch in range(settings.epochs):
             order = torch.randperm(len(x), generator=self.draw)
             for part, rows in enumerate(order.tensor_split(settings.minibatches)):
-                outputs, values, _ = network(x[rows], tuple(s[rows] for s in states), starts[rows])
+                outputs, values, y = network(x[rows], tuple(s[rows] for s in states), starts[rows])
                 log_probs, entropy = network.actions.judge(outputs, network.log_std, actions[rows])
                 change = log_probs - old[rows]
                 ratio = change.exp()
@@ -195,15 +203,24 @@ class Trainer:
                 policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
                 value_loss = (values - targets[rows]).square().mean()
                 loss = policy_loss + settings.value_weight * value_loss - settings.entropy * entropy.mean()
+                predicted = []
+                if self.prediction:
+                    predicted.append(
+                        self.prediction.loss(y, actions[rows], observations[rows], earned[rows], starts[rows])
+                    )
+                    loss = loss + settings.predict_weight * predicted[0]
+                    self.prediction.optimiser.zero_grad()
                 self.optimiser.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_norm)
                 self.optimiser.step()
+                if self.prediction:
+                    self.prediction.optimiser.step()
                 if epoch == part == 0:
                     mismatch = float(change.detach().abs().max())
                 if epoch == settings.epochs - 1:
                     kl = (ratio - 1 - change).mean()
-                    for name, of_part in zip(sums, (entropy.mean(), kl, value_loss), strict=True):
+                    for name, of_part in zip(sums, (entropy.mean(), kl, value_loss, *predicted), strict=True):
                         sums[name] += of_part.item() / settings.minibatches
         return {**sums, "mismatch": mismatch}
 
@@ -221,6 +238,9 @@ class Trainer:
             "place": (self._features, self._starts, self._carry),
             "worlds": None if worlds is None else torch.frombuffer(bytearray(worlds), dtype=torch.uint8),
             "bonus": (self.bonus.state_dict(), self.bonus.optimiser.state_dict()) if self.bonus else None,
+            "prediction": (self.prediction.state_dict(), self.prediction.optimiser.state_dict())
+            if self.prediction
+            else None,
         }
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -238,12 +258,13 @@ class Trainer:
         goes_on = saved["worlds"] is not None and self.worlds.load(saved["worlds"].numpy().tobytes())
         if goes_on:
             self._features, self._starts, self._carry = saved["place"]
-        if self.bonus:
-            bonus, optimiser = saved["bonus"]
-            self.bonus.load_state_dict(bonus)
-            self.bonus.optimiser.load_state_dict(optimiser)
-            if not goes_on:
-                self.bonus.visit(self._features, self._starts)
+        for name, part in (("bonus", self.bonus), ("prediction", self.prediction)):
+            if part:
+                weights, optimiser = saved[name]
+                part.load_state_dict(weights)
+                part.optimiser.load_state_dict(optimiser)
+        if self.bonus and not goes_on:
+            self.bonus.visit(self._features, self._starts)
 
 
 def make_network(settings: PpoSettings, worlds: Worlds) -> ActorCritic:
@@ -265,6 +286,15 @@ def make_bonus(settings: PpoSettings, worlds: Worlds) -> Bonus | None:
     if settings.bonus == "none":
         return None
     return Bonus(settings.bonus, settings.envs, worlds.observations.size, worlds.actions)
+
+
+def make_prediction(settings: PpoSettings, worlds: Worlds) -> Prediction | None:
+    """The prediction that settings ask for, with fresh weights."""
+    if settings.predict == "none":
+        return None
+    return Prediction(
+        settings.predict, settings.width, worlds.observations.size, worlds.actions, settings.learning_rate
+    )
 
 
 def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:

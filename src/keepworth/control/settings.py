@@ -8,6 +8,7 @@ from typing import Any
 from keepworth.episodes.errors import KeepworthError
 
 BONUSES = ("none", "e3b", "noveld", "both")
+PREDICTIONS = ("none", "observation", "latent")
 
 
 class SettingError(KeepworthError, ValueError):
@@ -44,6 +45,9 @@ class PpoSettings:
             lengths are then those of trials.
         bonus: "none", or what is paid for what is new: "e3b", "noveld" or "both"; see `keepworth.control.exploration`.
         bonus_weight: Of that bonus beside the world's reward.
+        predict: "none", or what the memory's output also learns to predict: "observation", the next one and the reward, or
+            "latent", its own later outputs; see `keepworth.control.prediction`.
+        predict_weight: Of that loss beside the others.
     """
 
     world: str = "popgym-RepeatPreviousEasy-v0"
@@ -70,10 +74,15 @@ class PpoSettings:
     trial: int = 1
     bonus: str = "none"
     bonus_weight: float = 0.1
+    predict: str = "none"
+    predict_weight: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.bonus not in BONUSES:
-            raise SettingError(f"bonus = {self.bonus!r} is none of {', '.join(BONUSES)}.", 'Set bonus to "none".')
+        for name, choices in (("bonus", BONUSES), ("predict", PREDICTIONS)):
+            if getattr(self, name) not in choices:
+                raise SettingError(
+                    f"{name} = {getattr(self, name)!r} is none of {', '.join(choices)}.", f'Set {name} to "none".'
+                )
         for name in ("steps", "envs", "rollout", "chunk", "epochs", "minibatches", "width", "trial"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} = {getattr(self, name)} is less than 1.", f"Set {name} to 1 or more.")

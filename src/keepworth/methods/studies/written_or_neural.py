@@ -1,0 +1,205 @@
+"""Neural against written memory: the same texts to a network that remembers in its state, and to a memory that keeps notes.
+
+A world of texts (`t-maze`, `key-door`) is met episode by episode. `default` and `mixture` are `keepworth.Memory` with these
+policies, and a simulated agent that follows what is shown to it, as in `keepworth eval stream`. `gru` is recurrent PPO over
+hashed words of each text, with one action for each door; where there is only one way it is gone. Names and words are those of one
+seed, the same in all episodes; the signs, notes and keys are drawn for each. Controls: each without a memory, `nothing written`
+and `mlp`. Success is that of the episodes between E / 2 and E while learning, and `at last` that of held-out episodes with
+learning stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from keepworth.control.ppo import Trainer
+    from keepworth.environments.scene import Stream, StreamTask
+
+T = TypeVar("T")
+WRITTEN = {"default": ("default", "learn"), "mixture": ("mixture", "learn"), "nothing written": ("default", "none")}
+"""Arm -> the policy of the memory, and the control of the stream."""
+TRAINING: dict[str, Any] = {
+    "envs": 32,
+    "rollout": 32,
+    "chunk": 32,
+    "width": 32,
+    "learning_rate": 2e-3,
+    "action_input": False,
+}
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine returns that waits for nothing, as those of generated worlds."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise RuntimeError("The world waits for something.")
+
+
+def text_worlds(
+    tasks: Sequence[StreamTask], done: list[float], dimension: int, shards: int
+) -> Callable[[], gymnasium.Env[Any, int]]:
+    """What makes worlds that share out tasks of texts, one after another and again from the first.
+
+    Args:
+        tasks: Those that are played.
+        done: Takes the success of every episode that ends, in that order.
+        dimension: Of hashed words.
+        shards: How many worlds there will be.
+    """
+    import gymnasium
+    from gymnasium import spaces
+
+    from keepworth.environments.scene import SUCCESS, Scene
+    from keepworth.memory.policy.hashed_words import HashedWords
+
+    encoder, first = HashedWords(dimension), count()
+    widest = max(len(scene.actions) for scene in scenes_of(tasks[0]))
+
+    class Texts(gymnasium.Env[Any, int]):
+        observation_space = spaces.Box(-1.0, 1.0, (dimension,), np.float32)
+        action_space: gymnasium.Space[Any] = spaces.Discrete(widest)
+
+        def __init__(self) -> None:
+            self.numbers = count(next(first), shards)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            task = tasks[next(self.numbers) % len(tasks)]
+            self.place = task.environment()
+            at_once(self.place.reset(task.task, 0))
+            return self.see(self.place.scene), {}
+
+        def see(self, scene: Scene) -> Any:
+            return encoder.encode([scene.text])[0]
+
+        def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            actions = self.place.scene.actions
+            step = at_once(self.place.step(actions[0] if len(actions) == 1 else actions[action]))
+            reward = sum(term.value for term in step.rewards if term.name == SUCCESS)
+            over = step.stop is not None
+            if over:
+                done.append(reward)
+            return self.see(self.place.scene), reward, over, False, {}
+
+    return Texts
+
+
+def scenes_of(task: StreamTask) -> list[Any]:
+    """The scenes of an episode in which everything is done rightly."""
+    place, scenes = task.environment(), []
+    at_once(place.reset(task.task, 0))
+    while True:
+        scenes.append(place.scene)
+        if at_once(place.step(next(iter(place.scene.right)))).stop is not None:
+            return scenes
+
+
+def learn(stream: Stream, memory: str, seed: int, dimension: int = 128) -> tuple[list[float], float]:
+    """The success of every episode of training, in order, and of held-out episodes with the likeliest actions."""
+    from keepworth.control.ppo import Trainer
+    from keepworth.control.settings import PpoSettings
+
+    length = len(scenes_of(stream.tasks[0]))
+    settings = PpoSettings(stream.family, memory, steps=len(stream.tasks) * length, seed=seed, **TRAINING)
+    done: list[float] = []
+    trainer = Trainer(settings, text_worlds(stream.tasks, done, dimension, settings.envs))
+    for _ in trainer.train():
+        pass
+    return done, play(trainer, stream.held_out, dimension)
+
+
+def play(trainer: Trainer, tasks: Sequence[StreamTask], dimension: int) -> float:
+    """Success in tasks with the likeliest actions."""
+    import torch
+
+    from keepworth.control.run import TrainedAgent
+
+    agent, done = TrainedAgent(trainer.network, trainer.worlds), list[float]()
+    world = text_worlds(tasks, done, dimension, 1)()
+    with torch.no_grad():
+        for _ in tasks:
+            (seen, _), state, over = world.reset(), None, False
+            while not over:
+                action, state = agent.predict(seen, state)
+                seen, _, over, _, _ = world.step(action)
+    return float(np.mean(done))
+
+
+def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> tuple[list[float], float]:
+    """The success of the first episodes with a memory that keeps notes, and of the held-out ones with that memory frozen."""
+    from keepworth import policy
+    from keepworth.agents.simulated import TabularAgent
+    from keepworth.memory.policy.hashed_words import HashedWords
+    from keepworth.rollouts.stream import run_stream
+
+    first = replace(stream, tasks=stream.tasks[:episodes])
+    met = run_stream(first, policy(name), TabularAgent(), HashedWords(), seed=seed, control=control)
+    return met.success.tolist(), float(met.held_out.mean())
+
+
+def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds: int = 3, first_seed: int = 0) -> Rows:
+    """Success after so many episodes, with written and with neural memory, with and without it.
+
+    Args:
+        worlds: Names of worlds of texts, with commas: "t-maze", "key-door".
+        written: Episodes that the written memory meets.
+        neural: Episodes that the network is trained on.
+        seeds: Vocabularies, each with its own memory and network.
+        first_seed: The first of them.
+    """
+    import torch
+
+    from keepworth.environments.streams import open_stream
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows: Rows = []
+    for world in worlds.split(","):
+        scores: dict[str, list[float]] = {}
+        for seed in range(first_seed, first_seed + seeds):
+            stream = open_stream(world, split="held-out", seed=seed, length=neural)
+            for arm, chosen in WRITTEN.items():
+                add(scores, f"{world}: {arm}", *write(stream, written, seed, *chosen), written)
+            for memory in ("gru", "mlp"):
+                add(scores, f"{world}: {memory}", *learn(stream, memory, seed), neural)
+        clusters = [str(seed) for seed in range(seeds)]
+        rows += rows_of(scores, clusters)
+        for arm in ("default", "mixture"):
+            gaps = np.subtract(scores[f"{world}: {arm}, at last"], scores[f"{world}: gru, at last"]).tolist()
+            rows += rows_of({f"{world}: {arm} minus gru, at last": gaps}, clusters, within=(-1.0, 1.0))
+    torch.set_num_threads(threads)
+    return rows
+
+
+def add(scores: dict[str, list[float]], arm: str, success: Sequence[float], at_last: float, episodes: int) -> None:
+    """Note the success of an arm at a quarter, a half and the whole of its episodes, and at last."""
+    for parts in (4, 2, 1):
+        until = episodes // parts
+        scores.setdefault(f"{arm}, to {until}", []).append(float(np.mean(success[until // 2 : until])))
+    scores.setdefault(f"{arm}, at last", []).append(at_last)
+
+
+METHOD = Method(
+    kind="study",
+    name="written_or_neural",
+    title="Neural against written memory",
+    about="The same texts to a network with a GRU and to a memory that keeps notes, by the number of episodes",
+    tags=("latent", "token", "working", "retrieval"),
+    differs="The agent that reads the notes is simulated, and texts are made of words that mean nothing.",
+    label="small",
+    make=Study(run, "share of episodes that succeed"),
+    extra="control",
+)

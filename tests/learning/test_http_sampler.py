@@ -170,7 +170,7 @@ def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path
     ("weights", "lacks", "changes", "error", "says"),
     [
         (1, [], {}, EngineError, "Before any publication"),
-        (0, ["lora"], {}, MissingCapability, ""),
+        (0, ["lora"], {}, MissingCapability, "."),
         (0, [], {"mode": "turns"}, AdmissionError, "needs the in-process engine"),
         (0, [], {"max_staleness": 2, "pipeline_depth": 2.0}, AdmissionError, "keeps 2 versions"),
     ],

@@ -127,13 +127,6 @@ def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:
     assert json.loads(report.stdout) == {"page": str(out / "report.html")}
 
 
-def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeepworthError, match="--data"):
-        CliRunner().invoke(
-            app, ["stream", "--streams", "banking77-drift", "--out", str(tmp_path / "x")], catch_exceptions=False
-        )
-
-
 @pytest.mark.parametrize("name", ["household", "science"])
 def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -222,10 +215,14 @@ def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> Non
         CliRunner().invoke(app, ["stream", *small, "--agent", "linaer"], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("arm", ["none+shuffled", "mixture+shufled", "oracle+masked", "exprag+on"])
-def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
-    with pytest.raises(KeepworthError, match="no arm"):
-        CliRunner().invoke(app, ["stream", "--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [("--streams", "banking77-drift", "--data")]
+    + [("--arms", arm, "no arm") for arm in ("none+shuffled", "mixture+shufled", "oracle+masked", "exprag+on")],
+)
+def test_data_and_changes_that_there_are_not_are_refused(option: str, value: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError, match=says):
+        CliRunner().invoke(app, ["stream", option, value, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"mixture": {}}', '{"mixture": {"settings": {"kep": 1}}}'])

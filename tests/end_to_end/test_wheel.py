@@ -96,37 +96,8 @@ def test_the_readmes_lines_learn_with_the_default_encoder(installed: tuple[Path,
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("command", ["--help", "doctor", "models check", "methods --kind objective"])
+@pytest.mark.parametrize("command", ["--help", "doctor", "models check", "memory add tofu --file one.mem"])
 def test_commands_of_a_light_install_work(command: str, installed: tuple[Path, Path, dict[str, str]]) -> None:
     programs, folder, variables = installed
     ran = run([programs / "keepworth", *command.split()], folder, variables)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-@pytest.mark.parametrize("command", ["memory search tofu", "memory check"])
-def test_a_memory_works_in_a_light_install(
-    command: str, installed: tuple[Path, Path, dict[str, str]], tmp_path: Path
-) -> None:
-    programs, _, variables = installed
-    for each in ("memory add tofu", command):
-        ran = run([programs / "keepworth", *each.split()], tmp_path, variables)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "tofu" in ran.stdout or command == "memory check"
-
-
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        ("demo", "train"),
-        ("train strings", "train"),
-        ("eval stream", "train"),
-        ("serve --memory agent.mem", "server"),
-    ],
-)
-def test_other_commands_say_what_to_install(
-    command: str, extra: str, installed: tuple[Path, Path, dict[str, str]]
-) -> None:
-    programs, folder, variables = installed
-    ran = run([programs / "keepworth", *command.split()], folder, variables)
-    assert ran.returncode == 2
-    assert f'hint: pip install "keepworth[{extra}]"' in ran.stderr

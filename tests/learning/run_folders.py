@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keepworth.episodes import Episode, RewardTerm, StopReason
+from keepworth.episodes import Episode, RewardTerm
 from keepworth.learning.run_folder import RunFolder
+from tests.episode_of import episode_of
 
 CONFIG = {"seed": 0, "learning": {"rate": 1e-4, "steps": 45}}
 
 
 def episode(name: str, reward: float = 0.5, role: str = "answerer") -> Episode:
-    return Episode(
-        id=name,
-        task="t",
+    return episode_of(
+        name,
+        (),
+        [RewardTerm("f1", reward)],
         role=role,
         question="who?",
-        segments=(),
         answer="Ada",
         expected=("Ada",),
-        rewards=(RewardTerm("f1", reward),),
-        stop=StopReason.COMPLETED,
         memory_snapshot="s",
-        policy_version=0,
     )
 
 

@@ -22,6 +22,7 @@ from keepworth.episodes import (
 )
 from keepworth.episodes.episode import MemoryEvent, Shown
 from keepworth.learning.watch.metrics import _at, episode_metrics, source_of
+from tests.episode_of import episode_of
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)
 
@@ -38,21 +39,16 @@ def episode(
 ) -> Episode:
     spans = (VersionSpan(version, 0, tokens),)
     segment = Segment("r", "p", (1, 2, 3), (7,) * tokens, (0.0,) * tokens, 1.0, FinishReason.STOP, spans, "")
-    return Episode(
-        id="same",  # nothing may depend on ids being different
-        task=task,
-        role="r",
-        question="",
-        segments=(segment,),
-        answer="",
-        expected=(),
-        rewards=(RewardTerm("f1", reward), RewardTerm("format", 1.0, 0.0)),
-        stop=stop,
-        memory_snapshot="",
-        policy_version=version,
-        shown=shown,
-        operations=operations,
-    )
+    rewards = RewardTerm("f1", reward), RewardTerm("format", 1.0, 0.0)
+    more = {
+        "task": task,
+        "role": "r",
+        "stop": stop,
+        "policy_version": version,
+        "shown": shown,
+        "operations": operations,
+    }
+    return episode_of("same", [segment], rewards, **more)  # nothing may depend on ids being different
 
 
 def of(*episodes: Episode) -> Group:

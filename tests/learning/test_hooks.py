@@ -14,7 +14,7 @@ import torch
 
 from keepworth.agents.agent import Completer
 from keepworth.environments.question import Question
-from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParams, Segment, StopReason, Task
+from keepworth.episodes import Episode, Group, RewardTerm, Sample, SamplingParams, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
@@ -30,6 +30,7 @@ from keepworth.methods.recipes.datamind import Demonstrations
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, Variation, playing
+from tests.episode_of import call_of, episode_of
 from tests.learning.letters import Letters, settings, train_letters
 from tests.models.tiny import tiny_model
 from tests.rollouts.scripted_model import ScriptedModel
@@ -117,29 +118,17 @@ def group_of(task: str, prompt: tuple[int, ...], samples: Sequence[Sample], stri
         task,
         "",
         tuple(
-            episode_of(f"{number}", task, prompt, sample, float(number % 2), strip)
+            played_of(f"{number}", task, prompt, sample, float(number % 2), strip)
             for number, sample in enumerate(samples)
         ),
     )
 
 
-def episode_of(
+def played_of(
     name: str, task: str, prompt: tuple[int, ...], sample: Sample, reward: float, strip: bool = False
 ) -> Episode:
-    lps = () if strip else sample.logprobs
-    return Episode(
-        id=name,
-        task=task,
-        role="speaker",
-        question="",
-        segments=(Segment("speaker", "p", prompt, sample.ids, lps, 1.0, sample.finish, sample.spans, ""),),
-        answer="",
-        expected=(),
-        rewards=(RewardTerm("low", reward),),
-        stop=StopReason.COMPLETED,
-        memory_snapshot="",
-        policy_version=0,
-    )
+    call = call_of("speaker", prompt, replace(sample, logprobs=()) if strip else sample)
+    return episode_of(name, [call], [RewardTerm("low", reward)], task=task, role="speaker")
 
 
 # -- groups made again --------------------------------------------------------------------------------------------------
@@ -211,11 +200,11 @@ def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
         prompt = tuple(task.input.encode())
         begun = await context.sample(prompt, SamplingParams(2, temperature=1.0))
         ends = [await context.sample((*prompt, *begun.ids), SamplingParams(2, temperature=1.0)) for _ in range(2)]
-        first = episode_of("", task.key, prompt, begun, 0.0).segments[0]
+        first = played_of("", task.key, prompt, begun, 0.0).segments[0]
         return [
             replace(
-                episode_of("", task.key, (*prompt, *begun.ids), end, float(number)),
-                segments=(first, *episode_of("", task.key, (*prompt, *begun.ids), end, 0.0).segments),
+                played_of("", task.key, (*prompt, *begun.ids), end, float(number)),
+                segments=(first, *played_of("", task.key, (*prompt, *begun.ids), end, 0.0).segments),
             )
             for number, end in enumerate(ends)
         ]
@@ -230,7 +219,7 @@ def test_one_rollout_may_make_the_whole_group(tmp_path: Path) -> None:
 
 def success(task: str, reward: float = 1.0, number: int = 0) -> Episode:
     sample = Sample((65,), (-1.0,), FinishReason.STOP, (VersionSpan(0, 0, 1),))
-    return episode_of(f"{task}#{number}", task, (1, 2), sample, reward)
+    return played_of(f"{task}#{number}", task, (1, 2), sample, reward)
 
 
 def groups(*tasks: str, reward: float = 1.0) -> list[Group]:

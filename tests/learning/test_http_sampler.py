@@ -115,15 +115,6 @@ def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
     assert len({index for _, index in groups}) == 16
 
 
-def test_an_engine_with_other_weights_is_noticed_before_anything_is_sampled(tmp_path: Path) -> None:
-    with (
-        ModelServer(tiny_model(seed=1)) as running,
-        connect(running.url, max_staleness=1) as engine,
-        pytest.raises(EngineError, match="Before any publication"),
-    ):
-        trained(tmp_path / "run", [engine], 1)
-
-
 def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_finished(tmp_path: Path) -> None:
     class Leaves(Letters):
         def evaluate(self, step: int) -> None:
@@ -176,28 +167,23 @@ def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("weights", "lacks", "changes", "error", "says"),
     [
-        ({"mode": "turns"}, "needs the in-process engine"),
-        ({"max_staleness": 2, "pipeline_depth": 2.0}, "keeps 2 versions"),
+        (1, [], {}, EngineError, "Before any publication"),
+        (0, ["lora"], {}, MissingCapability, "."),
+        (0, [], {"mode": "turns"}, AdmissionError, "needs the in-process engine"),
+        (0, [], {"max_staleness": 2, "pipeline_depth": 2.0}, AdmissionError, "keeps 2 versions"),
     ],
 )
-def test_settings_that_an_engine_cannot_honour_are_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_an_engine_that_cannot_do_it_is_refused_before_anything_is_sampled(
+    tmp_path: Path, weights: int, lacks: list[str], changes: dict[str, Any], error: type[Exception], says: str
+) -> None:
     with (
-        ModelServer(tiny_model()) as running,
+        ModelServer(tiny_model(seed=weights), without=lacks) as running,
         connect(running.url, max_staleness=1) as engine,
-        pytest.raises(AdmissionError, match=says),
+        pytest.raises(error, match=says),
     ):
         trained(tmp_path / "run", [engine], 1, **changes)
-
-
-def test_what_the_engine_lacks_is_an_error_before_training(tmp_path: Path) -> None:
-    with (
-        ModelServer(tiny_model(), without=["lora"]) as running,
-        connect(running.url, max_staleness=1) as engine,
-        pytest.raises(MissingCapability),
-    ):
-        trained(tmp_path / "run", [engine], 1)
 
 
 def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:

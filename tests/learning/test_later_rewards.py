@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes import Episode, Group, RewardTerm, StopReason, Task
+from keepworth.episodes import Episode, Group, RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.later_rewards import LaterReward, Service, Services, rewarded
+from tests.episode_of import episode_of
 
 TASK = Task("t", "", "What?", (), "none")
 NO_SERVICES = Services({})
@@ -21,22 +22,7 @@ def group_of(*rewards: tuple[RewardTerm, ...]) -> Group:
     return Group(
         "t",
         "",
-        tuple(
-            Episode(
-                f"e{number}",
-                "t",
-                "a",
-                "",
-                (),
-                f"answer {number}",
-                (),
-                terms,
-                StopReason.COMPLETED,
-                "",
-                policy_version=0,
-            )
-            for number, terms in enumerate(rewards)
-        ),
+        tuple(episode_of(f"e{number}", (), terms, answer=f"answer {number}") for number, terms in enumerate(rewards)),
     )
 
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, VersionSpan
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.rows import BadEpisode, Rows, rows_of
 from keepworth.models.adapter import unfreeze
+from tests.episode_of import episode_of
 from tests.models.tiny import tiny_model
 
 ROLES = ("manager", "answerer")
@@ -30,7 +31,7 @@ def call(role: str, *ids: int) -> Segment:
 def episode(number: int, *rewards: RewardTerm, calls: tuple[Segment, ...] | None = None) -> Episode:
     """Two calls of the manager, then one of the answerer."""
     made = calls or (call("manager", 10 + number), call("manager", 20 + number, 4), call("answerer", 30 + number, 5, 6))
-    return Episode(f"e{number}", "t", "answerer", "", made, "", (), rewards, StopReason.COMPLETED, "", policy_version=0)
+    return episode_of(f"e{number}", made, rewards, role="answerer")
 
 
 def rewarded(both: float, manager: float, answerer: float) -> tuple[RewardTerm, ...]:

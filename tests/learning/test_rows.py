@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, StopReason, VersionSpan
+from keepworth.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, VersionSpan
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.policy_loss import denominators, row_weights
 from keepworth.learning.objective.presets import preset
@@ -19,6 +19,7 @@ from keepworth.learning.passes import BudgetTooSmall, MicroBatch, PassRoom, micr
 from keepworth.learning.rows import BadEpisode, Rows, Texts, require_credit, rows_of, stretches
 from keepworth.methods.objectives.a_star_po import soft_values_of
 from keepworth.models.attention import tree
+from tests.episode_of import episode_of
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 token = st.integers(0, 5)  # few, so that contexts often agree by accident
@@ -56,9 +57,7 @@ def episode(number: int, made: list[Call], reward: float = 1.0, task: str = "t")
         spans = (VersionSpan(index, 0, len(call.ids)),)
         segments.append(Segment(call.role, "p", context, call.ids, logprobs, 1.0, FinishReason.STOP, spans, ""))
     rewards = (RewardTerm("r", reward),)
-    return Episode(
-        f"e{number}", task, "a", "", tuple(segments), "", (), rewards, StopReason.COMPLETED, "", policy_version=0
-    )
+    return episode_of(f"e{number}", segments, rewards, task=task)
 
 
 def group_of(made: list[list[Call]]) -> Group:

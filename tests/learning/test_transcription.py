@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from keepworth.episodes import Episode, FinishReason, Group, RewardTerm, Segment, StopReason
+from keepworth.episodes import FinishReason, Group, RewardTerm, Segment
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome
 from keepworth.learning.objective.presets import preset
 from keepworth.methods.objectives.cispo import Cispo
 from keepworth.models.adapter import unfreeze
+from tests.episode_of import episode_of
 from tests.models.tiny import tiny_model, tiny_network
 
 RATE, LONGEST, BATCHES = 0.02, 6, 10
@@ -106,18 +107,12 @@ def groups(given: Data, number: int) -> list[Group]:
     found = []
     for index, prompt in enumerate(PROMPTS):
         episodes = tuple(
-            Episode(
-                id=f"{number}/{index}/{j}",
+            episode_of(
+                f"{number}/{index}/{j}",
+                [Segment("p", "", prompt, ids, (0.0,) * len(ids), 1.0, FinishReason.STOP, (), "")],
+                [RewardTerm("r", float(given.rewards[number][index, j]))],
                 task=str(index),
                 role="p",
-                question="",
-                segments=(Segment("p", "", prompt, ids, (0.0,) * len(ids), 1.0, FinishReason.STOP, (), ""),),
-                answer="",
-                expected=(),
-                rewards=(RewardTerm("r", float(given.rewards[number][index, j])),),
-                stop=StopReason.COMPLETED,
-                memory_snapshot="",
-                policy_version=0,
             )
             for j, ids in enumerate(given.completions[number][index])
         )

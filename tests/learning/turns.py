@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from keepworth.episodes import Episode, Group, RewardScope, RewardTerm, SamplingParams, Segment, StopReason
+from keepworth.episodes import Group, RewardScope, RewardTerm, SamplingParams, Segment
 from keepworth.models.inprocess import InProcessModel
+from tests.episode_of import episode_of
 
 ROLE = "speaker"
 PROMPTS = (tuple(b"say:"), tuple(b"and again:"))
@@ -31,26 +32,20 @@ def sampled_groups(model: InProcessModel, size: int = 4, seed: int = 0) -> list[
         anew = [REWRITTEN + sample.ids[:1] for sample in second]
         third = [drawn[0] for drawn in model.sample(anew, SamplingParams(2, seed=seed + 20 + number))]
         episodes = tuple(
-            Episode(
-                id=f"{number}/{j}",
-                task=f"kind{number}/{number}",
-                role=ROLE,
-                question="",
-                segments=(
+            episode_of(
+                f"{number}/{j}",
+                [
                     segment(prompt, first[j], "start", seconds=1.0),
                     segment(follow[j], second[j], f"said {first[j].ids[0] % 2}", seconds=2.0 + j),
                     segment(anew[j], third[j]),
-                ),
-                answer="",
-                expected=(),
-                rewards=(
+                ],
+                [
                     RewardTerm("task", REWARDS[number][j]),
                     RewardTerm("turn", 0.1 * j, scope=RewardScope.SEGMENT, segment=1),
                     RewardTerm("episodic", 0.0),
-                ),
-                stop=StopReason.COMPLETED,
-                memory_snapshot="",
-                policy_version=0,
+                ],
+                task=f"kind{number}/{number}",
+                role=ROLE,
                 parent="0/0" if number else "",
             )
             for j in range(size)

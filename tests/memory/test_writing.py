@@ -50,18 +50,24 @@ def test_by_default_facts_are_kept_and_updated_with_who_said_it_when_and_what_it
             memory.add([{**SAID[0], "said_at": "soon"}], infer=True)
 
 
-def test_what_is_said_of_nobody_takes_no_place_of_what_is_said_of_somebody() -> None:
+@pytest.mark.parametrize(
+    ("first", "user", "then", "both"),
+    [
+        ("I live in Rome.", "bob", "I moved to Oslo.", "I moved to Oslo."),
+        (
+            "My appointment is on Monday.",
+            "",
+            [{"role": "assistant", "content": "Your appointment is on Tuesday."}],
+            "Your appointment is on Tuesday.",
+        ),
+    ],
+    ids=["nobody of somebody", "an assistant"],
+)
+def test_who_takes_no_place_of_what_another_said(first: str, user: str, then: Any, both: str) -> None:
     with opened("rules") as memory:
-        memory.add("I live in Rome.", infer=True, user_id="bob")
-        memory.add("I moved to Oslo.", infer=True)
-        assert texts(memory) == ["I live in Rome.", "I moved to Oslo."]
-
-
-def test_an_assistant_corrects_nobody() -> None:
-    with opened("rules") as memory:
-        memory.add("My appointment is on Monday.", infer=True)
-        memory.add([{"role": "assistant", "content": "Your appointment is on Tuesday."}], infer=True)
-        assert texts(memory) == ["My appointment is on Monday.", "Your appointment is on Tuesday."]
+        memory.add(first, infer=True, user_id=user)
+        memory.add(then, infer=True)
+        assert texts(memory) == [first, both]
 
 
 def test_a_turn_that_a_writer_fails_at_is_kept_marked_as_it_was_said() -> None:

@@ -7,30 +7,42 @@ there were rules; "rules" is what a memory does by itself. Then each thing that 
 are looked at. An answer is stale where the first item says the old value and not the new one. Of what did not change, it is
 counted what gave way all the same. Wordings and attributes are each of one side (`benchmarks.agents.changes`); nothing was tuned
 on "held-out".
+
+    OPENAI_BASE_URL=... OPENAI_MODEL=... python -m benchmarks.agents.facts --arms model --people 8 --seeds 1 --json ...
+
+puts a chat model in the place of the rules.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.changes import DEV, HELD_OUT, REWORDED, SEEN, PlantedConversation, conversations
 from benchmarks.memory.engine import machine
-from benchmarks.record import arguments, save
 from keepworth.episodes.episode import Task
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.claims import says_something, stems
+from keepworth.memory.policy.writers import Facts
 from keepworth.methods.benchmarks._longmemeval import longmemeval
+from keepworth.methods.writers.facts import comparison, extractor
+from keepworth.models.chat import from_environment
 from keepworth.tasks.metrics import tokens
 
 TOP = 8
-ARMS = ("raw", "rules")
+ARMS = ("raw", "rules", "model")
+LONGEST_REPLY = 64
+"""Tokens of an answer of the chat model: a message of these conversations holds three sentences."""
 CELLS = (
     ("dev attributes, dev wordings", DEV, "dev"),
     ("dev attributes, seen wordings", DEV, "seen"),
@@ -43,11 +55,19 @@ FIRST_DAY = datetime(2026, 1, 5, 9)
 Scores = dict[str, dict[str, list[float]]]
 
 
+def opened(encoder: str, arm: str) -> Memory:
+    # What is shown is what is found: nothing here is rewarded.
+    if arm != "model":
+        return Memory(encoder=encoder, policy=None, log="off", writer="rules")
+    chat = from_environment(os.environ.get("OPENAI_MODEL", ""), "the arm model", max_tokens=LONGEST_REPLY)
+    return Memory(encoder=encoder, policy=None, log="off", writer=Facts(extractor(chat), comparison(chat)))
+
+
 def keep(memory: Memory, arm: str, text: str, role: str, at: str, user: str) -> list[Item]:
     """What the arm makes of a message."""
-    if arm == "rules":
+    if arm == "rules" or (arm == "model" and role == "user"):
         return memory.add([{"role": role, "content": text, "said_at": at}], infer=True, user_id=user)
-    if role != "user" or not says_something(text):
+    if role != "user" or arm == "model" or not says_something(text):
         return []
     return [memory.add(text, user_id=user, event_time=at)]
 
@@ -150,24 +170,50 @@ def updates(memory: Memory, arm: str, task: Task, scores: Scores) -> None:
     )
 
 
-def measured(name: str, play: Callable[[Memory, str, Scores], None], encoder: str) -> dict[str, Any]:
-    """The arms over the same cases, with their difference, paired by person."""
+def measured(
+    name: str,
+    play: Callable[[Memory, str, Scores], None],
+    encoder: str,
+    arms: Sequence[str],
+    before: Scores | None = None,
+    checkpoints: dict[str, Scores] | None = None,
+) -> dict[str, Any]:
+    """The arms over the same cases, with their differences from the first, paired by person. before: scores of the last arm by
+    other code, which it is compared with, too; kept: where those of the last arm are put."""
     by_arm: dict[str, Scores] = {}
     row: dict[str, Any] = {}
-    for arm in ARMS:
-        scores: Scores = defaultdict(lambda: defaultdict(list))
-        # What is shown is what is found: nothing here is rewarded.
-        with Memory(encoder=encoder, policy=None, log="off", writer="rules") as memory:
-            play(memory, arm, scores)
-        print(name, arm, {key: round(_mean(cell), 3) for key, cell in scores.items()}, flush=True)
-        by_arm[arm], row[arm] = scores, {key: _estimated(cell, key) for key, cell in scores.items()}
-    raw, rules = by_arm.values()
-    row["rules less raw"] = {
-        score: _difference(score, raw[score], rules[score])
-        for score in raw
-        if score.startswith(("stale", "current", "both"))
-    }
+    for arm in arms:
+        by_arm[arm] = defaultdict(lambda: defaultdict(list))
+        with opened(encoder, arm) as memory:
+            play(memory, arm, by_arm[arm])
+            failed = len(memory.get_all(where={"extraction": "failed"}))
+        print(name, arm, {key: round(_mean(cell), 3) for key, cell in by_arm[arm].items()}, failed, flush=True)
+        if arm == "model":
+            row["messages that the model failed at"] = failed
+    for arm, scores in by_arm.items():
+        row[arm] = {key: _estimated(cell, key) for key, cell in scores.items()}
+    first, *others = arms
+    for arm in others:
+        row[f"{arm} less {first}"] = {
+            score: _difference(score, by_arm[first][score], by_arm[arm][score])
+            for score in by_arm[first]
+            if score.startswith(("stale", "current", "both"))
+        }
+    if before:
+        row[f"{arms[-1]} less {arms[-1]} before"] = differences(before, by_arm[arms[-1]])
+    if checkpoints is not None:
+        checkpoints[name] = by_arm[arms[-1]]
     return row
+
+
+def differences(before: Scores, after: Scores) -> dict[str, Any]:
+    compared = (
+        "stale answers",
+        "current answers",
+        "stale item among the first 8",
+        "facts that did not change and gave way",
+    )
+    return {score: _difference(score, before[score], after[score]) for score in compared}
 
 
 def _difference(name: str, before: dict[str, list[float]], after: dict[str, list[float]]) -> dict[str, Any]:
@@ -193,13 +239,17 @@ def _estimated(cell: dict[str, list[float]], name: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = arguments(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--people", type=int, default=40, help="conversations for each cell and seed")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--distractors", type=int, default=3, help="sessions beside the evidence, for LongMemEval")
     parser.add_argument("--questions", type=int, default=-1, help="of LongMemEval; -1 for all")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
     parser.add_argument("--cells", nargs="*", choices=[name for name, _, _ in CELLS], help="all where none is named")
+    parser.add_argument("--scores", type=Path, help="writes the scores of each person, of the last arm, into this file")
+    parser.add_argument("--before", type=Path, help="such a file, of other code, to compare with")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     result: dict[str, Any] = {
         "machine": machine(),
@@ -208,6 +258,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "encoder": options.encoder,
         "planted": {},
     }
+    before: dict[str, Scores] = json.loads(options.before.read_text()) if options.before else {}
+    checkpoints: dict[str, Scores] = {}
     for name, attributes, wording in CELLS:
         if options.cells and name not in options.cells:
             continue
@@ -220,7 +272,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 planted(memory, arm, talk, scores)
 
         asked = sum(role == "user" for talk in talks for _, role, _ in talk.messages)
-        result["planted"][name] = {"messages": asked, **measured(name, play, options.encoder)}
+        row = measured(name, play, options.encoder, options.arms, before.get(name), checkpoints)
+        result["planted"][name] = {"messages": asked, **row}
     tasks = [
         task
         for split in ("train", "dev", "test")
@@ -235,9 +288,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         result["longmemeval"] = {
             "questions": len(tasks),
             "distractors": options.distractors,
-            **measured("longmemeval", play_updates, options.encoder),
+            **measured("longmemeval", play_updates, options.encoder, options.arms),
         }
-    save(options.json, result)
+    if options.scores:
+        options.scores.write_text(json.dumps(checkpoints) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

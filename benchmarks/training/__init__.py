@@ -1,0 +1,1 @@
+"""Training on one's own data, as somebody who begins would do it."""

@@ -80,7 +80,7 @@ def test_all_that_the_adapter_needs(url: str, folder: Path, tmp_path: Path) -> N
     from keepworth.models.http_engine import HttpModel
 
     found: dict[str, Any] = {}
-    with HttpModel.connect(url, folder, require=("adapters",), max_staleness=1) as engine:
+    with HttpModel.connect(url, folder, adapters=True, max_staleness=1) as engine:
         steps = Steps(engine, folder, found)
         steps.sampling(1)
         steps.scoring()

@@ -430,7 +430,7 @@ def engines_of(
                 url,
                 path_of(settings.model, kind=ModelKind.LANGUAGE),
                 model=settings.engine_model,
-                require=("adapters",),
+                adapters=True,
                 max_staleness=settings.max_staleness,
                 api_key=os.environ.get(KEY) or None,
                 concurrency=max(8, settings.slots),

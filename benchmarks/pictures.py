@@ -44,29 +44,20 @@ def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int 
         axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
         axes.grid(axis="y", color="#eeeeee")
         axes.set_axisbelow(True)
-        if panel.stacked:
-            steps = sorted({step for series in panel.series for step in series.steps})
-            heights = [
-                [dict(zip(s.steps, s.values, strict=True)).get(step, 0.0) for step in steps] for s in panel.series
-            ]
-            axes.stackplot(
-                steps, heights, labels=[_as_text(s.label) for s in panel.series], colors=PALETTE, alpha=0.85, lw=0
+        for series, index in zip(panel.series, panel.colours(), strict=True):
+            colour = PALETTE[index]
+            marker = "o" if len(series.steps) <= 12 else None
+            axes.plot(
+                series.steps,
+                series.values,
+                color=colour,
+                lw=1.8,
+                marker=marker,
+                ms=3.5,
+                label=_as_text(series.label),
             )
-        else:
-            for series, index in zip(panel.series, panel.colours(), strict=True):
-                colour = PALETTE[index]
-                marker = "o" if len(series.steps) <= 12 else None
-                axes.plot(
-                    series.steps,
-                    series.values,
-                    color=colour,
-                    lw=1.8,
-                    marker=marker,
-                    ms=3.5,
-                    label=_as_text(series.label),
-                )
-                if series.low:
-                    axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
+            if series.low:
+                axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
         if panel.held_out:
             axes.set_ylim(bottom=min((0.0, *(bound for series in panel.series for bound in series.low))))
         if len(panel.series) > 1:

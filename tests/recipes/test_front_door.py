@@ -19,7 +19,7 @@ from keepworth.episodes.episode import Observation
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.chat_format import NoChatTemplate
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import front_door
@@ -38,7 +38,7 @@ def score(answer: str, row: dict[str, Any]) -> float:
 
 
 def trained(checkpoint: Path, tmp_path: Path, tasks: Any = ROWS, **more: Any) -> front_door.TrainedRun:
-    settings = {"model": str(checkpoint), "runs": tmp_path, "progress": SilentProgress(), **TINY, **more}
+    settings = {"model": str(checkpoint), "runs": tmp_path, "progress": Progress(), **TINY, **more}
     return keepworth.train(tasks, **settings)
 
 

@@ -1,4 +1,4 @@
-"""Other people's memories as systems of the harness, each as it ships, over the lines of `keepworth.methods.benchmarks._foreign`.
+"""Other people's memories as systems of the harness, each as it ships, over the lines of `keepworth.evaluation.foreign`.
 
     keepworth eval run longmemeval none keepworth "command:PYTHON -I benchmarks/evaluation/rivals.py mem0"
     PYTHON -I benchmarks/evaluation/rivals.py mem0 --versions

@@ -30,7 +30,7 @@ from benchmarks.methods.write import ABSENT, arm, gap, write
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import Conditions, Row, measure
-from keepworth.methods.benchmarks._systems import maker
+from keepworth.evaluation.named_systems import maker
 from keepworth.tasks.benchmark import Benchmark, benchmarks, cluster_of
 from keepworth.tasks.data_files import MissingData
 from keepworth.tasks.splits import draw_order

@@ -17,10 +17,10 @@ import pytest
 
 from benchmarks.evaluation import rivals
 from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.harness import Conditions
+from keepworth.evaluation.named_systems import maker
 from keepworth.evaluation.system import AskedQuestion, NeverAnswered, SystemFailed, haystack
-from keepworth.methods.benchmarks._foreign import ForeignSystem
-from keepworth.methods.benchmarks._systems import maker
 from tests.evaluation.test_harness import ran, tasks_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "systems.md"

@@ -16,8 +16,12 @@ from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
+    FullContext,
+    LatestEntries,
+    Listing,
+    NoMemory,
+    RandomEntries,
 )
-from keepworth.methods.benchmarks._systems import FullContext, LatestEntries, Listing, NoMemory, RandomEntries
 from keepworth.tasks.benchmark import LeakingSplit, cluster_of, digest, refuse_leaks, sharing
 
 QUESTIONS = 24

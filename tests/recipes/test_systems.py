@@ -11,8 +11,15 @@ import pytest
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.evaluation.harness import Conditions, Row, measure
 from keepworth.evaluation.summary import sum_up
-from keepworth.evaluation.system import LIVE, Answered, AskedQuestion
-from keepworth.methods.benchmarks._systems import FullContext, LatestEntries, Listing, NoMemory
+from keepworth.evaluation.system import (
+    LIVE,
+    Answered,
+    AskedQuestion,
+    FullContext,
+    LatestEntries,
+    Listing,
+    NoMemory,
+)
 from keepworth.tasks.benchmark import haystack
 from tests.evaluation.test_harness import Copies, ran, tasks_of
 

@@ -33,9 +33,9 @@ def listing(
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
     from keepworth.cli.output import say, say_terms, say_text
+    from keepworth.evaluation.named_systems import NAMES as SYSTEMS
+    from keepworth.evaluation.named_systems import PATTERNS
     from keepworth.evaluation.system import SETTINGS
-    from keepworth.methods.benchmarks._systems import NAMES as SYSTEMS
-    from keepworth.methods.benchmarks._systems import PATTERNS
     from keepworth.registry import methods
     from keepworth.tasks.benchmark import benchmarks as all_benchmarks
     from keepworth.tasks.benchmark import sizes
@@ -121,11 +121,11 @@ def run(
     from keepworth.episodes.errors import KeepworthError, require_known
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
+    from keepworth.evaluation.named_systems import chosen, maker
     from keepworth.evaluation.reading import ChatReader
     from keepworth.evaluation.run import arms_of, evaluate, open_questions
     from keepworth.evaluation.system import SETTINGS
     from keepworth.memory import by_name
-    from keepworth.methods.benchmarks._systems import chosen, maker
     from keepworth.models.vectors import KeptVectors
 
     require("eval", "keepworth eval run")

@@ -1,6 +1,5 @@
 """Systems under test: whatever keeps what it is told and shows some of it when it is asked. One interface for our own memory, the
-rivals and a command, which are in `keepworth.methods.benchmarks._systems`, and the settings that each of them can be measured
-under."""
+rivals, a command and an endpoint, and the settings that each of them can be measured under."""
 
 from __future__ import annotations
 
@@ -8,13 +7,18 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from keepworth.agents.recall import spoken
 from keepworth.episodes.episode import Shown, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.benchmark import haystack, place
 from keepworth.tasks.entries import MemoryEntry
+
+if TYPE_CHECKING:
+    from keepworth.episodes.model import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,95 @@ class MemorySystem(Protocol):
 
 
 Maker = Callable[[], MemorySystem]
+
+
+class NoMemory:
+    """The arm without memory."""
+
+    def begin(self, seed: int) -> None: ...
+    def write(self, entries: Sequence[MemoryEntry]) -> None: ...
+    def ask(self, question: AskedQuestion) -> Answered:
+        return Answered()
+
+    def learn(self, reward: float, shown: Sequence[str]) -> None: ...
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
+        return frozenset()
+
+    def size(self) -> int | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+class Listing(NoMemory):
+    """A system that holds all that it was told as it is. Below it: what to show of it."""
+
+    def begin(self, seed: int) -> None:
+        self.entries: dict[str, MemoryEntry] = {}
+        self.seed = seed
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        self.entries.update((place(entry), entry) for entry in entries)
+
+    def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
+        return frozenset(id for id in ids if id in self.entries)
+
+    def _show(self, ids: Sequence[str]) -> Answered:
+        return Answered(
+            tuple(Shown(id, 1.0 / (1 + rank), as_remembered(self.entries[id])) for rank, id in enumerate(ids))
+        )
+
+
+class FullContext(Listing):
+    """The whole haystack, in order of time."""
+
+    whole = True
+
+    def ask(self, question: AskedQuestion) -> Answered:
+        return self._show(list(self.entries))
+
+
+class RandomEntries(Listing):
+    """Entries at random."""
+
+    def ask(self, question: AskedQuestion) -> Answered:
+        ids = list(self.entries)
+        draws = random.Random(f"{self.seed}/{question.text}")
+        return self._show(draws.sample(ids, min(question.most, len(ids))))
+
+
+class LatestEntries(Listing):
+    """The newest entries, whatever is asked."""
+
+    def ask(self, question: AskedQuestion) -> Answered:
+        return self._show(list(self.entries)[::-1][: question.most])
+
+
+class Dense(Listing):
+    """The nearest entries by cosine: a matrix and a product, no engine of ours."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self._ids: list[str] = []
+        self._matrix = np.zeros((0, self._encoder.identity.dimension), dtype=np.float32)
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        super().write(entries)
+        if entries:
+            self._ids += [place(entry) for entry in entries]
+            texts = [as_remembered(entry) for entry in entries]
+            self._matrix = np.concatenate([self._matrix, self._encoder.encode(texts)])
+
+    def ask(self, question: AskedQuestion) -> Answered:
+        near = self._matrix @ self._encoder.encode([question.text])[0]
+        best = np.argsort(-near, kind="stable")[: question.most]
+        return self._show([self._ids[row] for row in best])
+
+    def size(self) -> int | None:
+        return int(self._matrix.nbytes)
 
 
 def as_remembered(entry: MemoryEntry) -> str:

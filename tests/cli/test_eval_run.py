@@ -1,4 +1,4 @@
-"""`keepworth eval run` and `list` on questions of one's own, and what they refuse."""
+"""`keepworth eval run`, `list` and `compare` on questions of one's own, and what they refuse."""
 
 from __future__ import annotations
 
@@ -65,17 +65,68 @@ def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_
     assert json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout) == summary
 
 
-def test_one_evaluation_is_not_continued_with_other_data(tmp_path: Path) -> None:
+def test_one_evaluation_is_not_continued_with_other_data_and_not_compared_with_it(tmp_path: Path) -> None:
     one, other = saved(tmp_path / "one.jsonl", lines()), saved(tmp_path / "two.jsonl", lines(9))
     ran(one, tmp_path / "one", "bm25", "random")
     ran(other, tmp_path / "two", "bm25")
     with pytest.raises(KeepworthError, match=r"another|other benchmark"):
         ran(other, tmp_path / "one", "bm25")
+    with pytest.raises(KeepworthError, match="not alike: benchmark: one and two"):
+        called("compare", tmp_path / "one:bm25", tmp_path / "two:bm25")
+
+
+def evaluated(folder: Path, arms: dict[str, tuple[str, str, list[float]]]) -> Path:
+    """A finished evaluation of eight questions. arms: by any name, a system, a setting and its scores."""
+    kept = EvaluationFolder(folder, {"benchmark": "mine", "tokens": 512})
+    for system, setting, scores in arms.values():
+        for n, score in enumerate(scores):
+            kept.keep(Row(f"q{n}", f"c{n}", "", system, setting, 0, scores={"score": score}))
+    note = {"benchmark": "mine", "split": "test", "arms": {}, "gains": {}}
+    (folder / "summary.json").write_text(json.dumps(note))
+    return folder
+
+
+def test_arms_with_colons_and_folders_of_one_name_are_compared(tmp_path: Path) -> None:
+    good, poor = [1.0] * 8, [0.0] * 8
+    one = evaluated(tmp_path / "A" / "mine:x", {"p": ("policy:exprag", "live", good), "b": ("bm25", "frozen", poor)})
+    two = evaluated(tmp_path / "B" / "mine:x", {"p": ("policy:exprag", "live", poor), "c": ("dense", "frozen", poor)})
+    share = 0.025 ** (1 / 8)
+    said = called("compare", f"{one}:policy:exprag+live", f"{one}:bm25")
+    assert said.startswith(f"policy:exprag+live - bm25: +1.000 [{2 * share - 1:+.3f}, +1.000], p 0.00781")
+    assert said.endswith("ahead\n")
+    for words in ((one, two), (f"{one}:policy:exprag+live", f"{two}:policy:exprag+live")):
+        said = called("compare", *words)
+        assert said.startswith("A/mine:x:policy:exprag+live - B/mine:x:policy:exprag+live: +1.000")
+        assert said.count("clusters") == 1
+    assert called("compare", one, one).count("clusters") == 1  # each pair once
+    with pytest.raises(KeepworthError, match="have nothing to compare"):
+        called("compare", f"{one}:bm25", f"{one}:bm25")
+    with pytest.raises(KeepworthError, match="has no arm 'nobody'"):
+        called("compare", f"{one}:nobody", one)
+    with pytest.raises(KeepworthError, match="names no evaluation"):
+        called("compare", tmp_path / "nothing:bm25", one)
+
+
+def test_an_evaluation_that_is_not_finished_is_not_compared(tmp_path: Path) -> None:
+    one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0] * 8), "b": ("b", "frozen", [0.0] * 8)})
+    silent = evaluated(tmp_path / "silent", {"a": ("a", "frozen", []), "b": ("b", "frozen", [])})
+    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "a", "frozen", 0))
+    EvaluationFolder(silent, {"benchmark": "mine", "tokens": 512}).keep(Row("q", "c", "", "b", "frozen", 0))
+    with pytest.raises(KeepworthError, match="no answer of these was scored"):
+        called("compare", f"{silent}:a", f"{silent}:b")
+    (one / "summary.json").unlink()
+    with pytest.raises(KeepworthError, match=r"one is not finished\. Give its command again"):
+        called("compare", f"{one}:a", f"{one}:b")
 
 
 def test_a_run_that_is_missing_says_what_makes_it(tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match=r"There is no run 'demo'.*`keepworth demo` makes it"):
         reader_of("run:demo", "", "", tmp_path)
+
+
+def test_nobody_is_ahead_where_the_test_of_signs_cannot_tell(tmp_path: Path) -> None:
+    one = evaluated(tmp_path / "one", {"a": ("a", "frozen", [1.0, 0.9, 1.0]), "b": ("b", "frozen", [0.0] * 3)})
+    assert "p 0.25 after correction, 3 clusters: no difference can be told" in called("compare", f"{one}:a", f"{one}:b")
 
 
 @pytest.mark.parametrize(

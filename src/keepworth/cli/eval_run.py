@@ -241,3 +241,30 @@ def show(console: Any, summary: dict[str, Any]) -> None:
             console.print(f"{arm} failed {count} times: {error}", highlight=False)
         for reason, count in values["unjudged"].items():
             console.print(f"{arm}: the judge gave no score for {count} answers: {reason}", highlight=False)
+
+
+@app.command(examples="keepworth eval compare runs/eval/longmemeval:keepworth runs/eval/longmemeval:bm25")
+def compare(
+    one: Annotated[str, argument("", "FOLDER:ARM, such as runs/eval/locomo:bm25; without an arm, all of them.")],
+    other: Annotated[str, argument("", "What it is compared with.")],
+    allow: Annotated[str, option("--allow", "What is meant to differ, such as reader, with commas.")] = "",
+    as_json: Annotated[bool, option("--json", "Print a line of JSON per pair.")] = False,
+) -> None:
+    """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""
+    from dataclasses import asdict
+
+    from keepworth.cli.output import say
+    from keepworth.evaluation.comparison import compare_arms
+    from keepworth.evaluation.run import many
+    from keepworth.evaluation.statistics import ALPHA
+
+    for comparison in compare_arms(one, other, [name for name in allow.split(",") if name]):
+        told = comparison.adjusted < ALPHA and not comparison.low <= 0.0 <= comparison.high
+        if as_json:
+            say_json({**asdict(comparison), "told": told})
+            continue
+        verdict = ("ahead" if comparison.low > 0.0 else "behind") if told else "no difference can be told"
+        say(
+            f"{comparison.name}: {comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}], "
+            f"p {comparison.adjusted:.3g} after correction, {many(comparison.clusters, 'cluster')}: {verdict}"
+        )

@@ -13,6 +13,7 @@ from keepworth.memory.errors import (
     InvalidScope,
     InvalidText,
     UnknownItem,
+    check_keywords,
     unknown_option,
 )
 from keepworth.memory.item import (
@@ -74,6 +75,7 @@ class ItemOptions(TypedDict, total=False):
     episode: str
 
 
+@check_keywords
 class Changes:
     """The verbs of a memory that write. Each is one journal entry or more, and can be rolled back, but for
     `forget(..., purge_history=True)` and `erase`."""

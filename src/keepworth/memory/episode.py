@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, Operation
 from keepworth.episodes.text import as_text
-from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidScope, InvalidText
+from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidScope, InvalidText, check_keywords
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
 
 
+@check_keywords
 class LiveEpisode:
     """Search, act, reward, in this order, as often as there are steps.
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+
+Owner = TypeVar("Owner", bound=type)
 
 
 class MemoryProblem(KeepworthError):
@@ -43,6 +48,29 @@ def unknown_option(of: str, name: str, known: Iterable[str]) -> UnknownOption:
     near = nearest(name, names)
     fix = f"did you mean {near}=?" if near else f"it takes {', '.join(names)}" if names else "it takes none"
     return UnknownOption(f"{of} has no option {name}=: {fix}")
+
+
+def check_keywords(owner: Owner) -> Owner:
+    """The class, whose public methods answer a keyword that they do not have with UnknownOption."""
+    for name, method in list(vars(owner).items()):
+        if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            code = method.__code__
+            if not code.co_flags & inspect.CO_VARKEYWORDS:
+                names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+                setattr(owner, name, _checked(method, names))
+    return owner
+
+
+def _checked(method: Callable[..., Any], known: tuple[str, ...]) -> Callable[..., Any]:
+    @wraps(method)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        if unknown := [name for name in options if name not in known]:
+            owner = type(arguments[0]).__name__
+            called = owner if method.__name__ == "__init__" else f"{owner}.{method.__name__}"
+            raise unknown_option(called, unknown[0], known)
+        return method(*arguments, **options)
+
+    return checked
 
 
 class InvalidScope(MemoryProblem, ValueError):

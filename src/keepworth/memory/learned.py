@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.memory.errors import InvalidFilter, InvalidPolicy
+from keepworth.memory.errors import InvalidFilter, InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
 from keepworth.memory.search.search import CURRENT, Request, Worth, checked_query, several
 from keepworth.memory.store.decision_log import DecisionLog
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 
+@check_keywords
 class Learned:
     """What `Memory` can be asked of its policy."""
 

@@ -30,6 +30,7 @@ from keepworth.memory.errors import (
     InvalidScope,
     UnknownEpisode,
     UnknownItem,
+    check_keywords,
 )
 from keepworth.memory.item import (
     Item,
@@ -92,6 +93,7 @@ NEARBY = 5
 """Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
 
 
+@check_keywords
 class Memory(Changes, Learned):
     """Thread-safe; several processes may open one file at once.
 
@@ -122,7 +124,8 @@ class Memory(Changes, Learned):
         seed: int | None = None,
         **settings: Unpack[MemorySettings],
     ) -> None:
-        check_settings(Memory.__init__, settings, seed)
+        given_writer = writer is not None and not isinstance(writer, str)
+        check_settings(Memory.__init__, settings, encoder=encoder, seed=seed, writer=writer if given_writer else now)
         clock, reward_range = settings.get("clock", now), settings.get("reward_range")
         named = None if policy is None else by_name.policy_maker(policy, by_name.policy)
         if named is None and (reward_range is not None or seed is not None):

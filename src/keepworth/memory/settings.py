@@ -7,8 +7,9 @@ from inspect import signature
 from numbers import Integral
 from typing import TypedDict
 
+from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import InvalidFilter, unknown_option
-from keepworth.memory.item import Clock
+from keepworth.memory.item import Clock, now
 from keepworth.memory.scan import Scan
 
 
@@ -28,7 +29,9 @@ class MemorySettings(TypedDict, total=False):
     clock: Clock
 
 
-def check_settings(opens: Callable[..., object], settings: MemorySettings, seed: int | None) -> None:
+def check_settings(
+    opens: Callable[..., object], settings: MemorySettings, *, encoder: object, seed: int | None, writer: object
+) -> None:
     """Raise UnknownOption, InvalidFilter for what cannot be. opens: the function that was called."""
     if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
         options = [*signature(opens).parameters][1:-1]
@@ -38,3 +41,17 @@ def check_settings(opens: Callable[..., object], settings: MemorySettings, seed:
         raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
     if seed is not None and (not isinstance(seed, Integral) or seed < 0):
         raise InvalidFilter(f"seed must be a whole number of at least 0, got {seed!r:.40}")
+    for name, function in (("clock", settings.get("clock", now)), ("writer", writer)):
+        if not callable(function):
+            raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
+    if encoder is None or isinstance(encoder, str):
+        return
+    if not (hasattr(encoder, "identity") and hasattr(encoder, "encode")):
+        raise InvalidFilter(
+            f"encoder must be a name, something with `identity` and `encode`, or None, got {encoder!r:.40}"
+        )
+    if not isinstance(encoder.identity, EncoderIdentity):
+        raise InvalidFilter(
+            f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {encoder.identity!r:.40}: "
+            "make one with keepworth.episodes.model.EncoderIdentity"
+        )

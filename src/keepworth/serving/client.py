@@ -38,6 +38,7 @@ from keepworth.memory.errors import (
     InvalidReward,
     InvalidText,
     MemoryProblem,
+    check_keywords,
     unknown_option,
 )
 from keepworth.memory.item import Item, Provenance, Scope
@@ -129,6 +130,7 @@ def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> Rem
     )
 
 
+@check_keywords
 class Client:
     """url: of the server, as it says it at its start, with /v1 behind it or not. token: what it printed, or what
     `keepworth memory token add` made.
@@ -225,6 +227,7 @@ class Client:
         return self._send(_call(get_receipt, {"id": id}, dict))
 
 
+@check_keywords
 class RemoteEpisode:
     """The verbs of `LiveEpisode`, of an episode that is served elsewhere."""
 

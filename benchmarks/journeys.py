@@ -142,7 +142,7 @@ def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
 def count_step(folder: Path) -> dict[str, dict[str, Any]]:
     """From tasks to the weights that one step changed: the second step of the recipe `strings`, with a tiny model."""
     from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import SilentProgress
+    from keepworth.learning.watch.progress import Progress
     from keepworth.registry import method
     from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -150,7 +150,7 @@ def count_step(folder: Path) -> dict[str, dict[str, Any]]:
     journey.watch_threads()
     answering = 0
 
-    class Watching(SilentProgress):
+    class Watching(Progress):
         def phase(self, name: str) -> None:
             nonlocal answering
             answering += name == "answering"

@@ -30,7 +30,7 @@ from benchmarks.methods.tiny_worlds import Finds, Streams, checkpoint, dealt_tre
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.record import arguments
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.recipes import agent_rlvr, deepsearch, open_rubrics, strings
 from keepworth.methods.recipes._bank import writing
@@ -146,9 +146,9 @@ def curve(made: Arm, seed: int) -> list[float]:
         config = recipe.Config(model=str(Path(folder) / "model"), seed=seed, **{**COMMON, **told})
         with RunFolder.create(Path(folder) / "run", {"recipe": name, **config.model_dump(mode="json")}) as run:
             if told.get("budget"):
-                recipe.train(config, run, SilentProgress())
+                recipe.train(config, run, Progress())
             else:
-                system_of(name, config, given, seed, STRINGS).learn(config, run, SilentProgress())
+                system_of(name, config, given, seed, STRINGS).learn(config, run, Progress())
         dev = [row for row in run.evals() if row["split"] == "dev"]
     return [float(row["mean"]) for row in dev if row["metric"] in ("f1", "accuracy")]
 

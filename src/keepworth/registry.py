@@ -97,15 +97,11 @@ class Broken:
     reason: str
 
 
-class DuplicateMethod(KeepworthError):
-    """Two methods of one kind have the same name."""
-
-
 def methods(kind: Kind | None = None) -> dict[str, Method]:
     """The methods of a kind by name, or those of all kinds.
 
     Raises:
-        DuplicateMethod: Two files declare the same kind and name.
+        KeepworthError: Two files declare the same kind and name.
     """
     declared: dict[tuple[str, str], tuple[Method, str]] = {}
     for source in _sources(kind):
@@ -114,7 +110,7 @@ def methods(kind: Kind | None = None) -> dict[str, Method]:
                 continue
             _, other = declared.setdefault((method.kind, method.name), (method, source))
             if other != source:
-                raise DuplicateMethod(
+                raise KeepworthError(
                     f"the {method.kind} {method.name!r} is declared twice: in {_place(other)} and in {_place(source)}.",
                     "Rename one of them.",
                 )

@@ -11,10 +11,10 @@ import pytest
 from keepworth.cli import eval_stream
 from keepworth.cli.main import main
 from keepworth.cli.show import print_curves, print_tables
-from keepworth.cli.tables import print_rows, print_table
+from keepworth.cli.tables import print_table
 from keepworth.episodes.text import terminal
 from keepworth.evaluation.curves import arm_name
-from keepworth.evaluation.tables import table_of_rows
+from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, table_of_rows
 from keepworth.learning.run_folder import RunFolder
 from tests.evaluation.sample_run import sample_run
 
@@ -90,9 +90,13 @@ def test_streams_fit(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_sentences_are_broken_between_words_and_numbers_are_not(width: int) -> None:
     how = "of it 28 MB mapped file pages the system may take back; 41 MB before opening"
-    rows = [("resident memory after ten searches", ["56.7", "1,024.25", "MB", how]), ("add one", ["0.2", "", "ms", ""])]
-    text = printed(width, lambda console: print_rows(console, "engine", ["p50", "p95", "unit", "how"], rows))
-    assert "1,024.25" in text
+    rows = (
+        ArmRow("one", "resident memory after ten searches", (Cell(56.7), Cell(1024.25), Cell(1.0)), n=how),
+        ArmRow("two", "add one", (Cell(0.2), None, None)),
+    )
+    table = ResultTable("engine", ("p50", "p95", "unit"), rows, counted="how")
+    text = printed(width, lambda console: print_table(table, console))
+    assert "1,024" in text
     assert all(word in text.split() for word in how.split())
     assert bool(re.search(r"^  p50  ", text, re.M)) == (width < 100), "a block per row where a line has no room"
 

@@ -12,7 +12,7 @@ import pytest
 
 from keepworth.cluster.ray import RayCluster, RayWorker  # imports Ray when it is used
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import CannotPlace, WorkerDied, WorkerFailed, WorkerPart
+from keepworth.learning.placement import WorkerDied, WorkerFailed, WorkerPart
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -85,7 +85,7 @@ def test_a_closed_worker_answers_nothing(cluster: RayCluster) -> None:
 def test_where_there_is_no_room_each_host_is_listed(two_nodes: Any, cluster: RayCluster) -> None:
     cluster = RayCluster(two_nodes.address, placing=5.0)
     with pytest.raises(
-        CannotPlace, match=r"needs a core on a host with the label room=attic: .* has 2 cores.*room=judge"
+        KeepworthError, match=r"needs a core on a host with the label room=attic: .* has 2 cores.*room=judge"
     ) as caught:
         cluster.spawn(WorkerPart(COUNTER), "worker 4", "room=attic")
     assert "ray start --address" in caught.value.fix

@@ -80,7 +80,7 @@ def test_all_that_the_adapter_needs(url: str, folder: Path, tmp_path: Path) -> N
     from keepworth.models.http_engine import HttpModel
 
     found: dict[str, Any] = {}
-    with HttpModel.connect(url, folder, require=("adapters",), max_staleness=1) as engine:
+    with HttpModel.connect(url, folder, adapters=True, max_staleness=1) as engine:
         steps = Steps(engine, folder, found)
         steps.sampling(1)
         steps.scoring()
@@ -92,7 +92,7 @@ def test_all_that_the_adapter_needs(url: str, folder: Path, tmp_path: Path) -> N
 
 def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> None:
     from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import SilentProgress
+    from keepworth.learning.watch.progress import Progress
     from keepworth.methods.recipes import arithmetic
     from keepworth.recipes.front_door import find_recipe
 
@@ -101,7 +101,7 @@ def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> Non
         group_size=2, evaluate_every=3, checkpoint_every=1, questions=2, answer="number", max_tokens=8, slots=2,
     )  # fmt: skip
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        find_recipe("arithmetic").train(config, run, SilentProgress())
+        find_recipe("arithmetic").train(config, run, Progress())
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
     spans = [
         span.version for episode in run.episodes(arm="train") for s in episode.episode.segments for span in s.spans

@@ -14,8 +14,8 @@ from keepworth import Advice, Facts, Memory, Writer, policy
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
-from keepworth.memory.errors import InvalidAdvice, NothingToWrite, NoWriter, ReadOnly, UnknownOption
+from keepworth.learning.watch.progress import Progress
+from keepworth.memory.errors import InvalidAdvice, MemoryProblem, NothingToWrite, ReadOnly, UnknownOption
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.store.checks import check
@@ -150,7 +150,7 @@ def test_a_run_that_has_trained_a_manager_is_a_writer(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
         with pytest.raises(KeepworthError, match="has not finished training a role"):
             trained(folder=run.path)
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, Progress())
     manager = trained(folder=run.path)
     (line,) = manager.choose([ManagerState((), (), "Ana moved to Oslo.")])
     assert isinstance(line, str)
@@ -160,7 +160,7 @@ def test_a_run_that_has_trained_a_manager_is_a_writer(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused_by_name() -> None:
-    with pytest.raises(NoWriter, match=r"open the memory with writer=\.\.\., such as Facts"):
+    with pytest.raises(MemoryProblem, match=r"open the memory with writer=\.\.\., such as Facts"):
         opened().add("hello", infer=True)
 
     def advising(finished: Finished) -> Iterator[Advice]:

@@ -22,7 +22,8 @@ from keepworth.episodes import (
     StopReason,
     VersionSpan,
 )
-from keepworth.episodes.episode import BadRecord, MemoryEvent, Shown, episode_from_json, episode_to_json
+from keepworth.episodes.episode import MemoryEvent, Shown, episode_from_json, episode_to_json
+from keepworth.episodes.errors import KeepworthError
 
 texts = st.text(max_size=20)
 reals = st.floats(allow_nan=False)
@@ -117,5 +118,5 @@ def test_fields_with_a_default_may_be_left_out() -> None:
     [({"colour": 1}, "colour"), ({"stop": "bored"}, "bored"), ({"segments": None}, "e1")],
 )
 def test_what_is_not_an_episode_is_refused_by_name(change: dict[str, object], names: str) -> None:
-    with pytest.raises(BadRecord, match=names):
+    with pytest.raises(KeepworthError, match=names):
         episode_from_json({**record(), **change})

@@ -73,7 +73,6 @@ def test_training_curves_follow_the_names_of_the_metrics() -> None:
     assert set(found) == {"reward", "entropy", "seconds", "gap", "invalid", "length"}
     assert [(s.label, s.values) for s in found["reward"].series] == [("total", (0.1, 0.2)), ("f1", (0.1, 0.3))]
     assert found["invalid"].series[0].steps == (2,)
-    assert found["seconds"].stacked
 
 
 def test_a_total_that_is_one_of_its_terms_does_not_lie_under_it() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.evaluation.statistics import paired_gain
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
@@ -20,14 +19,6 @@ from keepworth.methods.recipes._memory_r1.measures import (
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
 from keepworth.methods.writers._manager import Choose, ManagerState
 from tests.rollouts.scripted_model import FunctionReader
-
-
-def test_pairing_removes_what_both_share() -> None:
-    baseline = [float(number % 7) for number in range(50)]
-    gain = paired_gain([value + 0.5 for value in baseline], baseline)
-    assert (gain.low, gain.mean, gain.high) == (0.5, 0.5, 0.5)
-    with pytest.raises(ValueError, match="same questions"):
-        paired_gain([1.0], [1.0, 2.0])
 
 
 def test_oracle_and_constant_managers_on_the_operation_table() -> None:

@@ -18,7 +18,7 @@ from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import unfreeze
 from tests.models.tiny import tiny_model
 
@@ -140,5 +140,5 @@ def train_letters(
     letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
         collector = Pipeline(run, learner, letters, asynchrony, **hooks)
-        train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), SilentProgress(), "letters")
+        train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), Progress(), "letters")
     return learner

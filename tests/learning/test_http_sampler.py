@@ -17,7 +17,7 @@ from keepworth.learning.collect.sampler import PUBLISHED, _append
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import attach_lora, load_trained
 from keepworth.models.errors import EngineError, MissingCapability
 from keepworth.models.http_engine import HttpModel
@@ -47,7 +47,7 @@ def trained(
     with RunFolder.create(folder, {}, clock=lambda: 0.0) as run:
         asynchrony = settings(**{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, **changes})
         pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, engines)
-        train(run, mind, pipeline, Schedule(steps, 100, 1), SilentProgress(), "letters")
+        train(run, mind, pipeline, Schedule(steps, 100, 1), Progress(), "letters")
     return mind
 
 
@@ -106,7 +106,7 @@ def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
         with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
             pipeline = Pipeline(run, mind, Stop(), asynchrony, [engine])
             with pytest.raises(KeyboardInterrupt):
-                train(run, mind, pipeline, Schedule(4, 2, 1), SilentProgress(), "")
+                train(run, mind, pipeline, Schedule(4, 2, 1), Progress(), "")
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
         trained(tmp_path / "run", [engine], 4)
         assert engine.version == 4
@@ -127,7 +127,7 @@ def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_fi
             asynchrony = settings(mode="overlap", max_staleness=1, patience=2)
             pipeline = Pipeline(run, mind, Leaves(), asynchrony, [engine])
             with pytest.raises(Exception, match=r"127\.0\.0\.1"):
-                train(run, mind, pipeline, Schedule(6, 2, 1), SilentProgress(), "")
+                train(run, mind, pipeline, Schedule(6, 2, 1), Progress(), "")
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
         trained(tmp_path / "run", [engine], 6)
     groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
@@ -143,7 +143,7 @@ def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path
 
     notes: list[str] = []
 
-    class Noted(SilentProgress):
+    class Noted(Progress):
         def note(self, text: str) -> None:
             notes.append(text)
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Learner
-from keepworth.learning.learner_group import LearnerLost, LearnersDiffer
 from tests.learning.group_parts import leading, train, weights
 from tests.learning.turns import sampled_groups
 from tests.models.tiny import tiny_model
@@ -91,7 +91,7 @@ def test_learners_listen_on_the_loopback_alone(batches: list[Any]) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_learner_that_ends_or_differs_ends_the_run_by_name(batches: list[Any]) -> None:
     failing = leading("fails", 2)
-    with pytest.raises(LearnerLost, match="Learner 1 of 2 ended with exit code 7"):
+    with pytest.raises(KeepworthError, match="Learner 1 of 2 ended with exit code 7"):
         failing.update(batches[0])
     assert failing.steps == 0
     group = leading("grpo", 2)
@@ -101,7 +101,7 @@ def test_a_learner_that_ends_or_differs_ends_the_run_by_name(batches: list[Any])
         with torch.no_grad():  # something else has written to this learner's weights
             next(iter(group.master_weights.named.values())).view(-1)[0] += 1.0
             next(iter(group.master_weights._master_weights.values())).view(-1)[0] += 1.0
-        with pytest.raises(LearnersDiffer, match="Learner 1 has other weights"):
+        with pytest.raises(KeepworthError, match="Learner 1 has other weights"):
             group.update(batches[1])
         group.load(state)
         group.update(batches[0])

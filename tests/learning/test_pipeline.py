@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from keepworth.episodes import StopReason
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import AdmissionError
-from keepworth.learning.collect.pipeline import RolloutsFail
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
@@ -141,7 +141,7 @@ def test_an_environment_that_dies_is_begun_anew_and_says_so(tmp_path: Path) -> N
 
 
 def test_where_everything_fails_the_run_ends_and_says_why(tmp_path: Path) -> None:
-    with pytest.raises(RolloutsFail, match=r"5 groups in a row .* ZeroDivisionError"):
+    with pytest.raises(KeepworthError, match=r"5 groups in a row .* ZeroDivisionError"):
         train_letters(tmp_path / "run", 2, settings(patience=5), Letters(score=lambda ids: 1 / 0))
 
 

@@ -11,7 +11,6 @@ from keepworth.learning.watch.progress import (
     PlainProgress,
     Progress,
     RichProgress,
-    SilentProgress,
     headline,
     progress_for,
 )
@@ -60,7 +59,7 @@ def test_the_live_display_shows_curves_numbers_and_phases() -> None:
 
 
 def test_silence() -> None:
-    told(SilentProgress())
+    told(Progress())
 
 
 def test_off_a_terminal_lines_are_plain() -> None:

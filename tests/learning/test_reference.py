@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import KlLoss, Reset
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import row_scores
-from keepworth.learning.reference import OtherTokenizer, Reference
+from keepworth.learning.reference import Reference
 from keepworth.learning.rows import rows_of
 from keepworth.methods.objectives.a_star_po import reference_values
 from keepworth.methods.objectives.kdrl import Teacher
@@ -80,7 +81,7 @@ def test_a_teacher_must_read_the_same_tokens() -> None:
 
     model = tiny_model(hidden=32)
     teacher = InProcessModel(tiny_model(seed=1, hidden=32).network, Shifted(), "teacher")
-    with pytest.raises(OtherTokenizer, match="cannot score"):
+    with pytest.raises(KeepworthError, match="cannot score"):
         Learner(model, unfreeze(model), preset("kdrl"), FAST, ROLE, teacher=teacher)
 
 

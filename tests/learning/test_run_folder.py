@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.errors import UnknownName
-from keepworth.learning.run_folder import RunConflict, RunFolder, RunLocked, episode_files, find_run
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.learning.run_folder import RunConflict, RunFolder, episode_files, find_run
 from tests.learning.run_folders import CONFIG, episode, measure, save
 
 
@@ -177,7 +177,7 @@ def test_finished_weights_stay_while_their_checkpoint_or_a_later_one_does(tmp_pa
 
 
 def test_two_writers_are_one_too_many(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG), pytest.raises(RunLocked, match=str(os.getpid())):
+    with RunFolder.create(tmp_path / "r", CONFIG), pytest.raises(KeepworthError, match=str(os.getpid())):
         RunFolder.create(tmp_path / "r", CONFIG)
     RunFolder.create(tmp_path / "r", CONFIG).close()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
-from keepworth.memory.errors import NoEncoder
+from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Provenance, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Credit, Draft
@@ -238,5 +238,5 @@ def test_hash_does_not_see_the_clock_but_sees_everything_else():
 
 
 def test_without_an_encoder_only_words_are_searched():
-    with pytest.raises(NoEncoder):
+    with pytest.raises(MemoryProblem, match="encoder"):
         Bank.empty(None).search("x")

@@ -114,7 +114,7 @@ def test_expiry_and_pages():
 
 
 def test_infer_needs_a_writer():
-    with pytest.raises(errors.NoWriter, match="writer"):
+    with pytest.raises(errors.MemoryProblem, match="writer"):
         memory(writer=None).add("hello", infer=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress, SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._bank import course as bank_course
 from keepworth.recipes.front_door import find_recipe
 from keepworth.registry import methods
@@ -74,10 +74,10 @@ def test_two_updates_and_killed_and_continued_the_same_weights(
     monkeypatch.setattr(bank_course, "MOST_WORDS", 1)  # the tiny model's tokens are bytes
     model = write_tiny_checkpoint(tmp_path / "model")
     with echoing(monkeypatch):
-        trained(name, model, tmp_path / "straight", SilentProgress())
+        trained(name, model, tmp_path / "straight", Progress())
         trained(name, model, tmp_path / "killed", Interrupted())
         assert RunFolder.open(tmp_path / "killed").result() is None
-        trained(name, model, tmp_path / "killed", SilentProgress())
+        trained(name, model, tmp_path / "killed", Progress())
     run = RunFolder.open(tmp_path / "straight")
     assert [row["step"] for row in run.metrics()] == [1, 2]
     assert run.result()

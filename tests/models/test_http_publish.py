@@ -13,7 +13,7 @@ import pytest
 from keepworth.episodes import SamplingParams
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed
@@ -178,7 +178,7 @@ def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sam
             asynchrony = settings(mode="overlap", max_staleness=1)
             pipeline = Pipeline(run, mind, Letters(), asynchrony, [engine])
             with pytest.raises(EngineRefused, match="max_lora_rank"):
-                train(run, mind, pipeline, Schedule(2, 100, 1), SilentProgress(), "letters")
+                train(run, mind, pipeline, Schedule(2, 100, 1), Progress(), "letters")
         assert model.lengths == [1]  # of the probe that is scored: vLLM draws a token for that
 
 

@@ -19,12 +19,11 @@ from keepworth.episodes.episode import Observation
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.chat_format import NoChatTemplate
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import front_door
 from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
-from keepworth.recipes.system import NothingScored
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import own_tasks
 from tests.recipes import tiny_runs
@@ -39,7 +38,7 @@ def score(answer: str, row: dict[str, Any]) -> float:
 
 
 def trained(checkpoint: Path, tmp_path: Path, tasks: Any = ROWS, **more: Any) -> front_door.TrainedRun:
-    settings = {"model": str(checkpoint), "runs": tmp_path, "progress": SilentProgress(), **TINY, **more}
+    settings = {"model": str(checkpoint), "runs": tmp_path, "progress": Progress(), **TINY, **more}
     return keepworth.train(tasks, **settings)
 
 
@@ -273,7 +272,7 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path,
         async def reset(self, task: Task, seed: int) -> Observation:
             raise ConnectionError("no world")
 
-    with pytest.raises(NothingScored, match=r"None of the 4 answers to dev questions could be scored: .*no world"):
+    with pytest.raises(KeepworthError, match=r"None of the 4 answers to dev questions could be scored: .*no world"):
         trained(chat_checkpoint, tmp_path, HELD_OUT, environment=Broken)
 
 
@@ -374,7 +373,7 @@ def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(
     from importlib.metadata import EntryPoint
 
     from keepworth.episodes.errors import UnknownName
-    from keepworth.registry import GROUP, DuplicateMethod
+    from keepworth.registry import GROUP
 
     made = "from keepworth.methods.recipes.strings import Config, system\nfrom keepworth.recipes.recipe import Recipe\n"
     made += "from keepworth.registry import Method\n"
@@ -394,7 +393,7 @@ def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(
         find_recipe("nowhere")
     assert "nowhere_at_all: ModuleNotFoundError" in missing.value.fix
     install([*points, EntryPoint("strings", "of_others_strings", GROUP)])
-    with pytest.raises(DuplicateMethod, match="'strings' is declared twice"):
+    with pytest.raises(KeepworthError, match="'strings' is declared twice"):
         find_recipe("strings")
 
 

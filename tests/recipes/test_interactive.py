@@ -20,7 +20,7 @@ from keepworth.learning.objective.parts import Clip, KlLoss, Outcome
 from keepworth.learning.objective.presets import presets
 from keepworth.learning.passes import BudgetTooSmall
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.methods.recipes._overwrite_reader import OverwriteReader
@@ -216,7 +216,7 @@ def test_an_objective_that_does_not_fit_the_rest_is_refused(settings: dict[str, 
         strings.Config(**settings)
 
 
-def run_answered(checkpoint: Path, path: Path, progress: SilentProgress, **more: Any) -> RunFolder:
+def run_answered(checkpoint: Path, path: Path, progress: Progress, **more: Any) -> RunFolder:
     """Arithmetic, where answers are paid by their length: the tiny model is never right."""
     own = {"steps": 1, "evaluate_every": 1, "group_size": 4, "max_tokens": 4, "learning_rate": 1e-2}
     config = arithmetic.Config(model=str(checkpoint), **{**TINY, **own, **more})
@@ -263,8 +263,8 @@ def test_objectives_that_need_more_run_from_a_recipe(
 ) -> None:
     settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
     if settings.get("teacher") == "taught":
-        run_answered(checkpoint, tmp_path / "taught", SilentProgress())
-    run = run_answered(checkpoint, tmp_path / "run", SilentProgress(), **settings)
+        run_answered(checkpoint, tmp_path / "taught", Progress())
+    run = run_answered(checkpoint, tmp_path / "run", Progress(), **settings)
     row = list(run.metrics())[-1]
     assert row["trained_rows"] > 0
     assert kept_weights(run, "policy").is_dir()
@@ -285,7 +285,7 @@ def test_several_learners_train_what_one_does(checkpoint: Path, tmp_path: Path, 
     """A whole recipe; the second learner is made of its settings, in a process of its own."""
     settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
     runs = [
-        run_answered(checkpoint, tmp_path / str(count), SilentProgress(), steps=2, learners=count, **settings)
+        run_answered(checkpoint, tmp_path / str(count), Progress(), steps=2, learners=count, **settings)
         for count in (1, 2)
     ]
     first, second = map(weights_of, runs)
@@ -296,10 +296,10 @@ def test_several_learners_train_what_one_does(checkpoint: Path, tmp_path: Path, 
 
 def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(checkpoint: Path, tmp_path: Path) -> None:
     settings = {"objective": "a_star_po", "steps": 3, "tasks_per_step": 2}
-    straight = run_answered(checkpoint, tmp_path / "straight", SilentProgress(), **settings)
+    straight = run_answered(checkpoint, tmp_path / "straight", Progress(), **settings)
     with pytest.raises(KeyboardInterrupt):
         run_answered(checkpoint, tmp_path / "killed", Interrupted(), **settings)
-    resumed = run_answered(checkpoint, tmp_path / "killed", SilentProgress(), **settings)
+    resumed = run_answered(checkpoint, tmp_path / "killed", Progress(), **settings)
     assert same(weights_of(straight), weights_of(resumed))
 
 
@@ -376,9 +376,7 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     assert (objective_of(own).name, objective_of(own).correction) == ("group_relative", Truncate(3.0))
     bare = ["objective=dapo", "objective.overlong=none"]
     assert objective_of(resolve(strings.Config, assignments=bare)).overlong is None
-    run = run_answered(
-        checkpoint, tmp_path / "run", SilentProgress(), **config.model_dump(include={"objective", "passes"})
-    )
+    run = run_answered(checkpoint, tmp_path / "run", Progress(), **config.model_dump(include={"objective", "passes"}))
     assert run.config["objective"] == {"preset": "grpo", "surrogate": "Clip(0.2, 0.28)", "advantage": "Outcome(group)"}
 
 
@@ -426,7 +424,7 @@ def test_measurements_on_dev_reach_a_reset(checkpoint: Path, tmp_path: Path, mon
     monkeypatch.setattr("keepworth.learning.learner.advanced", watched)
     settings = {"steps": 4, "evaluate_every": 1, "minibatches": 2}
     objective = {"preset": "prorl", "kl": "KlLoss(k2, 1e-4, Reset(1e9, 1))"}
-    run = run_answered(checkpoint, tmp_path / "run", SilentProgress(), objective=objective, **settings)
+    run = run_answered(checkpoint, tmp_path / "run", Progress(), objective=objective, **settings)
     scores = [row["mean"] for row in run.evals() if row["split"] == "dev" and row["step"]]
     assert [score for score, _ in seen] == [None, *scores[:3]]
     best, expected = -1.0, []

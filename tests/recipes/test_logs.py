@@ -14,7 +14,7 @@ from keepworth.cli.main import main
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.memory.memory import Memory
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import user_tasks
@@ -73,7 +73,7 @@ def test_a_memory_whose_episodes_have_rewards_is_a_source(tmp_path: Path, caplog
 
 def test_rewarded_answers_are_imitated(chat_checkpoint: Path, chats: Path, tmp_path: Path) -> None:
     tiny = {key: value for key, value in TINY.items() if key != "max_tokens"}
-    shared = {"source": chats, "model": str(chat_checkpoint), "progress": SilentProgress(), **tiny}
+    shared = {"source": chats, "model": str(chat_checkpoint), "progress": Progress(), **tiny}
     run = keepworth.train(**shared, runs=tmp_path / "chat", max_tokens=64)
     assert run.path.name == "chats"
     opened = RunFolder.open(run.path)

@@ -19,7 +19,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import memory_r1
 from keepworth.recipes.training import kept_weights
 
@@ -153,7 +153,7 @@ def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
 
 def trained(config: memory_r1.Config, path: Path) -> RunFolder:
     with RunFolder.create(path, {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, Progress())
     return run
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from keepworth.episodes import Episode, Task
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import _answerer as answerer
 from keepworth.methods.recipes.memory_r1_joint import Config, right_calls, right_operations, system
 from keepworth.methods.writers import _manager as manager
@@ -135,7 +135,7 @@ def test_both_roles_learn_what_earns_more(tmp_path: Path) -> None:
 
     tried = replace(plain, train=[task], imitated=half_right)
     with RunFolder.create(tmp_path / "run", {}) as run:
-        tried.learn(made, run, SilentProgress())
+        tried.learn(made, run, Progress())
     rows = list(run.metrics())
     for term in ("operation", "token_f1"):
         values = [row[f"reward/{term}"] for row in rows]

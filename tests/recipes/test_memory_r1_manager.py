@@ -9,7 +9,7 @@ import pytest
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
@@ -72,7 +72,7 @@ def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp
         config,
         run,
         None,  # type: ignore[arg-type]
-        SilentProgress(),
+        Progress(),
         reading_of(config, run),
     )
     measures._reader = FunctionReader("first@1", lambda question, memories: memories[0])  # type: ignore[assignment]
@@ -111,7 +111,7 @@ def test_what_is_not_there_is_said_before_a_model_is_loaded(
     config = memory_r1.Config(**{"model": str(checkpoint), **settings})  # type: ignore[arg-type]
     run = run_of(tmp_path / "run", {})
     with pytest.raises((UnknownModel, UnknownName)):
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, Progress())
     assert not run.evals()
 
 

@@ -14,7 +14,7 @@ import pytest
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason, Task
 from keepworth.learning.collect.later_rewards import Service, Services, rewarded
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import strings
 from keepworth.methods.recipes._strings import worked_out
 from keepworth.methods.recipes.open_rubrics import (
@@ -177,7 +177,7 @@ def test_answers_that_win_become_likelier(tmp_path: Path, monkeypatch: pytest.Mo
         return [said] * made.warm_start
 
     with RunFolder.create(tmp_path / "run", {}) as run:
-        replace(plain, train=[task], imitated=half_right).learn(made, run, SilentProgress())
+        replace(plain, train=[task], imitated=half_right).learn(made, run, Progress())
     values = [row["reward/same_words"] for row in run.metrics()]
     assert sum(values[:3]) / 3 < 0.6
     assert sum(values[-3:]) / 3 > sum(values[:3]) / 3 + 0.2

@@ -11,7 +11,7 @@ import pytest
 from keepworth import Client, Memory
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.methods.recipes import memory_r1, strings
 from keepworth.methods.writers import trained
@@ -43,7 +43,7 @@ def managed(checkpoint: Path, place: Path) -> RunFolder:
         questions=2, warm_start=8, maintained=False, token_budget=2048,
     )  # fmt: skip
     with RunFolder.create(place / "runs" / "managed", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
-        memory_r1.METHOD.make.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, Progress())
     return run
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress, SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.training import kept_weights
 
@@ -23,7 +23,7 @@ STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "m
 READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}
 
 
-class Notes(SilentProgress):
+class Notes(Progress):
     """Keeps the lines that stay."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def trained(recipe: ModuleType, config: Any, path: Path, progress: Progress | No
     """A recipe, trained as it is configured, or gone on with."""
     name = recipe.__name__.rsplit(".", 1)[-1]
     with RunFolder.create(path, {"recipe": name, **config.model_dump(mode="json")}, clock=lambda: 0.0) as run:
-        find_recipe(name).train(config, run, progress or SilentProgress())
+        find_recipe(name).train(config, run, progress or Progress())
     return run
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import memory_r2
 from keepworth.methods.recipes._reader import FoundReader
 from tests.rollouts.scripted_model import FunctionReader
@@ -37,5 +37,5 @@ def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **changes: Any) -> 
     own = LOCAL if recipe is memory_r2 else {}
     config = recipe.Config(model=str(checkpoint), **{**TINY, **own, **changes})
     with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
-        recipe.METHOD.make.train(config, run, SilentProgress())
+        recipe.METHOD.make.train(config, run, Progress())
     return run

@@ -17,11 +17,13 @@ SENTENCE = 24
 
 def print_table(result: ResultTable, console: Console) -> None:
     """One line per arm; means with their intervals beside them, or below where there are many columns."""
+    from rich import box
+    from rich.table import Table
     from rich.text import Text
 
     counted = any(row.n for row in result.rows)
     gap = "  " if len(result.metrics) < 3 else "\n"
-    cells = [
+    shown = [
         [
             Text.assemble(f"{cell.text}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
             if cell
@@ -30,31 +32,12 @@ def print_table(result: ResultTable, console: Console) -> None:
         ]
         for row in result.rows
     ]
-    print_rows(
-        console,
-        result.title,
-        [*result.metrics, *([result.counted] if counted else [])],
-        [(row.label, [*shown, *([row.n] if counted else [])]) for row, shown in zip(result.rows, cells, strict=True)],
-        result.note,
-        emphasis=[row.emphasis for row in result.rows],
-    )
-
-
-def print_rows(
-    console: Console,
-    title: str,
-    headings: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[Text | str]]],
-    note: str = "",
-    *,
-    emphasis: Sequence[bool] = (),
-) -> None:
-    """rows: a label, and a cell for each heading."""
-    from rich import box
-    from rich.table import Table
-
-    styles = ["bold" if bold else "" for bold in emphasis] or [""] * len(rows)
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    headings = [*result.metrics, *([result.counted] if counted else [])]
+    rows: list[tuple[str, list[Text | str]]] = [
+        (row.label, [*means, *([row.n] if counted else [])]) for row, means in zip(result.rows, shown, strict=True)
+    ]
+    styles = ["bold" if row.emphasis else "" for row in result.rows]
+    table = Table(title=result.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("", no_wrap=True, min_width=max((len(label) for label, _ in rows), default=0))
     for place, heading in enumerate(headings):
         lines = [heading, *(line for _, cells in rows for line in str(cells[place]).split("\n"))]
@@ -67,9 +50,9 @@ def print_rows(
         table.add_row(label, *cells, style=style)
     console.print()
     whole = console.measure(table, options=console.options.update(width=10_000)).minimum <= console.width
-    console.print(table if whole else _blocks(title, headings, rows, styles))
-    if note:
-        console.print(note, style="dim")
+    console.print(table if whole else _blocks(result.title, headings, rows, styles))
+    if result.note:
+        console.print(result.note, style="dim")
 
 
 def _blocks(

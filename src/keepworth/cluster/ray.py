@@ -22,7 +22,7 @@ from typing import Any
 from keepworth import __version__
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import CannotPlace, WorkerDied, WorkerFailed, WorkerPart
+from keepworth.learning.placement import WorkerDied, WorkerFailed, WorkerPart
 
 PLACING = 60.0
 """Seconds in which there has to be room for a worker."""
@@ -59,7 +59,7 @@ class RayCluster:
         """Start a worker and wait until its object is made.
 
         Raises:
-            CannotPlace: No host has room for it in time.
+            KeepworthError: No host has room for it in time.
             WorkerDied: Its process ended at once.
             WorkerFailed: Its object could not be made.
         """
@@ -91,7 +91,7 @@ class RayCluster:
             worker.host, version = self._ray.get(worker.actor.where.remote(), timeout=self._placing)
         except self._ray.exceptions.GetTimeoutError as error:
             where = f" on a host with the label {label}" if label else ""
-            raise CannotPlace(
+            raise KeepworthError(
                 f"There is no room for {worker.name}, which needs a core{where}: {self._hosts()}.",
                 "Ask for fewer workers, wait until others are done, or add a host: ray start --address=HOST:PORT"
                 f"{f' --labels={label}' * bool(label)}.",

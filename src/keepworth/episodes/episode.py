@@ -393,10 +393,6 @@ class Group:
 Json = dict[str, Any]
 
 
-class BadRecord(KeepworthError):
-    """A JSON object that is not an episode of this version."""
-
-
 def episode_to_json(episode: Episode) -> Json:
     """A mapping of plain JSON values, fields in the order of the record."""
     encoded = _plain(episode)
@@ -405,12 +401,12 @@ def episode_to_json(episode: Episode) -> Json:
 
 
 def episode_from_json(record: Mapping[str, Any]) -> Episode:
-    """The inverse of `episode_to_json`. Raises BadRecord, naming the field, on anything else."""
+    """The inverse of `episode_to_json`. Raises KeepworthError, naming the field, on anything else."""
     identity = record.get("id", "?")
     try:
         episode: Episode = _read(Episode, record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadRecord(
+        raise KeepworthError(
             f"Record {identity!r} is not an episode of this version: {type(error).__name__}: {error}.",
             "Read it with the version of keepworth that wrote it, or write it again.",
         ) from error

@@ -154,13 +154,11 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     )
     panels = []
 
-    def add(
-        key: str, title: str, unit: str, chosen: Mapping[str, str] | Iterable[str], *, stacked: bool = False
-    ) -> None:
+    def add(key: str, title: str, unit: str, chosen: Mapping[str, str] | Iterable[str]) -> None:
         labels = chosen if isinstance(chosen, Mapping) else {name: _label(name) for name in chosen}
         series = tuple(line for line in (_series(rows, name, label) for name, label in labels.items()) if line.steps)
         if series:
-            panels.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or "", stacked))
+            panels.append(Panel(f"{role}.{key}" if role else key, title, unit, series, role or ""))
 
     def family(prefix: str) -> list[str]:
         return [name for name in names if name.startswith(prefix)]
@@ -189,7 +187,7 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     }
     add("endings", "Endings", "share", unless_flat(endings))
     add("invalid", "Invalid operations", "share", [name for name in names if name == "invalid_operations"])
-    add("operations", "Operations", "share", family("operation/"), stacked=True)
+    add("operations", "Operations", "share", family("operation/"))
     add("ess", "Effective sample size", "share", unless_flat({"ess": "ess"}))
     add(
         "lag",
@@ -206,7 +204,7 @@ def _training(metrics: Sequence[Row], role: str | None) -> list[Panel]:
     clipped = {"clip_fraction_low": "low", "clip_fraction_high": "high", "masked_share": "masked"}
     add("clipped", "Clipped, masked tokens", "share", unless_flat(clipped))
     add("gradient", "Gradient norm", "", [name for name in names if name == "gradient_norm"])
-    add("seconds", "Seconds by phase", "s per step", family("seconds/"), stacked=True)
+    add("seconds", "Seconds by phase", "s per step", family("seconds/"))
     return panels
 
 

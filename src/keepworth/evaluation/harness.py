@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -428,10 +428,10 @@ FREE = ("versions", "machine", "began")
 """Of an evaluation's identity, what may differ where it goes on."""
 
 
-def unlike(one: Mapping[str, Any], other: Mapping[str, Any], free: Iterable[str] = FREE) -> list[str]:
+def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Names of what differs between two evaluations, in order."""
     names = dict.fromkeys((*one, *other))
-    return [name for name in names if name not in free and one.get(name) != other.get(name)]
+    return [name for name in names if name not in FREE and one.get(name) != other.get(name)]
 
 
 def _append(path: Path, record: Mapping[str, Any]) -> None:

@@ -19,20 +19,13 @@ DECLARED = 0.06
 """The spread of streams: of 300 tasks, 9 in 10 comparisons stay below."""
 
 
-def over_questions(questions: int, clusters: int, discordance: float = 0.25, alike: float = 0.05) -> float:
+def over_questions(questions: int, clusters: int) -> float:
     """The declared spread, over clusters of questions, of the difference between two systems whose answers are right or wrong.
 
-    Args:
-        questions: How many there are.
-        clusters: How many clusters they are in.
-        discordance: The share of questions that one of the systems alone answers.
-        alike: The correlation of two differences in one cluster.
-
-    Returns:
-        A standard deviation. With one question a cluster the half-width is about 1.96 sqrt(discordance / n).
+    One of the systems alone answers a quarter of the questions, and two differences in one cluster have a correlation of 0.05.
     """
     size = questions / clusters
-    return math.sqrt(discordance * (1.0 / size + alike * (1.0 - 1.0 / size)))
+    return math.sqrt(0.25 * (1.0 / size + 0.05 * (1.0 - 1.0 / size)))
 
 
 def fewest(comparisons: int) -> int:
@@ -40,20 +33,20 @@ def fewest(comparisons: int) -> int:
     return max(LEAST, math.floor(1 + math.log2(max(1, comparisons) / ALPHA)) + 1)
 
 
-def half_width(sd: float, n: int, level: float = 1.0 - ALPHA) -> float:
-    """Of the t interval of a mean over `n` seeds, where their spread is `sd`."""
+def half_width(sd: float, n: int) -> float:
+    """Of the 95 % t interval of a mean over `n` seeds, where their spread is `sd`."""
     require("eval", "A plan of seeds", "scipy")
     from scipy.stats import t
 
-    return float(t.ppf(0.5 + level / 2.0, n - 1)) * sd / math.sqrt(n)
+    return float(t.ppf(1.0 - ALPHA / 2.0, n - 1)) * sd / math.sqrt(n)
 
 
-def detectable(sd: float, n: int, comparisons: int = 1, power: float = POWER) -> float:
-    """The minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with the chance `power`."""
+def detectable(sd: float, n: int, comparisons: int = 1) -> float:
+    """The minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with the chance `POWER`."""
     require("eval", "A plan of seeds", "statsmodels")
     from statsmodels.stats.power import TTestPower
 
-    alone: float = TTestPower().solve_power(nobs=n, alpha=ALPHA / comparisons, power=power)
+    alone: float = TTestPower().solve_power(nobs=n, alpha=ALPHA / comparisons, power=POWER)
     return sd * alone
 
 

@@ -64,10 +64,10 @@ LEAST = 3
 class TooFewSeeds(KeepworthError):
     """What was asked cannot be answered with so few seeds, houses or conversations. have, need: how many of them."""
 
-    def __init__(self, what: str, have: int, need: int, fix: str = "") -> None:
+    def __init__(self, what: str, have: int, need: int) -> None:
         super().__init__(
             f"{what} needs at least {need} seeds (or whatever else the result should carry over to), and there are {have}.",
-            fix or f"Run {need - have} more.",
+            f"Run {need - have} more.",
         )
         self.have, self.need = have, need
 
@@ -235,18 +235,6 @@ def cluster_sums(values: Sequence[float], clusters: Sequence[str]) -> tuple[list
     for value, cluster in zip(values, clusters, strict=True):
         of_each.setdefault(cluster, []).append(value)
     return [sum(members) for members in of_each.values()], [len(members) for members in of_each.values()]
-
-
-def paired_gain(
-    values: Sequence[float], baseline: Sequence[float], *, within: tuple[float, float] | None = None
-) -> MeanEstimate:
-    """The mean of value - baseline, question by question. within: as of `interval`, for a difference. Raises ValueError where
-    the lists are not of one length."""
-    if len(values) != len(baseline):
-        raise ValueError(
-            f"paired_gain: {len(values)} values against {len(baseline)}: they must be of the same questions"
-        )
-    return estimate([value - other for value, other in zip(values, baseline, strict=True)], within=within)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ says so, whatever the difference.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,7 @@ MARGIN = 0.02
 NamedValues = list[tuple[str, list[float]]]
 
 
-def auc(row: StreamRow) -> float:
-    return row.auc
-
-
-def final(row: StreamRow) -> float:
-    return row.final
-
-
+auc, final = attrgetter("auc"), attrgetter("final")
 MEASURES: tuple[tuple[str, Callable[[StreamRow], float]], ...] = (("stream", auc), ("frozen", final))
 
 

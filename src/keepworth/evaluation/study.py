@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from keepworth.episodes.errors import UnknownName
 from keepworth.evaluation.statistics import pooled_estimate
 
 Rows = list[dict[str, Any]]
@@ -32,10 +31,6 @@ class Study:
         return dict(inspect.signature(self.run).parameters)
 
     def __call__(self, **settings: Any) -> Callable[[], Rows]:
-        accepted = self.settings()
-        for name in settings:
-            if name not in accepted:
-                raise UnknownName("setting", name, accepted, "the study")
         return partial(self.run, **settings)
 
 

@@ -69,21 +69,18 @@ def score(row: Row) -> float | None:
     return row.scores.get("score")
 
 
-def gains(
-    by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE, value: Callable[[Row], float | None] = score
-) -> dict[str, Any]:
-    """Of each arm, the mean paired difference in score, or in another `value`, to `baseline` with its 95 % interval over
-    clusters; nothing where that was not run. adjusted: p of a sign-flip test of whole clusters, corrected over all arms
-    (Holm), which the verdict goes by."""
-    if baseline not in by_arm:
+def gains(by_arm: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+    """Of each arm, the mean paired difference in score to `BASELINE` with its 95 % interval over clusters; nothing where that was
+    not run. adjusted: p of a sign-flip test of whole clusters, corrected over all arms (Holm), which the verdict goes by."""
+    if BASELINE not in by_arm:
         return {}
-    base = per_question(by_arm[baseline], value)
+    base = per_question(by_arm[BASELINE], score)
     table: dict[str, dict[str, Any]] = {}
     named, of = [], []
     for arm, rows in by_arm.items():
-        scores = per_question(rows, value)
+        scores = per_question(rows, score)
         shared = [key for key in scores if key in base]
-        if arm == baseline or not shared:
+        if arm == BASELINE or not shared:
             continue
         clusters = {row.key: row.cluster for row in rows}
         values, units = [scores[key] - base[key] for key in shared], [clusters[key] for key in shared]

@@ -41,14 +41,6 @@ LONGEST = timedelta(hours=24)
 """The longest wait for another learner, and so between two updates."""
 
 
-class LearnerLost(KeepworthError):
-    """Another learner ended. The last checkpoint stands."""
-
-
-class LearnersDiffer(KeepworthError):
-    """Learners that should hold the same weights do not."""
-
-
 class Distributed:
     """Sums and gathers over the default process group. spent: seconds of all sums so far, with waiting."""
 
@@ -124,7 +116,9 @@ class LeadingLearner(Learner):
             lost = self._lost()
             self.close()
             if lost:
-                raise LearnerLost(lost, "See above why, then continue the run: its last checkpoint stands.") from error
+                raise KeepworthError(
+                    lost, "See above why, then continue the run: its last checkpoint stands."
+                ) from error
             raise
         except BaseException:
             self.close()
@@ -133,7 +127,7 @@ class LeadingLearner(Learner):
     def _compare(self, weights: Sequence[int]) -> None:
         for rank, theirs in enumerate(self._distributed.gather(weights)):
             if theirs != weights:
-                raise LearnersDiffer(
+                raise KeepworthError(
                     f"Learner {rank} has other weights than the first.",
                     "Learners need the same files of the model. Continue from the last checkpoint.",
                 )
@@ -156,7 +150,7 @@ class LeadingLearner(Learner):
                 self._processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment))
             while len([*folder.glob("ready-*")]) < count - 1:
                 if lost := self._lost(0.0):
-                    raise LearnerLost(lost, "See above why.")
+                    raise KeepworthError(lost, "See above why.")
                 time.sleep(0.05)
             _join(folder, 0, count)
         finally:

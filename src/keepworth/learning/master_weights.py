@@ -23,14 +23,10 @@ class Diverged(KeepworthError, FloatingPointError):
     """A gradient, or a weight after a step, that is not a finite number. The live weights are as before the step."""
 
 
-class BadLearningRate(KeepworthError, ValueError):
-    """A learning rate with which no step can be taken."""
-
-
 class MasterWeights:
     """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
 
-    shares: of the learners whose gradients add up. Raises BadLearningRate for a learning rate that is no finite number of at
+    shares: of the learners whose gradients add up. Raises KeepworthError for a learning rate that is no finite number of at
     least 0.
     """
 
@@ -44,9 +40,8 @@ class MasterWeights:
         shares: Shares | None = None,
     ) -> None:
         if not (math.isfinite(learning_rate) and learning_rate >= 0):
-            raise BadLearningRate(
-                f"learning_rate = {learning_rate} is not a finite number of at least 0.",
-                "Set it to a number, for example 3e-4.",
+            raise KeepworthError(
+                f"learning_rate = {learning_rate} is not a finite number of at least 0.", "Set it to 3e-4."
             )
         self.named = named
         self.learning_rate = learning_rate

@@ -22,10 +22,6 @@ class WorkerFailed(KeepworthError):
     """A call raised in a worker that goes on. The message names the worker, its host and what was raised there."""
 
 
-class CannotPlace(KeepworthError):
-    """There is no room for a worker: the message names what is missing and where."""
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerPart:
     """What a worker is made of: `module:Class`, called with `settings`, which is plain data."""
@@ -58,7 +54,7 @@ class Cluster(Protocol):
 
     def spawn(self, part: WorkerPart, name: str, label: str = "") -> Worker:
         """Start a worker, on a core of its own, and wait until its object is made. label: KEY=VALUE that its host was started
-        with, "" for any. Raises CannotPlace, WorkerDied, WorkerFailed."""
+        with, "" for any. Raises KeepworthError where there is no room for it, WorkerDied, WorkerFailed."""
         ...
 
     def close(self) -> None:

@@ -22,10 +22,6 @@ from keepworth.models.adapter import Named
 from keepworth.models.inprocess import InProcessModel
 
 
-class OtherTokenizer(KeepworthError, ValueError):
-    """A teacher that reads text as other tokens than the policy."""
-
-
 class Reference:
     """Inside `active`, the model computes as the reference.
 
@@ -80,10 +76,10 @@ _PROBE = 'Ana moved to Oslo in May 2024.\n\n  {\'id\': 17, "city": "Zürich"} <|
 
 
 def require_same_tokens(teacher: Model, student: Model) -> None:
-    """Raises OtherTokenizer where the teacher would score other tokens than those that were drawn."""
+    """Raises KeepworthError where the teacher would score other tokens than those that were drawn."""
     theirs, ours = teacher.encode(_PROBE), student.encode(_PROBE)
     if theirs != ours:
-        raise OtherTokenizer(
+        raise KeepworthError(
             f"The teacher {teacher.name} reads a probe text as {len(theirs)} tokens, {student.name} as {len(ours)} "
             "others: it cannot score what the student draws.",
             "Take a teacher with the same tokenizer, for example a larger model of the same family.",

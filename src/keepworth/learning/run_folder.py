@@ -246,10 +246,6 @@ class RunConflict(KeepworthError):
     """A second run over the files of a first one that was configured otherwise, or over files that are no run's."""
 
 
-class RunLocked(KeepworthError):
-    """Another process is writing to this run folder."""
-
-
 def is_run(path: Path) -> bool:
     """Whether the folder has the record of a run."""
     try:
@@ -307,7 +303,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def take_lock(folder: Path) -> IO[str]:
-    """The locked file, which holds the process id; closing it gives the lock back. Raises RunLocked."""
+    """The locked file, which holds the process id; closing it gives the lock back. Raises KeepworthError where it is taken."""
     lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run is
     try:
         import fcntl
@@ -319,7 +315,7 @@ def take_lock(folder: Path) -> IO[str]:
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
         lock.close()
-        raise RunLocked(
+        raise KeepworthError(
             f"Process {holder} is writing to {folder}.",
             "Wait for it, stop it, or give this run another name with --name.",
         ) from error
@@ -392,7 +388,7 @@ class RunFolder:
 
         Raises:
             RunConflict: Naming the keys that differ; or where something else put files there.
-            RunLocked: Another process writes there.
+            KeepworthError: Another process writes there.
             DiskTrouble: It cannot be written.
         """
         run = cls(Path(path), clock=clock)

@@ -109,8 +109,9 @@ class Changes:
         infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
         transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
         (one that is only reworded keeps what it had), and are checked before it is called. A writer that fails loses nothing:
-        what people said is kept word for word, with {"extraction": "failed"} in its metadata. Raises NoWriter, NothingToWrite
-        for a writer that keeps choices, and InvalidAdvice for one that gives something else. Other options: see `add_many`.
+        what people said is kept word for word, with {"extraction": "failed"} in its metadata. Raises MemoryProblem without a
+        writer, NothingToWrite for one that keeps choices, and InvalidAdvice for one that gives something else. Other options: see
+        `add_many`.
 
         What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
         is not stored again: that item is returned.

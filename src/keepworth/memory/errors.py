@@ -109,16 +109,8 @@ class EncoderMismatch(MemoryProblem):
     """The vectors on file were made by another encoder."""
 
 
-class NoEncoder(MemoryProblem):
-    """A dense search was asked of a memory that was opened without an encoder."""
-
-
 class InvalidReward(MemoryProblem, ValueError):
     """A reward that is not a number in the declared range, or one whose sums would not be."""
-
-
-class NoWriter(MemoryProblem):
-    """`infer=True` without a writer, which says what to keep of messages."""
 
 
 class NothingToWrite(MemoryProblem):

@@ -403,7 +403,7 @@ class Bank:
         """The `k` best items for `query`, best first.
 
         mode: "lexical" (BM25), "dense" (cosine) or, by default, "hybrid" (both, see `search.fuse`). options: see
-        `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, NoEncoder.
+        `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, and MemoryProblem for a dense search without an encoder.
         """
         return self._hits([query], requested(k, "hybrid", options))[0]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite, NoWriter
+from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
 from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
 from keepworth.memory.operations import Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
@@ -42,7 +42,7 @@ def write(
         timestamp(message.get("said_at"))
     writer = memory.writer if writer is None else writer
     if writer is None:
-        raise NoWriter(
+        raise MemoryProblem(
             "infer=True needs something that says what to keep: open the memory with writer=..., such as "
             "Facts(extract), or store the text as it is with infer=False"
         )

@@ -81,10 +81,6 @@ class NothingDelivered(DeliveryFailed):
     """The engine says that it took the new weights and computes what it computed before."""
 
 
-class NoEngineLeft(EngineError):
-    """Every engine that a run sampled at is gone; the message names each of them, and why."""
-
-
 class ChatError(KeepworthError):
     """A chat model answered, and not with what was asked for."""
 

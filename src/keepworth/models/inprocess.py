@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -240,25 +241,15 @@ def whole_memory(device: torch.device) -> float:
     """Bytes of the device, or of the machine for the processor; infinite where the system does not say."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
-    return min(_line("MemTotal"), _container("max"))
-
-
-def _container(name: str) -> float:
-    """Of the control group that this process is in, as it sees it (version 2)."""
     try:
-        with open(f"/sys/fs/cgroup/memory.{name}") as file:
-            return float(file.read())
+        machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):  # not every system says
+        machine = math.inf
+    try:
+        with open("/sys/fs/cgroup/memory.max") as file:  # of the control group that this process is in (version 2)
+            return min(machine, float(file.read()))
     except (OSError, ValueError):  # ValueError: "max", where there is no limit
-        return math.inf
-
-
-def _line(name: str) -> float:
-    try:
-        with open("/proc/meminfo") as lines:
-            named = dict(line.split(":") for line in lines)
-        return 1024.0 * int(named[name].split()[0])
-    except (OSError, KeyError, ValueError):
-        return math.inf
+        return machine
 
 
 # Log-probabilities and entropies of chosen tokens, a chunk of the vocabulary-wide matrix at a time.

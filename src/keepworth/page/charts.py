@@ -26,16 +26,15 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
-    `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about. `among`: keys that share
-    the palette, where other panels hold more of them than this one. `along`: what is counted from left to right."""
+    """One picture. `role`: whose it is ("" where a run has no roles). `held_out`: measured on questions that were not
+    trained on. `wide`: the metric that the run is about. `among`: keys that share the palette, where other panels hold more of
+    them than this one. `along`: what is counted from left to right."""
 
     key: str
     title: str
     unit: str
     series: tuple[Series, ...]
     role: str = ""
-    stacked: bool = False
     held_out: bool = False
     wide: bool = False
     among: tuple[str, ...] = ()
@@ -139,10 +138,10 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
     """The curves as SVG without a name, and what the pointer shows: x, [left, right, first step, last step]; y, [top, bottom];
     what a step is called; and the series."""
     colours = panel.colours()
-    lines = _stacked(panel.series) if panel.stacked else [(s.steps, s.values, s.low, s.high) for s in panel.series]
+    lines = [(s.steps, s.values, s.low, s.high) for s in panel.series]
     steps = sorted({step for line in lines for step in line[0]})
     bounds = [value for line in lines for value in (*line[1], *line[2], *line[3]) if math.isfinite(value)]
-    low, high = _range(bounds, from_zero=panel.stacked or panel.held_out)
+    low, high = _range(bounds, from_zero=panel.held_out)
     ticks = nice_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
     first, last = steps[0], steps[-1]
@@ -168,30 +167,22 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
     parts.append(
         f'<text class="tick" x="{middle:g}" y="{height - 5}" text-anchor="middle">{escape(panel.along)}</text>'
     )
-    if panel.stacked:
-        below = dict.fromkeys(steps, 0.0)
-        for (at, tops, _, _), colour in zip(lines, colours, strict=True):
-            top = dict(zip(at, tops, strict=True))
-            path = _points([(x(s), y(top[s])) for s in steps] + [(x(s), y(below[s])) for s in reversed(steps)])
-            parts.append(f'<polygon points="{path}" fill="var(--c{colour})" fill-opacity=".8"/>')
-            below = top
-    else:
-        # The emphasised arm is drawn last, so that nothing covers it.
-        order = sorted(range(len(lines)), key=lambda index: panel.series[index].key == "trained")
-        for index in order:
-            at, values, lows, highs = lines[index]
-            paint = f"var(--c{colours[index]})"
-            if lows:
-                band = [(x(s), y(v)) for s, v in zip(at, highs, strict=True)]
-                band += [(x(s), y(v)) for s, v in reversed(list(zip(at, lows, strict=True)))]
-                parts.append(f'<polygon points="{_points(band)}" fill="{paint}" fill-opacity=".13"/>')
-        for index in order:
-            at, values, _, _ = lines[index]
-            paint = f"var(--c{colours[index]})"
-            line = [(x(s), y(v)) for s, v in zip(at, values, strict=True) if math.isfinite(v)]
-            parts.append(f'<polyline points="{_points(line)}" stroke="{paint}"/>')
-            if len(line) <= 12:
-                parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{paint}"/>' for px, py in line]
+    # The emphasised arm is drawn last, so that nothing covers it.
+    order = sorted(range(len(lines)), key=lambda index: panel.series[index].key == "trained")
+    for index in order:
+        at, values, lows, highs = lines[index]
+        paint = f"var(--c{colours[index]})"
+        if lows:
+            band = [(x(s), y(v)) for s, v in zip(at, highs, strict=True)]
+            band += [(x(s), y(v)) for s, v in reversed(list(zip(at, lows, strict=True)))]
+            parts.append(f'<polygon points="{_points(band)}" fill="{paint}" fill-opacity=".13"/>')
+    for index in order:
+        at, values, _, _ = lines[index]
+        paint = f"var(--c{colours[index]})"
+        line = [(x(s), y(v)) for s, v in zip(at, values, strict=True) if math.isfinite(v)]
+        parts.append(f'<polyline points="{_points(line)}" stroke="{paint}"/>')
+        if len(line) <= 12:
+            parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{paint}"/>' for px, py in line]
     parts.append('<line class="cursor" y1="0" y2="0" x1="0" x2="0"/></svg>')
     data = {
         "x": [LEFT, width - RIGHT, first, last],
@@ -274,22 +265,6 @@ def _step_ticks(first: int, last: int) -> list[int]:
     if last == first:
         return [first]
     return [int(tick) for tick in nice_ticks(first, last, 5) if first <= tick <= last and float(tick).is_integer()]
-
-
-Line = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
-"""steps, values, lower and upper bounds (empty where there are none)"""
-
-
-def _stacked(series: Sequence[Series]) -> list[Line]:
-    """Running sums over the series at every step; a series without a value at a step adds nothing there."""
-    steps = tuple(sorted({step for line in series for step in line.steps}))
-    total = [0.0] * len(steps)
-    found: list[Line] = []
-    for line in series:
-        values = dict(zip(line.steps, line.values, strict=True))
-        total = [below + values.get(step, 0.0) for below, step in zip(total, steps, strict=True)]
-        found.append((steps, tuple(total), (), ()))
-    return found
 
 
 def _points(points: Sequence[tuple[float, float]]) -> str:

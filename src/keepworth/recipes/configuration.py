@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -38,31 +38,25 @@ def resolve(
     """
     from pydantic import ValidationError
 
-    keys = dict(leaf_keys(model))
+    fields = model.model_fields
     tree: dict[str, Any] = {**(base or {}), **(load_toml(file) if file else {})}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         key = key.strip()
         if not equals or not key:
             raise BadSetting(f"--set takes key=value, not {assignment!r}.", "For example --set seed=3.")
-        _put(tree, key, _parse(text.strip(), keys.get(key)))
+        _put(tree, key, _parse(text.strip(), fields[key].annotation if key in fields else None))
     for name, value in (short or {}).items():
         if value is not None:
-            _put(tree, short_key(name, keys), value)
+            if name not in fields:
+                raise BadSetting(
+                    f"--{name} has no effect here: this recipe has no such setting.", "See --print-config."
+                )
+            tree[name] = value
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise _explained(error, keys) from error
-
-
-def leaf_keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, annotation) of every value a configuration holds, nested models opened."""
-    for name, field in model.model_fields.items():
-        nested = _nested(field.annotation)
-        if nested is None:
-            yield f"{prefix}{name}", field.annotation
-        else:
-            yield from leaf_keys(nested, f"{prefix}{name}.")
+        raise _explained(error, fields) from error
 
 
 MATTER = (
@@ -101,16 +95,6 @@ def describe_settings(model: type[BaseModel], base: Mapping[str, Any], every: bo
         said = (kind[key].description for kind in kinds if key in kind)
         rows.append((f"{key} = {_value(value) if isinstance(value, str) else value}", next(filter(None, said), "")))
     return rows
-
-
-def short_key(name: str, keys: Mapping[str, Any]) -> str:
-    """The key that the option `--name` sets: `name` itself, or the one key whose last part it is."""
-    if name in keys:
-        return name
-    matching = [key for key in keys if key.rsplit(".", 1)[-1] == name]
-    if len(matching) == 1:
-        return matching[0]
-    raise BadSetting(f"--{name} has no effect here: this recipe has no such setting.", "See --print-config.")
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -158,16 +142,6 @@ def _tables(tree: Mapping[str, Any], name: str, lines: list[str]) -> None:
             _tables(value, f"{name}.{key}" if name else key, lines)
 
 
-def _nested(annotation: Any) -> type[BaseModel] | None:
-    """The section that a key opens; models in a list are values."""
-    from pydantic import BaseModel
-
-    if get_origin(annotation) in (list, tuple, dict, set):
-        return None
-    kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
-    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
-
-
 def _put(tree: dict[str, Any], key: str, value: object) -> None:
     *parents, last = key.split(".")
     for parent in parents:
@@ -193,7 +167,7 @@ def _parse(text: str, annotation: Any) -> object:
     return text
 
 
-def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthError:
+def _explained(error: ValidationError, keys: Iterable[str]) -> KeepworthError:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

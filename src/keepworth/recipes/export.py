@@ -43,10 +43,6 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 _STORED = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
-class ExportDiffers(KeepworthError):
-    """The folder, loaded as others load it, does not say what the run says."""
-
-
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """The folder beside the run, both computed in float32, on greedy answers of the run to prompts of its own questions.
@@ -88,8 +84,7 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
         role: Which of several that the run trained.
 
     Raises:
-        KeepworthError: For what cannot be exported so.
-        ExportDiffers: Where the folder would say something else than the run.
+        KeepworthError: For what cannot be exported so, and where the folder would say something else than the run.
         DiskTrouble: Where it cannot be written.
     """
     run = run if isinstance(run, RunFolder) else RunFolder.open(run)
@@ -280,7 +275,7 @@ def _load_plain(folder: Path) -> Any:
 
 def _required(agreement: Agreement) -> Agreement:
     if agreement.mean_gap > TOLERANCE:
-        raise ExportDiffers(
+        raise KeepworthError(
             f"The folder, as transformers loads it, differs from the run by {agreement.mean_gap:.3f} nats a token on the run's "
             f"own questions, more than {TOLERANCE}."
         )

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from keepworth.rollouts.driver import Limits, Play, Rollout, RolloutContext
 
 
-class NothingScored(KeepworthError):
-    """Of all the answers that were measured, none could be scored."""
-
-
 EPISODE = ""
 """In the place of a reward term's name: the episode's whole reward."""
 CALLS = "calls of the model"
@@ -214,11 +210,11 @@ class Playing:
         return [episode for _, episode in sound]
 
     def _say_left_out(self, split: str, episodes: Sequence[Episode]) -> None:
-        """Raises NothingScored where no episode says anything about the model."""
+        """Raises KeepworthError where no episode says anything about the model."""
         failed = [episode for episode in episodes if episode.stop in UNSOUND]
         reason = next((error for episode in failed for error in episode.errors), failed[0].stop.value).rstrip(".")
         if len(failed) == len(episodes):
-            raise NothingScored(
+            raise KeepworthError(
                 f"None of the {len(episodes)} answers to {split} questions could be scored: {reason}.",
                 "Once that is mended, the same call continues.",
             )

@@ -31,7 +31,7 @@ from keepworth.learning.run_folder import RunFolder, is_run
 from keepworth.learning.shares import Shares
 from keepworth.learning.trainer import restore
 from keepworth.learning.trainer import train as train_steps
-from keepworth.learning.watch.progress import Progress, SilentProgress
+from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
@@ -255,7 +255,7 @@ def follower(
 ) -> Learner:
     """A learner beside the first, in its own process. settings: those of `TrainingSettings`, whatever the recipe has besides."""
     config = TrainingSettings.model_construct(**settings)
-    model = loaded_model(config, SilentProgress(), precision)
+    model = loaded_model(config, Progress(), precision)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the first learner has raised them
         made = _learner_settings(config, objective, role, roles, mixture)
@@ -430,7 +430,7 @@ def engines_of(
                 url,
                 path_of(settings.model, kind=ModelKind.LANGUAGE),
                 model=settings.engine_model,
-                require=("adapters",),
+                adapters=True,
                 max_staleness=settings.max_staleness,
                 api_key=os.environ.get(KEY) or None,
                 concurrency=max(8, settings.slots),

@@ -53,10 +53,6 @@ class CallTimedOut(CallFailed):
     stop = StopReason.TIMEOUT
 
 
-class BadReward(CallFailed):
-    """A reward function returned something that is no finite number."""
-
-
 Draw = Callable[[PartialSample], Awaitable[Sample]]
 """Goes on with a draft until it ends; the draft holds what was drawn, also while it is waited for."""
 
@@ -202,7 +198,7 @@ class EpisodeContext:
         try:
             return RewardTerm(name, finite_number(value), weight)
         except ValueError as error:
-            raise BadReward(f"Reward {name} of episode {self.id} is {error}.") from None
+            raise CallFailed(f"Reward {name} of episode {self.id} is {error}.") from None
 
 
 TrainedRollout = Callable[[Task, EpisodeContext], Awaitable[Episode]]
@@ -310,7 +306,7 @@ def _check(episode: object, task: Task, id: str) -> Episode:
     try:
         return replace(episode, rewards=checked_terms(episode.rewards))
     except ValueError as error:
-        raise BadReward(f"The rollout of episode {id} gave {error}.") from None
+        raise CallFailed(f"The rollout of episode {id} gave {error}.") from None
 
 
 def failed_episode(task: Task, id: str, stop: StopReason, why: str) -> Episode:

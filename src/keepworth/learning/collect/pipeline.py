@@ -151,10 +151,6 @@ class EventLoop:
             self.changed.set()
 
 
-class RolloutsFail(KeepworthError):
-    """Group after group comes to nothing: there is nothing to train on."""
-
-
 class Pipeline:
     """Collects what updates train on. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
     thread calls, happens on the event loop, so that nothing here needs a lock.
@@ -223,7 +219,7 @@ class Pipeline:
     def collect(self, step: int) -> Collected:
         """What the step (from 0) trains on: the oldest groups that are ready, once there are enough, and what the sources add.
 
-        Raises RolloutsFail, and whatever broke the sampler."""
+        Raises KeepworthError where group after group comes to nothing, and whatever broke the sampler."""
         collected = self._loop.do(self._collect())
         groups, metrics = self._sources.mix(collected.groups, step)
         return replace(collected, groups=groups, metrics=collected.metrics | metrics)
@@ -426,7 +422,7 @@ class Pipeline:
             self._counts["failed_groups"] += 1
             self._failures += 1
             if self._failures >= self.settings.patience:
-                raise RolloutsFail(
+                raise KeepworthError(
                     f"{self._failures} groups in a row came to nothing; the last one says: {reason_of(left_out)}.",
                     "The episodes are in the run's folder with the arm failed; put the environment or the reward right.",
                 )

@@ -24,7 +24,7 @@ from keepworth.learning.collect.curriculum import AdmissionError
 from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Replica, save_trained
 from keepworth.models.drawing import DraftBatch
-from keepworth.models.errors import EngineError, EngineRefused, NoEngineLeft
+from keepworth.models.errors import EngineError, EngineRefused
 from keepworth.models.http_wire import derive_seed
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.partial_sample import PartialSample
@@ -217,7 +217,7 @@ class HttpSampler(Sampler):
         AdmissionError: A setting needs the in-process engine.
         MissingCapability: Of an engine.
         EngineError: The engines are not several of one kind.
-        NoEngineLeft: Once all have left. Continuing the run asks all of them again.
+        EngineError: Once all have left. Continuing the run asks all of them again.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class HttpSampler(Sampler):
         return Receipt(sent.version, max(gaps), time.perf_counter() - begun)
 
     async def run(self) -> None:
-        """Requests run by themselves; this waits for the end. Raises NoEngineLeft."""
+        """Requests run by themselves; this waits for the end. Raises EngineError once no engine is left."""
         await self._gone
 
     async def _draw(self, draft: PartialSample) -> None:
@@ -345,7 +345,7 @@ class HttpSampler(Sampler):
             left = f"Engines that are left: {len(self._engines)} of {self._count}."
             self._notes.append(f"The engine at {engine.model.url} is left: {error.message} {left}")
         if not self._engines and not self._gone.done():
-            gone = NoEngineLeft(
+            gone = EngineError(
                 f"No engine is left to sample at. {' '.join(self._notes[-self._count :])}",
                 "Look at their logs, start them, and continue the run with the command that began it.",
             )

@@ -83,9 +83,6 @@ class Progress:
     def finish(self) -> None: ...
 
 
-SilentProgress = Progress
-
-
 class _TimedProgress(Progress):
     """Knows the time left, from the steps seen since the first one. What came before it (loading, measuring,
     an earlier process) says nothing about a step's time."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -31,19 +31,6 @@ class FoundRecord:
     record: Record
 
 
-class UnreadableRecord(MemoryProblem, ValueError):
-    """What a file says is no memory. places: where, with what is wrong there."""
-
-    def __init__(self, places: Sequence[str], where: str) -> None:
-        shown = "; ".join(places[:5])
-        more = f"; and {len(places) - 5} more" if len(places) > 5 else ""
-        super().__init__(
-            f"{where} has {len(places)} {'entries' if len(places) > 1 else 'entry'} that cannot be taken: {shown}{more}.",
-            "Correct them, or take the others with --skip-bad; nothing was imported.",
-        )
-        self.places = tuple(places)
-
-
 # -- into a memory ----------------------------------------------------------------------------------------------------
 
 
@@ -54,7 +41,7 @@ def take(
     One that the scan of the memory refuses is bad.
 
     What a memory holds already is not stored again. bounds: user_id, agent_id and session_id of records that name none. Raises
-    UnreadableRecord, InvalidScope, StorageFull."""
+    MemoryProblem, InvalidScope, StorageFull."""
     acts: list[tuple[Operation, Draft]] = []
     bad: list[str] = []
     for record in records:
@@ -68,7 +55,11 @@ def take(
         except (ValueError, TypeError) as error:  # all that is wrong with a value
             bad.append(f"{record.place}: {error}")
     if bad and not skip_bad:
-        raise UnreadableRecord(bad, where)
+        more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise MemoryProblem(
+            f"{where} has {len(bad)} {'entries' if len(bad) > 1 else 'entry'} that cannot be taken: {'; '.join(bad[:5])}{more}.",
+            "Correct them, or take the others with --skip-bad; nothing was imported.",
+        )
     vectors = memory.store.encode([draft.key or operation.text for operation, draft in acts]) if acts else {}
     done = memory.store.perform_and_read(memory.scope, acts, vectors=vectors) if acts else []
     return [item for _, item in done if item is not None], bad

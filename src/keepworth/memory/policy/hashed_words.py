@@ -28,13 +28,6 @@ def word_slots(text: str, dimension: int) -> list[int]:
     return [_slot(word, dimension) for word in WORD.findall(text.lower())]
 
 
-def word_set(text: str, dimension: int) -> Vectors:
-    """1 where some word of `text` falls, else 0; shape (dimension,)."""
-    found = np.zeros(dimension, dtype=np.float32)
-    found[word_slots(text, dimension)] = 1.0
-    return found
-
-
 class HashedWords:
     """Unit vectors of square-rooted word counts. An empty text gets the first axis, so that cosines stay defined."""
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry
-from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, unknown_option
+from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import SHORT, spans
@@ -602,7 +602,7 @@ class Search:
         searched: Corpus | None = None,
     ) -> None:
         if embedder is None and request.mode != "lexical":
-            raise NoEncoder(
+            raise MemoryProblem(
                 f"a {request.mode} search needs an encoder and there is none: give one, or use mode='lexical'"
             )
         unreachable = request.threshold is not None and request.threshold > 1.0

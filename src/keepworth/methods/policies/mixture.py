@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.episodes.arrays import Floats, Numbers, Vectors
-from keepworth.memory.policy.hashed_words import word_set
+from keepworth.memory.policy.hashed_words import word_slots
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, require_part, statistical
@@ -108,7 +108,8 @@ class MixtureValuer:
         self._add(query, action, hints[0], use.reward, use.share, pool)
 
     def _situation(self, query: Query) -> Vectors:
-        words = word_set(query.text, WORDS)
+        words = np.zeros(WORDS, dtype=np.float32)
+        words[word_slots(query.text, WORDS)] = 1.0
         words = words / np.sqrt(max(1.0, float(words.sum())))
         situation: Vectors = np.concatenate([query.vector, words])
         return situation

@@ -40,12 +40,13 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "mr_rec": {"users": 60},
     "persistbench": {"encoder": "hashing"},
     "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
+    "sort": {"texts": 3, "distances": "1", "items": 2, "passes": 1, "words": 8, "encoder": "hashing"},
     "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
 }
 """What makes a study small; one that is not here runs as it is."""
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
-READERS = ("three_settings",)
+READERS = ("sort", "three_settings")
 """Studies in which the tiny model answers."""
 
 

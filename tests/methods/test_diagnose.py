@@ -12,6 +12,7 @@ import pytest
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
 from keepworth.methods.studies.diagnose import _share, run
+from keepworth.methods.studies.persistbench import best_by_words, read_samples, still_shown
 from keepworth.methods.studies.three_settings import place_evidence
 from keepworth.methods.studies.tulving import mean_of_types
 from keepworth.methods.studies.tulving import run as sum_up_books
@@ -129,3 +130,17 @@ def test_evidence_stands_together_where_it_is_put() -> None:
     entries = [MemoryEntry(text, "s", number, 0, "user", "", text in "AB") for number, text in enumerate("pAqBrs")]
     placed = {place: "".join(entry.text for entry in place_evidence(entries, place)) for place in (0, 0.5, 1)}
     assert placed == {0: "ABpqrs", 0.5: "pqABrs", 1: "pqrsAB"}
+
+
+def test_a_threshold_that_nine_of_ten_pass_is_put_to_the_others() -> None:
+    needed = [float(score) for score in range(1, 11)]
+    assert still_shown(needed, [0.5, 1.0, 2.0, 9.0]) == [0.0, 1.0, 1.0, 1.0]
+    assert still_shown([3.0] * 10, [2.9, 3.0]) == [0.0, 1.0]
+    assert best_by_words("Where is my bicycle?", ["Rain fell.", "Tea tastes good."]) == 0.0
+    assert best_by_words("Where is my bicycle?", ["The bicycle rusts.", "Tea tastes good."]) > 0.0
+
+
+def test_samples_that_are_not_there_are_named_with_what_brings_them(tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError, match="PersistBench is not shipped") as absent:
+        read_samples(str(tmp_path), 0)
+    assert "pip install --no-deps inspect-evals" in absent.value.fix

@@ -21,6 +21,7 @@ from keepworth.methods.studies.cues import execute, explore
 from keepworth.methods.studies.game_on import ByModel, ByRules, find_skill, practise, with_parts
 from keepworth.methods.studies.macro_hft import ValueMemory
 from keepworth.methods.studies.mind_palace import Palace, stop_at
+from keepworth.methods.studies.persistbench import FILES
 from keepworth.methods.studies.vilomem import Memory, Seen, play
 from keepworth.methods.worlds._java import lacks
 from keepworth.registry import methods
@@ -39,14 +40,16 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
     "mind_palace": {"limit": 6, "distractors": 2, "encoder": "hashing", "budgets": "2"},
     "mr_rec": {"users": 60},
+    "persistbench": {"encoder": "hashing"},
     "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
+    "sort": {"texts": 3, "distances": "1", "items": 2, "passes": 1, "words": 8, "encoder": "hashing"},
     "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
     "written_or_neural": {"worlds": "t-maze", "written": 8, "neural": 120, "seeds": 2},
 }
 """What makes a study small; one that is not here runs as it is."""
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
-READERS = ("three_settings",)
+READERS = ("sort", "three_settings")
 """Studies in which the tiny model answers."""
 
 
@@ -58,6 +61,10 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("one", "two")):
         run_of(strings, model, folder / name, None, **STRINGS, seed=seed)
     evaluation(folder / "book", {"bm25": [[0.5]] * 21}, BOOK, ["a", "b", "c"])
+    (folder / "persistbench").mkdir()
+    for file in FILES.values():
+        rows = [{"query": f"Where is {name}?", "memories": [f"{name} is here.", "It rains."]} for name in ("Ann", "Bo")]
+        (folder / "persistbench" / file).write_text("".join(json.dumps(row) + "\n" for row in rows * 2))
     return folder
 
 
@@ -67,6 +74,7 @@ def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
         pytest.skip(f"needs {absent}")
     of_runs: dict[str, dict[str, Any]] = {"diagnose": {"runs": finished_runs}, "domains": {"runs": finished_runs}}
     of_runs["tulving"] = {"folder": finished_runs / "book"}
+    of_runs["persistbench"] = {"data": finished_runs / "persistbench"}
     settings = {
         **SMALL.get(name, {}),
         **of_runs.get(name, {"reader": finished_runs / "model"} if name in READERS else {}),

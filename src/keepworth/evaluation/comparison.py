@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.harness import FREE, EvaluationFolder, Row, unlike
+from keepworth.evaluation.harness import EvaluationFolder, Row, unlike
 from keepworth.evaluation.statistics import Comparison, compare
 from keepworth.evaluation.summary import arm_of, per_question
 
@@ -32,7 +32,7 @@ def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]
         raise KeepworthError(
             f"--allow names {unknown[0]!r}, which no evaluation has.", f"There are {', '.join(identities[0])}."
         )
-    differing = unlike(identities[0], identities[1], (*FREE, *allow))
+    differing = [name for name in unlike(*identities) if name not in allow]
     if differing:
         pairs = "; ".join(f"{name}: {identities[0].get(name)} and {identities[1].get(name)}" for name in differing)
         raise KeepworthError(

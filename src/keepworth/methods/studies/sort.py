@@ -1,0 +1,143 @@
+"""Sequence order recall in three arms: from the text itself, from a search of it, and from weights that learned it.
+
+Two sentences of conversations are shown: which came first? Which stands first in the question says nothing, so chance is one
+half. After "Assessing Episodic Memory in LLMs with Sequence Order Recall Tasks" (SORT), arXiv 2410.08133: models are accurate
+with the text in their context and poor from training alone. Control: what a search finds, shown in reverse; who reads the order
+off what is shown is wrong there as often as it was right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._passes import difference_row
+from keepworth.registry import Method, part
+
+BATCH = 8
+"""Entries that weights imitate in a step."""
+
+
+def run(
+    *,
+    texts: int = 20,
+    sessions: int = 1,
+    distances: str = "1,2,4,8",
+    items: int = 8,
+    passes: int = 0,
+    rate: float = 3e-4,
+    reader: str = "smollm2-135m-instruct",
+    model: str = "",
+    encoder: str = "minilm",
+    words: int = 60,
+    seed: int = 0,
+) -> Rows:
+    """The share of pairs whose order is told, in all and by distance.
+
+    Args:
+        texts: At most so many.
+        sessions: Conversations of a text.
+        distances: Turns between the two sentences, with commas.
+        items: Entries that a search shows.
+        passes: How often weights read a text; 0 leaves that arm out.
+        rate: Their learning rate.
+        reader: A model's name or folder, or the URL of an endpoint.
+        model: The model's name there.
+        encoder: Of the search.
+        words: Of an entry, at most.
+        seed: Of the draws.
+    """
+    from keepworth.agents.recall import retrieved
+    from keepworth.methods.benchmarks.order_recall import order_recall
+    from keepworth.methods.studies._readers import open_reader
+    from keepworth.tasks.benchmark import cluster_of, haystack
+
+    asked = order_recall("test", sessions=sessions, distances=distances.split(","), seed=seed)
+    chosen = list(dict.fromkeys(map(cluster_of, asked)))[:texts]
+    tasks = [task for task in asked if cluster_of(task) in chosen]
+    if len(chosen) < 3:
+        raise KeepworthError(
+            f"there are {len(chosen)} texts with such pairs.", "An interval needs 3: ask for more, or nearer."
+        )
+    if passes and reader.startswith(("http://", "https://")):
+        raise KeepworthError(
+            "weights behind an endpoint are not trained here.", "Leave passes out, or name a model's folder."
+        )
+    search = retrieved(items, part("encoder")(encoder), words=words)
+    found = [[hit.text for hit in search(task).shown] for task in tasks]
+    whole = [[entry.text for entry in haystack(task, words)] for task in tasks]
+    answerer = open_reader(reader, model)
+
+    def right(who: Any, places: list[int], shown: list[list[str]]) -> list[float]:
+        queries = [
+            (tasks[place].input, some, list(tasks[place].options)) for place, some in zip(places, shown, strict=True)
+        ]
+        picks = who.choices(queries) if queries else []
+        return [
+            float(pick >= 0 and tasks[place].options[pick] in tasks[place].answers)
+            for place, pick in zip(places, picks, strict=True)
+        ]
+
+    everywhere = list(range(len(tasks)))
+    fits = [place for place in everywhere if sum(map(answerer.tokens, whole[place])) <= answerer.room]
+    arms = {
+        "nothing shown": (everywhere, right(answerer, everywhere, [[] for _ in tasks])),
+        "retrieval": (everywhere, right(answerer, everywhere, found)),
+        "retrieval, in reverse": (everywhere, right(answerer, everywhere, [some[::-1] for some in found])),
+        "context, where it fits": (fits, right(answerer, fits, [whole[place] for place in fits])),
+    }
+    if passes:
+        told = list[float]()
+        for text in chosen:
+            places = [place for place in everywhere if cluster_of(tasks[place]) == text]
+            told += right(_learned(reader, whole[places[0]], passes, rate, seed), places, [[] for _ in places])
+        arms["weights"] = (everywhere, told)
+    rows: Rows = [{"arm": "chance", "mean": 0.5, "low": 0.5, "high": 0.5, "n": len(tasks), "clusters": len(chosen)}]
+    for arm, (places, values) in arms.items():
+        for kind in ("", *dict.fromkeys(task.tags["type"] for task in tasks)):
+            at = [n for n, place in enumerate(places) if not kind or tasks[place].tags["type"] == kind]
+            if len({cluster_of(tasks[places[n]]) for n in at}) >= 3:
+                name = f"{arm}, {kind}" if kind else arm
+                rows += rows_of({name: [values[n] for n in at]}, [cluster_of(tasks[places[n]]) for n in at])
+    gaps = [one - other for one, other in zip(arms["retrieval"][1], arms["retrieval, in reverse"][1], strict=True)]
+    rows.append(difference_row("retrieval minus retrieval, in reverse", gaps, list(map(cluster_of, tasks))))
+    return rows
+
+
+def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
+    """A reader whose adapter has imitated a text, entry by entry in its order, each behind the one before."""
+    from keepworth.learning.learner import Learner, Optimisation
+    from keepworth.learning.objective.presets import preset
+    from keepworth.methods.recipes._answerer import ModelReader
+    from keepworth.models.adapter import attach_lora
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+
+    model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
+    named = attach_lora(model, seed=seed)
+    learner = Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")
+    pairs = [
+        (model.encode(before or "The conversation begins."), model.encode_continuation(f" {entry}"))
+        for before, entry in zip(["", *text], text, strict=False)
+    ]
+    for _ in range(passes):
+        for start in range(0, len(pairs), BATCH):
+            learner.imitate(pairs[start : start + BATCH])
+    learner.close()
+    return ModelReader(model)
+
+
+METHOD = Method(
+    kind="study",
+    name="sort",
+    title="SORT in three arms",
+    paper="arXiv 2410.08133",
+    about="Which of two sentences came first: from the text in context, from a search, and from weights, by distance",
+    claim="Models tell the order with the text in their context, and are poor from training alone.",
+    differs="Texts are conversations of LongMemEval instead of nine books, and the model has 135M parameters.",
+    tags=("token", "parametric", "factual", "retrieval"),
+    label="analogue",
+    make=Study(run, "share of pairs whose order is told; chance is 0.5"),
+    extra="train",
+)

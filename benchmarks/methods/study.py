@@ -113,8 +113,8 @@ CONCLUSIONS = {
         "held in part",
         "In a T-maze of texts a written memory with `mixture` is right in every episode from the 25th on, and a GRU in .41 of "
         "held-out episodes after 4,000 (.22 and .60 in two vocabularies, which bound no difference; .23 without memory). With "
-        "the default policy the written memory is not above nothing written (.29 and .23); why was not looked into. Where a network "
-        "overtakes was not reached, and no other world was run.",
+        "the default policy the written memory is not above nothing written (.29 and .23); why was not looked into. Where a "
+        "network overtakes was not reached, and no other world was run.",
     ),
 }
 """Of each study the model, the controls, the verdict and its reason."""

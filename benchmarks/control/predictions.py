@@ -8,6 +8,7 @@ and a seed, of a GRU of width 32. `whole` is the mean of the returns over all of
 `last` is that of its last tenth. The controls are no prediction, and for each loss the same with targets of other steps, drawn by
 chance, which has the size and the heads of the loss and no information. The action before is no input, as in the ladder. Steps
 and the weight of the losses (.1, which was better than 1 in three looks of four) were chosen on seed 100.
+Only the cue was measured with all seeds.
 """
 
 from __future__ import annotations

@@ -17,7 +17,17 @@ from benchmarks.record import arguments
 from keepworth.evaluation.study import Study
 from keepworth.registry import method
 
-STUDIES = ("ama", "cues", "exploitation", "game_on", "macro_hft", "mind_palace", "persistbench", "vilomem", "written_or_neural")
+STUDIES = (
+    "ama",
+    "cues",
+    "exploitation",
+    "game_on",
+    "macro_hft",
+    "mind_palace",
+    "persistbench",
+    "vilomem",
+    "written_or_neural",
+)
 
 
 def main() -> None:

@@ -150,7 +150,7 @@ def write(stream: Stream, episodes: int, seed: int, name: str, control: str) -> 
     return met.success.tolist(), float(met.held_out.mean())
 
 
-def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds: int = 3, first_seed: int = 0) -> Rows:
+def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds: int = 2, first_seed: int = 0) -> Rows:
     """Success after so many episodes, with written and with neural memory, with and without it.
 
     Args:

@@ -3,12 +3,12 @@
     keepworth eval stream --streams ... --arms ... --seeds 30 --split held-out --tuned benchmarks/streams/tuned.json --out FOLDER
     python -m benchmarks.streams.memories FOLDER ... --json benchmarks/streams/memories.json
 
-A folder may hold other streams or other arms of the same streams; what counts are the seeds that all have. The score of
-an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences are paired by seed, with 95 %
-intervals. *Plain similarity* is on each stream the better of `exprag` with its tuned and with its published settings. A *control*
-is the method without its idea: a part left out, values that are learned and not used (`+masked`), rewards of other tasks
-(`+shuffled`), or records drawn by chance. A method that has settings under which its mechanism decides something (`+on`) is
-judged by those, any other by the better of its tuned and its published settings.
+A folder may hold other streams or other arms of the same streams; of a row that two have the later counts, and of seeds those
+that all have. The score of an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences
+are paired by seed, with 95 % intervals. *Plain similarity* is on each stream the better of `exprag` with its tuned and with its
+published settings. A *control* is the method without its idea: a part left out, values that are learned and not used
+(`+masked`), rewards of other tasks (`+shuffled`), or records drawn by chance. A method that has settings under which its
+mechanism decides something (`+on`) is judged by those, any other by the better of its tuned and its published settings.
 
 The verdict, by a rule from before any row was seen:
 

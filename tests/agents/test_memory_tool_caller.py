@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from keepworth.agents.tool_caller import NOTHING, MemoryToolCaller
+from keepworth.environments.tool_use import ToolUse
 from keepworth.episodes import StopReason, Task
 from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.learning.rows import rows_of
 from keepworth.memory.overlay import Bank
-from keepworth.methods.recipes._tool_caller import NOTHING, MemoryToolCaller
-from keepworth.methods.recipes._tool_use import ToolUse
 from keepworth.rollouts.driver import Play, play
 from tests.rollouts.scripted_model import ScriptedModel
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from keepworth.agents.tool_caller import MemoryToolCaller
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.text import as_line, as_text
 from keepworth.memory.item import Item
@@ -18,7 +19,6 @@ from keepworth.methods.policies._exemplars import Exemplars
 from keepworth.methods.policies.reme import Guidance
 from keepworth.methods.policies.rememberer import EncouragedDiscouraged
 from keepworth.methods.recipes import _answerer as answerer
-from keepworth.methods.recipes._tool_caller import MemoryToolCaller
 from keepworth.methods.writers import _manager as manager
 from tests.memory.stub_encoder import WordEncoder
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Step
 from keepworth.episodes import Task
 from keepworth.episodes.episode import Observation
 from keepworth.episodes.model import beginning
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.rows import rows_of
-from keepworth.methods.recipes._tool_caller import ToolCaller
 from keepworth.models.adapter import attach_lora
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from keepworth.agents.agent import Completer
+from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Blocking, Step
 from keepworth.environments.question import Question
+from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import RewardTerm, Sample, SamplingParams, StopReason, Task
 from keepworth.episodes.episode import UNSOUND, Observation, episode_from_json, episode_to_json
 from keepworth.memory.overlay import Bank
@@ -25,8 +27,6 @@ from keepworth.methods.recipes._overwrite_reader import (
     reading,
 )
 from keepworth.methods.recipes._people_reading import Document
-from keepworth.methods.recipes._tool_caller import ToolCaller
-from keepworth.methods.recipes._tool_use import ToolUse, tool
 from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, within
 from tests.rollouts.scripted_model import ScriptedModel
 

@@ -27,7 +27,7 @@ from keepworth.models.chat_format import NoChatTemplate
 Thinking = Literal["keep", "strip"]
 Format = Literal["auto", "chat", "plain"]
 ANSWER = "answer"
-"""What an answer is called where there are tools beside it (`keepworth.methods.recipes._tool_use`)."""
+"""What an answer is called where there are tools beside it (`keepworth.environments.tool_use`)."""
 _THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)\s*", re.DOTALL)
 _UNOPENED = re.compile(r"\A(?:(?!<think>).)*?</think>\s*", re.DOTALL)
 _LINE = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:(.*)", re.DOTALL)

@@ -80,8 +80,8 @@ def calculate(expression: str) -> str:
 
 def head(answer: str, remembered: bool = False) -> str:
     """The worked examples, in the form of what is asked for. remembered: the story is searched for first."""
-    from keepworth.methods.recipes._tool_caller import RECALL, RESULT, TURN, opening
-    from keepworth.methods.recipes._tool_use import ANSWER, tool
+    from keepworth.agents.tool_caller import RECALL, RESULT, TURN, opening
+    from keepworth.environments.tool_use import ANSWER, tool
 
     if answer != "calculator":
         column = 1 if answer == "expression" else 2
@@ -117,10 +117,10 @@ def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task]
 
 def system(config: Config) -> System:
     from keepworth.agents.agent import Completer
+    from keepworth.agents.tool_caller import MemoryToolCaller, ToolCaller
     from keepworth.environments.question import Question
+    from keepworth.environments.tool_use import ToolUse, tool
     from keepworth.methods.benchmarks._arithmetic import arithmetic
-    from keepworth.methods.recipes._tool_caller import MemoryToolCaller, ToolCaller
-    from keepworth.methods.recipes._tool_use import ToolUse, tool
     from keepworth.rollouts.driver import Limits, Play
 
     verifier, remembered = "expression" if config.answer == "expression" else "numeric", config.stories > 0

@@ -104,7 +104,7 @@ def run(
     assert isinstance(study, Study)
     with working(f"running {name}, which may take minutes"):
         rows = list(study(**read_settings(study.settings(), assign or [], f"study {name!r}"))())
-    width = max(28, *(len(row["arm"]) for row in rows))
+    width = max([28, *(len(row["arm"]) for row in rows)])
     for row in rows:
         if as_json:
             say_json({"study": name, "unit": study.unit, **row})

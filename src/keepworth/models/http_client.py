@@ -132,7 +132,7 @@ class JsonClient:
         except httpx.TimeoutException as error:
             raise EngineTimeout(
                 f"{self.url}{path} did not answer within {self.seconds:g} s.",
-                "Ask for fewer tokens at once, or raise the timeout; is the engine paused?",
+                "Ask for fewer tokens at once; is the engine paused?",
             ) from error
         except httpx.TransportError as error:
             raise EngineDied(

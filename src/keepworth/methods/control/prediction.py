@@ -33,11 +33,14 @@ METHODS = [
         kind="control_agent",
         name="predict_latent",
         title="Predictive objective",
-        about="The memory's output also predicts its own later outputs, and differs from step to step",
+        about="The memory's output also predicts its own later outputs, which are kept apart in a batch",
         tags=("latent", "working", "formation"),
         paper="arXiv 2310.06089",
         claim="Predicting latents helps most where networks are small, and longer horizons help transfer.",
-        differs="PPO replaces Q-learning, the latent is a memory's output over time, and weights are of this project.",
+        differs=(
+            "PPO replaces Q-learning, the latent is a memory's output over time, and weights are of this project. Outputs are kept "
+            "apart from those of another chunk of the batch, not from those of other steps of their own."
+        ),
         make=partial(make, "latent"),
         extra="control",
     ),

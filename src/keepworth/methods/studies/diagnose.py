@@ -73,6 +73,8 @@ def run(
             f"{first.name} and {second.name} were not trained from one model on one recipe.",
             "Compare runs that differ in how they learn; `keepworth methods run domains` compares what carries over.",
         )
+    if first.name == (second.name if second else BASE):
+        raise KeepworthError(f"both sides are called {first.name}.", "Name another run, or rename the folder of one.")
     asked: dict[str, dict[str, list[Task]]] = {}
     for name, of_set in {"": first.train, **first.test}.items():
         for task in sorted(of_set, key=lambda task: draw_order("diagnose", seed, task.key)):

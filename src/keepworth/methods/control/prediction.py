@@ -38,8 +38,8 @@ METHODS = [
         paper="arXiv 2310.06089",
         claim="Predicting latents helps most where networks are small, and longer horizons help transfer.",
         differs=(
-            "PPO replaces Q-learning, the latent is a memory's output over time, and weights are of this project. Outputs are kept "
-            "apart from those of another chunk of the batch, not from those of other steps of their own."
+            "PPO replaces Q-learning, the latent is a memory's output over time, and weights are of this project. Outputs are "
+            "kept apart from those of another chunk of the batch, not from those of other steps of their own."
         ),
         make=partial(make, "latent"),
         extra="control",

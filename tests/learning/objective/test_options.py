@@ -49,6 +49,7 @@ from keepworth.methods.objectives.kdrl import Anneal, Teacher
 from keepworth.methods.objectives.memory_r2 import DualClip
 from keepworth.methods.objectives.reinforce_pp import RewardToGo
 from keepworth.methods.objectives.s_grpo import FirstAndRandom
+from keepworth.methods.objectives.spurious import Spurious
 from keepworth.methods.objectives.t_spmo import PrefixTree
 from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.objectives.vcpo import EssControl, OptimalBaseline, SequenceTruncate
@@ -156,7 +157,14 @@ def test_parts_are_read_as_they_are_written() -> None:
     made += [Gae(0.95, bootstrap=True), StepState(1.0, 1.0), StepIndex(0.0, 1.0, 0.0), PrefixTree(), SoftValue(0.5)]
     made += [NoRatio("proximal"), Token(), Sequence("behaviour", "episode")]
     made += [GroupStd(), BatchStd(), TaskStd(), Whitened(0.1)]
-    made += [Anneal(0.1, 7), Teacher(0.1, "wrong", Anneal(0.0, 7)), Utterance(), Duration(90.0), Plain()]
+    made += [
+        Anneal(0.1, 7),
+        Teacher(0.1, "wrong", Anneal(0.0, 7)),
+        Utterance(),
+        Duration(90.0),
+        Spurious(0.25, GroupStd()),
+        Plain(),
+    ]
     assert [read(repr(each)) for each in made] == made
     assert {type(each) for each in made} == {kind for kind in PARTS.values() if kind.__module__.startswith(OURS)}
     assert (repr(made[0]), read("Plain"), read("Clip(low=0.2, high=0.28)")) == ("Clip(0.2, 0.28)", made[-1], made[0])

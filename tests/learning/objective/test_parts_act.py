@@ -28,6 +28,7 @@ OBJECTIVES = (
     preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),
     preset("ppo", advantage="Gae(0.9, 0.9, value_clip=0.1, level=turn, target_decay=0.5)"),
     preset("vcpo"),
+    preset("spurious"),
     preset("a_star_po"),
     varied(GRPO, ratio="Sequence(behaviour, episode)"),
     *(varied(GRPO, surrogate=name) for name in ("DualClip(0.1, 0.1, 1.2)", "Cispo(0.1, 0.1)", "Plain")),

@@ -34,7 +34,8 @@ class Spurious(Advantage):
         import torch
 
         batch = credit.batch
-        drawn = [batch.lp_behaviour.to(torch.float64), *([] if batch.ids is None else [batch.ids])]
+        at = batch.mask > 0
+        drawn = [batch.lp_behaviour.to(torch.float64)[at], *([] if batch.ids is None else [batch.ids[at]])]
         raw = b"".join(part.detach().cpu().contiguous().numpy().tobytes() for part in drawn)
         seed = int.from_bytes(hashlib.sha256(raw).digest()[:7])
         chances = torch.rand(len(credit.reward), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from keepworth.episodes.needs import needs_control
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces

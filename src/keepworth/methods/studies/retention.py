@@ -34,7 +34,7 @@ SURNAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class DrawnFact:
     """cue: how it begins; value: how it ends."""
 
     cue: str
@@ -45,7 +45,7 @@ class Fact:
         return f"{self.cue} {self.value}."
 
 
-def draw_facts(count: int, seed: int) -> list[Fact]:
+def draw_facts(count: int, seed: int) -> list[DrawnFact]:
     """Facts about people of the test side, none about the same thing; every value is as likely as another."""
     from keepworth.methods.benchmarks._people import names_of
 
@@ -57,7 +57,7 @@ def draw_facts(count: int, seed: int) -> list[Fact]:
         raise KeepworthError(
             f"there are {len(cues)} facts, and {count} are needed.", "Ask for fewer, or shorter delays."
         )
-    return [Fact(cue, str(draw.randrange(1000, 10000))) for cue in draw.sample(cues, count)]
+    return [DrawnFact(cue, str(draw.randrange(1000, 10000))) for cue in draw.sample(cues, count)]
 
 
 def recognised(score: float, lures: Sequence[float]) -> float:
@@ -120,15 +120,15 @@ class _Store:
     memory: Memory
     mode: Any
 
-    def meet(self, facts: Sequence[Fact]) -> None:
+    def meet(self, facts: Sequence[DrawnFact]) -> None:
         self.memory.add_many([fact.statement for fact in facts], repeat=True)
 
-    def recall(self, facts: Sequence[Fact]) -> list[float]:
+    def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
         """1 where the first hit for a fact's cue holds its value."""
         first = [self.memory.search(fact.cue, top_k=1, mode=self.mode, explore=False) for fact in facts]
         return [float(bool(hits) and fact.value in hits[0].text) for fact, hits in zip(facts, first, strict=True)]
 
-    def recognise(self, facts: Sequence[Fact]) -> list[float]:
+    def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Of each fact the score of the first hit for it."""
         first = [self.memory.search(fact.statement, top_k=1, mode=self.mode, explore=False) for fact in facts]
         return [hits[0].score if hits else 0.0 for hits in first]
@@ -141,12 +141,12 @@ class _Weights:
     model: Any
     learner: Any
 
-    def meet(self, facts: Sequence[Fact]) -> None:
+    def meet(self, facts: Sequence[DrawnFact]) -> None:
         for fact in facts:
             completion = self.model.encode_continuation(f" {fact.value}.")
             self.learner.imitate([(self.model.encode(fact.cue), completion)])
 
-    def recall(self, facts: Sequence[Fact]) -> list[float]:
+    def recall(self, facts: Sequence[DrawnFact]) -> list[float]:
         """1 where the model goes on with a fact's value behind its cue."""
         from keepworth.episodes.model import SamplingParams
 
@@ -154,7 +154,7 @@ class _Weights:
         texts = [self.model.decode(samples[0].ids).strip() for samples in drawn]
         return [float(text.startswith(fact.value)) for text, fact in zip(texts, facts, strict=True)]
 
-    def recognise(self, facts: Sequence[Fact]) -> list[float]:
+    def recognise(self, facts: Sequence[DrawnFact]) -> list[float]:
         """Of each fact the log-probability of its value behind its cue."""
         prompts = [self.model.encode(fact.cue) for fact in facts]
         branches = [[self.model.encode_continuation(f" {fact.value}.")] for fact in facts]
@@ -179,9 +179,9 @@ def _weights(name: str, rate: float, seed: int) -> _Weights:
 def _measure(
     arm: str,
     store: _Store | _Weights,
-    groups: dict[int, list[Fact]],
-    lures: Sequence[Fact],
-    later: Sequence[Fact],
+    groups: dict[int, list[DrawnFact]],
+    lures: Sequence[DrawnFact],
+    later: Sequence[DrawnFact],
     delays: Sequence[int],
 ) -> Rows:
     """Meet facts as often as their group says, in passes over all that are still to be met; then others, and ask in between."""

@@ -22,8 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning.rules import naive_bayes
 from benchmarks.speed.setting import machine
-from benchmarks.training.rules import naive_bayes
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.methods.benchmarks.banking77 import customer_queries

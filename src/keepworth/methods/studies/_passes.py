@@ -33,21 +33,26 @@ def pass_curves(right: Sequence[int], n: int) -> Floats:
     return np.array([by_count[count] for count in right])
 
 
-def crossing(gap: Floats) -> float:
-    """The first k at which a gap of two curves has the other sign than at k = 1; infinite where there is none."""
-    if abs(gap[0]) < 1e-12:
+def crossing(gap: Floats, ahead: float = 0.0) -> float:
+    """The first k at which a gap of two curves has the other sign than at k = 1; infinite where there is none.
+
+    ahead: The sign at k = 1 where it is known, as of a resample of a larger sample."""
+    ahead = ahead or (float(np.sign(gap[0])) if abs(gap[0]) >= 1e-12 else 0.0)
+    if not ahead:
         return math.inf
-    other = np.flatnonzero(gap * np.sign(gap[0]) < -1e-12)
+    other = np.flatnonzero(gap * ahead < -1e-12)
     return float(other[0] + 1) if len(other) else math.inf
 
 
 def resampled_crossings(gaps: Floats, clusters: Sequence[str], seed: int = 0) -> Floats:
-    """Where the mean gap crosses in each of `RESAMPLES` draws of whole clusters. gaps: [questions, k]."""
+    """Where the mean gap crosses in each of `RESAMPLES` draws of whole clusters, seen from who is ahead at k = 1 in all of them.
+    gaps: [questions, k]."""
     names = list(dict.fromkeys(clusters))
     of = np.array([names.index(cluster) for cluster in clusters])
     sums = np.stack([gaps[of == place].sum(0) for place in range(len(names))])
     drawn = np.random.default_rng(seed).integers(len(names), size=(RESAMPLES, len(names)))
-    return np.array([crossing(sums[places].sum(0)) for places in drawn])
+    ahead = float(np.sign(gaps.mean(0)[0])) if abs(gaps.mean(0)[0]) >= 1e-12 else 0.0
+    return np.array([crossing(sums[places].sum(0), ahead) for places in drawn])
 
 
 def shown_ks(n: int) -> list[int]:

@@ -28,8 +28,8 @@ class FunctionActor:
     """memory: the episode that it remembers in; None for an agent without memory. Where only one action is possible it is taken
     unasked. decisions: how many others were chosen.
 
-    top_k: how many items memory may show in a step. observes: it keeps what observations name. worded: how it words its choice; memory is told that in place of the action, and
-    does not know which actions there are."""
+    top_k: how many items memory may show in a step. observes: it keeps what observations name. worded: how it words its choice;
+    memory is told that in place of the action, and does not know which actions there are."""
 
     def __init__(
         self,

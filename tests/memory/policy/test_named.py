@@ -24,7 +24,10 @@ def notes(*texts: str) -> list[Item]:
 
 def test_an_action_has_the_roles_of_the_items_that_name_it() -> None:
     items = notes("nothing here", "Open the RED door.", "open the blue door", "open the red door again", "the end")
-    assert roles_of(items, DOORS, [0.0, 0.1, 0.9, 0.3, 1.0]) == {DOORS[0]: [ANY, FIRST, LATEST], DOORS[1]: [ANY, NEAREST]}
+    assert roles_of(items, DOORS, [0.0, 0.1, 0.9, 0.3, 1.0]) == {
+        DOORS[0]: [ANY, FIRST, LATEST],
+        DOORS[1]: [ANY, NEAREST],
+    }
     assert roles_of(items, DOORS, ()) == {DOORS[0]: [ANY, FIRST, LATEST], DOORS[1]: [ANY]}, "nearness is not known"
     assert roles_of(items, ["go"], [0.0] * 5) == {}
 
@@ -37,7 +40,9 @@ def test_only_whole_words_name_an_action_and_advice_names_what_it_advises_to_do(
     assert list(roles_of([advice], DOORS, ())) == [DOORS[1]]
 
 
-def walk(memory: Memory, chance: random.Random, rewarded: Callable[[bool], float], *, noted: int = 5) -> tuple[bool, str]:
+def walk(
+    memory: Memory, chance: random.Random, rewarded: Callable[[bool], float], *, noted: int = 5
+) -> tuple[bool, str]:
     """One house: a sign at the entrance names the way out, posters name other doors. Goes by what memory advises.
 
     Returns:
@@ -72,7 +77,9 @@ def test_where_rewards_say_nothing_nothing_is_said_of_notes() -> None:
     said = 0
     for seed in range(5):
         memory, chance = Memory(encoder=HashedWords(64), seed=seed), random.Random(seed)
-        said += sum("of this episode" in walk(memory, chance, lambda _: float(chance.random() < 0.25))[1] for _ in range(50))  # noqa: B023
+        said += sum(
+            "of this episode" in walk(memory, chance, lambda _: float(chance.random() < 0.25))[1] for _ in range(50)
+        )  # noqa: B023
     assert said <= 25, "one in ten"
 
 

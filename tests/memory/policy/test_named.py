@@ -73,14 +73,15 @@ def test_that_the_sign_at_the_entrance_counts_is_learned_within_twenty_houses(en
     assert "named by the first note of this episode; such an action was right" in right[-1][1]
 
 
-def test_where_rewards_say_nothing_nothing_is_said_of_notes() -> None:
-    said = 0
-    for seed in range(5):
-        memory, chance = Memory(encoder=HashedWords(64), seed=seed), random.Random(seed)
-        said += sum(
-            "of this episode" in walk(memory, chance, lambda _: float(chance.random() < 0.25))[1] for _ in range(50)
-        )  # noqa: B023
-    assert said <= 25, "one in ten"
+def walk_without_feedback(seed: int) -> list[str]:
+    """What memory says in 50 houses where rewards are drawn by chance."""
+    memory, chance = Memory(encoder=HashedWords(64), seed=seed), random.Random(seed)
+    return [walk(memory, chance, lambda _: float(chance.random() < 0.25))[1] for _ in range(50)]
+
+
+def test_where_rewards_say_nothing_hardly_anything_is_said_of_notes() -> None:
+    texts = [text for seed in range(5) for text in walk_without_feedback(seed)]
+    assert sum("of this episode" in text for text in texts) <= len(texts) / 10
 
 
 def test_an_opened_file_says_the_same_of_notes(tmp_path: Path) -> None:

@@ -323,8 +323,8 @@ def written_in(connection: AnyConnection, number: int, oldest: int, newest: int)
     written = dict[int, int]()
     for direction, most in (("ASC", oldest), ("DESC", newest)):
         query = (
-            "SELECT seq, coalesce((SELECT n FROM touches WHERE touches.seq = events.seq LIMIT 1), seq) FROM events WHERE episode = "
-            "(SELECT id FROM episodes WHERE rowid = ?) AND episode <> '' AND (applied = ? OR kind = ?) "
+            "SELECT seq, coalesce((SELECT n FROM touches WHERE touches.seq = events.seq LIMIT 1), seq) FROM events "
+            "WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) AND episode <> '' AND (applied = ? OR kind = ?) "
             f"ORDER BY seq {direction} LIMIT ?"
         )
         written.update(select(connection, query, (number + 1, CREATED, OperationKind.ADD.name, most)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,10 +52,10 @@ def walk(
         for number in range(1, noted):
             episode.remember(f"poster {chance.randrange(1000)}.{number}: {chance.choice(DOORS)}")
         hits = episode.search("all doors are closed", actions=DOORS, top_k=2)
-        votes = Counter[str]()
+        votes = dict.fromkeys(DOORS, 0.0)
         for action, weight, _ in hits.advice:
             votes[action] += weight
-        most = max((votes[door] for door in DOORS), default=0.0)
+        most = max(votes.values())
         door = chance.choice([door for door in DOORS if votes[door] == most])
         episode.act(door)
         right = door == way_out

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from keepworth import Memory
+from keepworth import Memory, policy
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.named import ANY, FIRST, LATEST, NEAREST, roles_of
@@ -99,3 +100,17 @@ def test_an_opened_file_says_the_same_of_notes(tmp_path: Path) -> None:
     with Memory(path, encoder=HashedWords(64), seed=0) as memory:
         assert advised(memory) == said
     assert {action for action, _, _ in said[0]} == {DOORS[2]}
+
+
+def test_without_roles_nothing_is_learned_of_notes() -> None:
+    right = []
+    for seed in range(3):
+        memory, chance = (
+            Memory(encoder=HashedWords(64), seed=seed, policy=policy("default", without="roles")),
+            random.Random(seed),
+        )
+        right += [walk(memory, chance, float) for _ in range(50)]
+    assert not any("of this episode" in text for _, text in right)
+    assert sum(one for one, _ in right) < len(right) / 2
+    with pytest.raises(InvalidPolicy, match="no part 'rules' to leave out"):
+        policy("default", without="rules")

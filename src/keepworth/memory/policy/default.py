@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.episodes.text import as_line
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
 from keepworth.memory.policy.named import NONE, ROLES
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 NAME = "default"
+PARTS = ("roles",)
+"""What of the policy can be left out, to see what it adds."""
 WITHHOLD = 0.01
 """With this probability an item under test is withheld in an episode, or shown where it would not be."""
 TOGETHER = 1
@@ -107,6 +110,8 @@ TRUST, MOST_TRUST = 2.0, 4.0
 """The log-odds with which a rewarder is believed at first, and at most."""
 ADVISED, SPOKEN = 0.01, 0.1
 """An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
+TELLING = 0.1
+"""A role of an action tells something from this gain on: there are few, so that some gain a little by chance."""
 HELPS = 0.05
 """An item with a larger gain is not withheld; with a larger budget for tests, with one as much larger."""
 MANY = 1_000_000_000
@@ -222,13 +227,18 @@ class RewardRecord:
     """Rewarded choices, and what they say of items and actions. Items are known by id.
 
     bandwidth: see `BANDWIDTH`; newest: how many rewarded choices count; bounds: the lowest and the highest reward there can be,
-    where they are not 0 and 1."""
+    where they are not 0 and 1; roles: whether roles of actions count."""
 
     def __init__(
-        self, bandwidth: float = BANDWIDTH, newest: int = NEWEST, bounds: tuple[float, float] | None = None
+        self,
+        bandwidth: float = BANDWIDTH,
+        newest: int = NEWEST,
+        bounds: tuple[float, float] | None = None,
+        *,
+        roles: bool = True,
     ) -> None:
         need("the record of rewards", positive={"bandwidth": bandwidth}, count={"newest": newest})
-        self.bandwidth, self.newest, self.bounds = bandwidth, newest, bounds
+        self.bandwidth, self.newest, self.bounds, self.roles = bandwidth, newest, bounds, roles
         self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
         self.reset()
 
@@ -319,7 +329,7 @@ class RewardRecord:
             trust: what `trusts` had of this choice before, where `weigh` gives what the estimates weigh by now.
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
-        roles = roles if action and roles is not None else ()
+        roles = roles if self.roles and action and roles is not None else ()
         self.ledger.add(
             unit or decision,
             decision,
@@ -615,7 +625,7 @@ class RewardRecord:
         credit = self._credit[counted]
         times, earned = credit @ with_role, (credit * self._rewards[counted]) @ with_role
         there = with_role[near.rows - self._first][:, None]
-        return self._estimate(near, there, np.zeros((1, len(roles))), times=times, earned=earned)
+        return self._estimate(near, there, times[None], times=times, earned=earned)
 
     def _estimate(
         self,
@@ -821,6 +831,7 @@ class RewardRecord:
         if named:
             roles = self._judge_roles(near, list(ROLES))
             by_role = weights[NAMED] @ roles.gain.reshape(len(MODELS), len(ROLES))
+            by_role *= np.abs(by_role) > TELLING * weights[NAMED].sum()
             telling = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
             gains += by_role[telling]
             roles = roles if weights[NAMED].sum() > weights[DONE].sum() else None
@@ -1058,6 +1069,7 @@ def default(
     together: int = TOGETHER,
     bandwidth: float = BANDWIDTH,
     newest: int = NEWEST,
+    without: str = "",
 ) -> Policy:
     """The default policy.
 
@@ -1068,6 +1080,12 @@ def default(
         together: items under test in one search.
         bandwidth: of nearness of questions, see `BANDWIDTH`.
         newest: how many rewarded choices are remembered.
+        without: "roles" leaves out what notes of the same episode say of an action.
+
+    Raises:
+        InvalidPolicy: There is no such part.
     """
-    record = RewardRecord(bandwidth, newest)
+    if without not in ("", *PARTS):
+        raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
+    record = RewardRecord(bandwidth, newest, roles=not without)
     return Policy(NAME, situation, None, record, Ranked(record, MANY, withhold, least, budget, together), lines)

@@ -476,7 +476,7 @@ class Learning:
         """The name of the saved state: whatever it depends on beside the journal."""
         encoder = "" if self._embedder is None else str(self._embedder.identity)
         likelihood, _ = record.weighed()
-        return f"{self.scope} {record.bandwidth} {record.newest} {record.bounds} {len(likelihood)} {encoder}"
+        return f"{self.scope} {record.bandwidth} {record.newest} {record.bounds} {len(likelihood)} {record.roles} {encoder}"
 
     def count_reward(self) -> None:
         """Count a reward of this process, and save what was learned where that was not done for a while."""

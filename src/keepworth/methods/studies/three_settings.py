@@ -115,6 +115,7 @@ def run(
         ("external", "parametric"),
         ("external", "contextual, mean of positions"),
         ("evidence alone", "contextual, mean of positions"),
+        ("evidence alone", "evidence of another question"),
         *((f"contextual, evidence at {place:g}", f"contextual, evidence at {places[-1]:g}") for place in places[:-1]),
     ]
     for one, other in pairs:

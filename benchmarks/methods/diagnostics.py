@@ -1,0 +1,193 @@
+"""Runs a study with the 135M model and leaves its evidence, with a verdict by a rule that stands here.
+
+    python -m benchmarks.methods.diagnostics sort
+
+Every rule was written before a row of its seeds was seen. A study that needs finished runs or evaluations says in its command
+what makes them, and finds them in the folder `--runs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.methods.study import parted
+from benchmarks.methods.write import ABSENT, worded, write
+from benchmarks.record import arguments
+from keepworth.evaluation.study import Study
+from keepworth.registry import method
+
+MODEL = "smollm2-135m-instruct"
+Row = dict[str, Any]
+Judge = Callable[[Mapping[str, Row]], tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a study is measured, and what would refute its claim.
+
+    Attributes:
+        settings: Of the study.
+        controls: What could have refuted the claim.
+        rule: What each verdict means, in words.
+        judge: The same in code: rows by arm -> verdict and sentence.
+        size: How much is asked, and what that can see.
+    """
+
+    settings: Mapping[str, Any]
+    controls: tuple[str, ...]
+    rule: str
+    judge: Judge
+    size: str
+
+
+def above(row: Row, value: float = 0.0) -> bool:
+    return bool(row["low"] > value)
+
+
+def below(row: Row, value: float = 0.0) -> bool:
+    return bool(row["high"] < value)
+
+
+def spread(row: Row, digits: int = 2) -> str:
+    """A mean with its interval."""
+    return f"{row['mean']:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+
+
+def gap(row: Row) -> str:
+    """A difference with its interval."""
+    return worded({"mean": row["mean"], "interval": [row["low"], row["high"]]}, 2, "")
+
+
+def judge_sort(rows: Mapping[str, Row]) -> tuple[str, str]:
+    context, weights = rows["context, where it fits"], rows["weights"]
+    over, learned = (
+        rows["context, where it fits minus weights"],
+        rows["weights, its text from another minus nothing shown, its text from another"],
+    )
+    if below(context, 0.5) or (above(weights, 0.5) and not above(over)):
+        verdict = "not held"
+    elif not above(context, 0.5):
+        verdict = ABSENT
+    else:
+        verdict = "held" if above(over) and above(learned) else "held in part"
+    return verdict, (
+        f"The order of two sentences is told in {spread(context)} of the pairs with the whole text shown, in {spread(weights)} "
+        f"from weights that were trained on the text, and in {spread(rows['nothing shown'])} from nothing; chance is .5. What a "
+        f"search finds gives {spread(rows['retrieval'])}, and in reverse {spread(rows['retrieval, in reverse'])}. Context minus "
+        f"weights is {gap(over)}. What the weights learned: they tell a sentence of their text from one of another text "
+        f"{gap(learned)} more often than before."
+    )
+
+
+def judge_settings(rows: Mapping[str, Row]) -> tuple[str, str]:
+    reads = rows["evidence alone minus evidence of another question"]
+    context = rows["contextual, mean of positions minus parametric"]
+    lacks = rows["external minus contextual, mean of positions"]
+    if not above(reads):
+        verdict = ABSENT
+    elif above(lacks) or not above(context):
+        verdict = "not held"
+    else:
+        verdict = "held" if below(lacks) else "held in part"
+    curve = {name.rsplit(" ", 1)[1]: row for name, row in rows.items() if name.startswith("contextual, evidence at")}
+    places = ", ".join(f"{spread(row)} at {place}" for place, row in curve.items() if " minus " not in row["arm"])
+    return verdict, (
+        f"F1 is {spread(rows['parametric'])} from weights alone, {spread(rows['contextual, mean of positions'])} with the "
+        f"evidence among five entries, {spread(rows['external'])} with what a search finds and {spread(rows['evidence alone'])} "
+        f"with the evidence alone ({gap(reads)} over another question's evidence). External minus contextual, which is what the "
+        f"search does not find, is {gap(lacks)}; contextual minus parametric is {gap(context)}. By place of the evidence: "
+        f"{places}."
+    )
+
+
+def judge_retention(rows: Mapping[str, Row]) -> tuple[str, str]:
+    arm = f"weights of {MODEL}: "
+    once, thrice = rows[f"{arm}recognition, 1 times, after 0"], rows[f"{arm}recall, 3 times, after 0"]
+    most, fall = rows[f"{arm}recall, 10 times, after 0"], rows[f"{arm}recall, 10 times, after 0 minus after 10"]
+    slow, never = rows[f"{arm}recall, 10 times, after 10 minus after 100"], rows[f"{arm}recall, never met, after 0"]
+    stays = rows[f"{arm}recognition, 10 times, after 100"]
+    parts = [once["mean"] >= 0.9, above(thrice, 0.5), above(fall) and fall["mean"] > slow["mean"]]
+    if not above(most, 0.5) or above(never, 0.05):
+        verdict = ABSENT
+    else:
+        verdict = "held" if all(parts) else "held in part" if any(parts) else "not held"
+    memory = rows["memory, hybrid: recall, 1 times, after 100"]
+    return verdict, (
+        f"Right after a fact was met once, weights recognise it in {spread(once)}. Met three times they recall {spread(thrice)}, "
+        f"ten times {spread(most)}, and of facts never met {spread(never)}. Of those met ten times the next ten facts take "
+        f"{gap(fall)} of recall and the ninety after them {gap(slow)}; recognition is {spread(stays)} then. A memory recalls "
+        f"{spread(memory)} of what it met once, a hundred facts later."
+    )
+
+
+PLANS = {
+    "sort": Plan(
+        {"texts": 15, "distances": "1,2,4,8", "items": 5, "passes": 2, "rate": 1e-3},
+        (
+            "nothing shown",
+            "what a search finds, in reverse",
+            "weights tell a sentence of their text from another text's",
+        ),
+        "held: context above .5 and above weights, and the weights have learned their text; held in part: context above .5, but "
+        "not above weights, or the weights have not learned; not held: context below .5, or weights above .5 and not below "
+        "context; not reachable here: context not above .5, so that this reader tells no order from anything.",
+        judge_sort,
+        "60 pairs of 15 texts: about .13 to both sides, so that .63 can be told from chance",
+    ),
+    "three_settings": Plan(
+        {"questions": 60, "words": 40},
+        ("the evidence of another question", "the evidence alone", "parametric: nothing shown"),
+        "held: evidence alone above another question's, contextual above parametric, external below contextual; held in part: "
+        "the first two, and external is not told from contextual; not held: external above contextual, which holds the evidence "
+        "always, or contextual not above parametric; not reachable here: the reader does no better with the right evidence than "
+        "with another's.",
+        judge_settings,
+        "60 questions, paired: about .08 of F1 to both sides",
+    ),
+    "retention": Plan(
+        {"facts": 40, "delays": "0,10,100", "model": MODEL},
+        (
+            "facts that were never met",
+            "a memory with the same facts",
+            "ten exposures: whether these weights learn at all",
+        ),
+        "Three parts: one exposure is recognised in .9 or more; three exposures are recalled above .5; of ten exposures the "
+        "first ten later facts take more than 0, and more than the ninety after them. held: all three; held in part: one or "
+        "two; not held: none; not reachable here: ten exposures are not recalled above .5, or facts never met are above .05.",
+        judge_retention,
+        "40 facts of each number of exposures: about .15 to both sides, less near 0 and 1",
+    ),
+}
+
+
+def main() -> None:
+    parser = arguments(__doc__, json=False)
+    parser.add_argument("name", choices=PLANS)
+    name = parser.parse_args().name
+    plan, study = PLANS[name], method("study", name).make
+    assert isinstance(study, Study)
+    print(f"{name}: {plan.size}. {plan.rule}", flush=True)
+    rows = study(**plan.settings)()
+    for row in rows:
+        print(f"{row['arm']}: {spread(row)} (n = {row['n']}, {row['clusters']} clusters)", flush=True)
+    verdict, sentence = plan.judge({row["arm"]: row for row in rows})
+    write(
+        name,
+        f"python -m benchmarks.methods.diagnostics {name}",
+        verdict,
+        sentence,
+        model=MODEL,
+        n=max(row["n"] for row in rows),
+        seeds=1,
+        unit=f"{study.unit}; intervals over {max(row['clusters'] for row in rows)} clusters, one seed of draws",
+        rule=plan.rule,
+        settings=dict(plan.settings),
+        **parted(rows),
+        controls=list(plan.controls),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,8 @@
 
     python -m benchmarks.methods.diagnostics sort
 
-Every rule was written before a row of its seeds was seen. A study that needs finished runs or evaluations says in its command
-what makes them, and finds them in the folder `--runs`.
+Every rule was written before a row of its seeds was seen. Where a study reads finished runs or evaluations, its command begins
+with what makes them. `spurious` is an objective and is measured with the tiny network of `recipes.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.methods.recipes import PERMUTED, STRINGS, Arm, curve
 from benchmarks.methods.study import parted
-from benchmarks.methods.write import ABSENT, worded, write
+from benchmarks.methods.write import ABSENT, arm, worded, write
+from benchmarks.methods.write import gap as gap_of
 from benchmarks.record import arguments
 from keepworth.evaluation.study import Study
 from keepworth.registry import method
@@ -33,6 +35,7 @@ class Plan:
         rule: What each verdict means, in words.
         judge: The same in code: rows by arm -> verdict and sentence.
         size: How much is asked, and what that can see.
+    before: Commands that make what the study reads.
     """
 
     settings: Mapping[str, Any]
@@ -40,6 +43,7 @@ class Plan:
     rule: str
     judge: Judge
     size: str
+    before: str = ""
 
 
 def above(row: Row, value: float = 0.0) -> bool:
@@ -122,6 +126,27 @@ def judge_retention(rows: Mapping[str, Row]) -> tuple[str, str]:
     )
 
 
+def judge_books(rows: Mapping[str, Row]) -> tuple[str, str]:
+    gain = rows["oracle minus none: simple recall"]
+    apart = [rows[f"{of}: simple recall minus chronological awareness"] for of in ("bm25", "oracle")]
+    if not above(gain):
+        verdict = ABSENT
+    else:
+        verdict = {0: "not held", 1: "held in part", 2: "held"}[sum(map(above, apart))]
+
+    def scores(name: str) -> str:
+        return ", ".join(f"{spread(rows[f'{of}: {name}'])} {shown}" for of, shown in SHOWN.items())
+
+    return verdict, (
+        f"Simple recall is {scores('simple recall')}; chronological awareness is {scores('chronological awareness')}, of which "
+        f"Kendall's tau is {scores(TAU)}. Recall minus awareness is {gap(apart[0])} with a search and "
+        f"{gap(apart[1])} with the right chapters. Where the right answer is none, it is {scores('of what no event matches')}. "
+        "The numbers of the paper's models are not to be compared: books and questions differ."
+    )
+
+
+TAU = "Kendall's tau"
+SHOWN = {"none": "with no memory", "bm25": "with a search", "oracle": "with the right chapters shown"}
 PLANS = {
     "sort": Plan(
         {"texts": 15, "distances": "1,2,4,8", "items": 5, "passes": 2, "rate": 1e-3},
@@ -159,13 +184,60 @@ PLANS = {
         judge_retention,
         "40 facts of each number of exposures: about .15 to both sides, less near 0 and 1",
     ),
+    "tulving": Plan(
+        {},
+        ("none: no memory", "oracle: the right chapters and nothing else", "questions that no event matches"),
+        "The claim is taken as: models recall better than they are aware of chronology. held: simple recall above chronological "
+        "awareness with a search and with the right chapters shown; held in part: in one of the two; not held: in neither; not "
+        "reachable here: the right chapters do not raise simple recall over no memory, so that this reader reads no book.",
+        judge_books,
+        "10 books, 2 questions a group: about .08 to both sides",
+        "keepworth eval run event-book none bm25 --setting frozen,oracle --set each=2; ",
+    ),
 }
+COINS: dict[str, Arm] = {
+    "true rewards": ("strings", STRINGS, ()),
+    "coins": ("strings", {**STRINGS, "objective": {"advantage": "Spurious(0.5)"}}, ()),
+    PERMUTED: ("strings", {**STRINGS, "dealt": True}, ()),
+}
+COIN_RULE = (
+    "Measured on a model that was imitated from a pupil who is mostly wrong, and so does not lean the right way. held in part: "
+    "coins are not above the model before any reward and true rewards are above coins, as the claim says of such models (of "
+    "those that lean the right way nothing is measured, so there is no held); not held: coins are above the model before any "
+    "reward; not reachable here: true rewards are not above coins, so that nothing is learned in this world."
+)
 
 
-def main() -> None:
-    parser = arguments(__doc__, json=False)
-    parser.add_argument("name", choices=PLANS)
-    name = parser.parse_args().name
+def measure_coins(seeds: int) -> None:
+    """Coins beside true and permuted rewards, with the same tasks, steps, first weights and seeds."""
+    print(f"spurious: {seeds} seeds, paired. {COIN_RULE}", flush=True)
+    curves = {label: [curve(made, seed) for seed in range(seeds)] for label, made in COINS.items()}
+    learned = {label: [sum(values[1:]) / len(values[1:]) for values in of] for label, of in curves.items()}
+    learned["before any reward"] = [values[0] for values in curves["coins"]]
+    print(curves, flush=True)
+    pairs = [("true rewards", "coins"), ("coins", "before any reward"), ("coins", PERMUTED)]
+    gaps = [gap_of(f"{one} minus {other}", learned[one], learned[other]) for one, other in pairs]
+    over, rise, _ = (one["interval"] for one in gaps)
+    verdict = ABSENT if over[0] <= 0 else "not held" if rise[0] > 0 else "held in part"
+    write(
+        "spurious",
+        f"python -m benchmarks.methods.diagnostics spurious --seeds {seeds}",
+        verdict,
+        f"Coins leave the score at {worded(gaps[1], 2, '')} to the model before any reward, true rewards are "
+        f"{worded(gaps[0], 2, '')} over coins, and coins are {worded(gaps[2], 2, '')} over permuted rewards. A tiny network that "
+        "does not lean the right way; no model that leans so was measured.",
+        model="a network of two layers, with weights by chance at first",
+        n=seeds,
+        seeds=seeds,
+        unit="answers that are right, greedy, mean over measurements while it learns; benchmarks/methods/tiny_worlds.py",
+        rule=COIN_RULE,
+        arms=[arm(label, values) for label, values in learned.items()],
+        comparisons=gaps,
+        controls=["true rewards", PERMUTED, "before any reward"],
+    )
+
+
+def measure_study(name: str) -> None:
     plan, study = PLANS[name], method("study", name).make
     assert isinstance(study, Study)
     print(f"{name}: {plan.size}. {plan.rule}", flush=True)
@@ -175,7 +247,7 @@ def main() -> None:
     verdict, sentence = plan.judge({row["arm"]: row for row in rows})
     write(
         name,
-        f"python -m benchmarks.methods.diagnostics {name}",
+        f"{plan.before}python -m benchmarks.methods.diagnostics {name}",
         verdict,
         sentence,
         model=MODEL,
@@ -187,6 +259,17 @@ def main() -> None:
         **parted(rows),
         controls=list(plan.controls),
     )
+
+
+def main() -> None:
+    parser = arguments(__doc__, json=False)
+    parser.add_argument("name", choices=[*PLANS, "spurious"])
+    parser.add_argument("--seeds", type=int, default=8, help="of spurious")
+    options = parser.parse_args()
+    if options.name == "spurious":
+        measure_coins(options.seeds)
+    else:
+        measure_study(options.name)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method, part
 
-BATCH = 8
-"""Entries that weights imitate in a step."""
+TOGETHER = 8
+"""Entries that weights read one after another in a step."""
+OPENING = "The conversation:"
 MET = "Which of these were you told?"
 """What is asked where a sentence of the text stands beside one of another text."""
 
@@ -96,8 +97,10 @@ def run(
         ]
 
         def met(who: Any, places: list[int]) -> list[float]:
-            asked = [(MET, [], [tasks[place].answers[0], lures[place]]) for place in places]
-            return [float(pick == 0) for pick in who.choices(asked)]
+            pairs: list[tuple[str, list[str], list[str]]] = [
+                (MET, [], [tasks[place].answers[0], lures[place]]) for place in places
+            ]
+            return [float(pick == 0) for pick in who.choices(pairs)]
 
         ordered, learned = list[float](), list[float]()
         for text in chosen:
@@ -131,7 +134,7 @@ def run(
 
 
 def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
-    """A reader whose adapter has imitated a text, entry by entry in its order, each behind the one before."""
+    """A reader whose adapter has read a text in its order, some entries at a time."""
     from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.presets import preset
     from keepworth.methods.recipes._answerer import ModelReader
@@ -142,13 +145,10 @@ def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) ->
     model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
     named = attach_lora(model, seed=seed)
     learner = Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")
-    pairs = [
-        (model.encode(before or "The conversation begins."), model.encode_continuation(f" {entry}"))
-        for before, entry in zip(["", *text], text, strict=False)
-    ]
+    chunks = ["\n".join(text[start : start + TOGETHER]) for start in range(0, len(text), TOGETHER)]
     for _ in range(passes):
-        for start in range(0, len(pairs), BATCH):
-            learner.imitate(pairs[start : start + BATCH])
+        for chunk in chunks:
+            learner.imitate([(model.encode(OPENING), model.encode_continuation(f" {chunk}"))])
     learner.close()
     return ModelReader(model)
 

@@ -9,7 +9,7 @@ with what makes them. `spurious` is an objective and is measured with the tiny n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.methods.recipes import PERMUTED, STRINGS, Arm, curve
@@ -36,6 +36,7 @@ class Plan:
         judge: The same in code: rows by arm -> verdict and sentence.
         size: How much is asked, and what that can see.
     before: Commands that make what the study reads.
+    also: Settings beside those of a second run of the study, of which new rows are taken.
     """
 
     settings: Mapping[str, Any]
@@ -44,6 +45,7 @@ class Plan:
     judge: Judge
     size: str
     before: str = ""
+    also: Mapping[str, Any] = field(default_factory=dict)
 
 
 def above(row: Row, value: float = 0.0) -> bool:
@@ -145,6 +147,49 @@ def judge_books(rows: Mapping[str, Row]) -> tuple[str, str]:
     )
 
 
+def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
+    first, last = (rows[f"rewarded minus base, pass@{k}, unseen"] for k in (1, 16))
+    coins = rows["rewarded minus coins, pass@1, unseen"]
+    if not (above(first) and above(coins)):
+        verdict = ABSENT
+    elif below(last):
+        verdict = "held"
+    else:
+        verdict = "not held" if above(last) or last["mean"] >= first["mean"] else "held in part"
+    trained = rows["rewarded minus base, pass@1, instance"]
+    return verdict, (
+        f"On questions that were not trained on, pass@1 is {spread(rows['rewarded, pass@1, unseen'])} after true rewards, "
+        f"{spread(rows['base, pass@1, unseen'])} before, and {spread(rows['coins, pass@1, unseen'])} after coins: {gap(first)} "
+        f"over the model before and {gap(coins)} over coins. Among sixteen answers the difference to the model before is "
+        f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers."
+    )
+
+
+def judge_domains(rows: Mapping[str, Row]) -> tuple[str, str]:
+    gains = {(who, where): rows[f"{who} minus base on {where}"] for who in DOMAINS for where in DOMAINS}
+    where, elsewhere = rows["gain where it was trained"], rows["gain elsewhere"]
+    across = [row for (who, on), row in gains.items() if who != on]
+    helps, harms = any(map(above, across)), any(map(below, across))
+    if not any(above(row) for (who, on), row in gains.items() if who == on):
+        verdict = ABSENT
+    elif helps or harms:
+        verdict = "held" if helps and harms else "held in part"
+    else:
+        verdict = "not held" if all(-0.05 < row["low"] <= row["high"] < 0.05 for row in across) else ABSENT
+    matrix = ", ".join(f"{who} on {on} {gap(row)}" for (who, on), row in gains.items())
+    return verdict, (
+        f"What a run is above the model before it: {matrix}. Over both it is {gap(where)} where it was trained and "
+        f"{gap(elsewhere)} elsewhere. Two domains and one seed of training; runs of minutes."
+    )
+
+
+DOMAINS = ("rewarded", "strings")
+SHORT = "--set questions=24 --set tasks_per_step=4 --set group_size=4 --set learning_rate=1e-3"
+TRAINED = {
+    "rewarded": f"keepworth train arithmetic --name rewarded --set steps=24 {SHORT}",
+    "coins": f"keepworth train arithmetic --name coins --set steps=24 --set 'objective.advantage=Spurious(0.5)' {SHORT}",
+    "strings": f"keepworth train strings --name strings --set steps=8 --set warm_start=24 {SHORT}",
+}
 TAU = "Kendall's tau"
 SHOWN = {"none": "with no memory", "bm25": "with a search", "oracle": "with the right chapters shown"}
 PLANS = {
@@ -195,6 +240,28 @@ PLANS = {
         "keepworth eval run event-book none bm25 --setting frozen,oracle --set each=2; ",
     ),
 }
+PLANS["diagnose"] = Plan(
+    {"run": "rewarded", "samples": 16, "questions": 24},
+    ("the model before", "coins: the same training with rewards that are not looked at"),
+    "By questions that were not trained on. held: true rewards above the model before and above coins at k = 1, and below the "
+    "model before at k = 16; held in part: at k = 16 the lead is smaller, but not below 0; not held: at k = 16 the lead is as "
+    "large, or above 0; not reachable here: at k = 1 not above the model before, or not above coins: nothing was learned from "
+    "rewards.",
+    judge_passes,
+    "24 questions of a tier, 16 answers each: about .06 to both sides at k = 1, .15 at k = 16",
+    f"{TRAINED['rewarded']}; {TRAINED['coins']}; ",
+    {"against": "coins"},
+)
+PLANS["domains"] = Plan(
+    {"trained": ",".join(DOMAINS), "questions": 24},
+    ("the model before, on the same questions", "the diagonal: whether training did anything where it was meant to"),
+    "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
+    "held: runs gain where they were trained, and elsewhere all intervals lie within .05 of 0; not reachable here: no run gains "
+    "where it was trained, or intervals elsewhere are wider and hold 0.",
+    judge_domains,
+    "24 questions of each of two domains, 4 answers each: about .1 to both sides",
+    f"{TRAINED['rewarded']}; {TRAINED['strings']}; ",
+)
 COINS: dict[str, Arm] = {
     "true rewards": ("strings", STRINGS, ()),
     "coins": ("strings", {**STRINGS, "objective": {"advantage": "Spurious(0.5)"}}, ()),
@@ -242,6 +309,9 @@ def measure_study(name: str) -> None:
     assert isinstance(study, Study)
     print(f"{name}: {plan.size}. {plan.rule}", flush=True)
     rows = study(**plan.settings)()
+    if plan.also:
+        names = {row["arm"] for row in rows}
+        rows += [row for row in study(**{**plan.settings, **plan.also})() if row["arm"] not in names]
     for row in rows:
         print(f"{row['arm']}: {spread(row)} (n = {row['n']}, {row['clusters']} clusters)", flush=True)
     verdict, sentence = plan.judge({row["arm"]: row for row in rows})
@@ -255,7 +325,7 @@ def measure_study(name: str) -> None:
         seeds=1,
         unit=f"{study.unit}; intervals over {max(row['clusters'] for row in rows)} clusters, one seed of draws",
         rule=plan.rule,
-        settings=dict(plan.settings),
+        settings={**plan.settings, **plan.also},
         **parted(rows),
         controls=list(plan.controls),
     )

@@ -290,9 +290,9 @@ def measure_coins(seeds: int) -> None:
         "spurious",
         f"python -m benchmarks.methods.diagnostics spurious --seeds {seeds}",
         verdict,
-        f"Coins leave the score at {worded(gaps[1], 2, '')} to the model before any reward, true rewards are "
-        f"{worded(gaps[0], 2, '')} over coins, and coins are {worded(gaps[2], 2, '')} over permuted rewards. A tiny network that "
-        "does not lean the right way; no model that leans so was measured.",
+        f"Coins change the score by {worded(gaps[1], 2, '')}{'' if rise[0] > 0 else ', so they raise nothing'}. With the same steps and seeds true rewards "
+        f"are {worded(gaps[0], 2, '')} over coins, and coins are {worded(gaps[2], 2, '')} to permuted rewards. This is a tiny "
+        "network that does not lean the right way; no model that does was measured, which is the other half of the claim.",
         model="a network of two layers, with weights by chance at first",
         n=seeds,
         seeds=seeds,

@@ -290,9 +290,10 @@ def measure_coins(seeds: int) -> None:
         "spurious",
         f"python -m benchmarks.methods.diagnostics spurious --seeds {seeds}",
         verdict,
-        f"Coins change the score by {worded(gaps[1], 2, '')}{'' if rise[0] > 0 else ', so they raise nothing'}. With the same steps and seeds true rewards "
-        f"are {worded(gaps[0], 2, '')} over coins, and coins are {worded(gaps[2], 2, '')} to permuted rewards. This is a tiny "
-        "network that does not lean the right way; no model that does was measured, which is the other half of the claim.",
+        f"Coins change the score by {worded(gaps[1], 2, '')}{'' if rise[0] > 0 else ', so they raise nothing'}. With the same "
+        f"steps and seeds true rewards are {worded(gaps[0], 2, '')} over coins, and coins are {worded(gaps[2], 2, '')} to "
+        "permuted rewards. This is a tiny network that does not lean the right way; no model that does was measured, which is "
+        "the other half of the claim.",
         model="a network of two layers, with weights by chance at first",
         n=seeds,
         seeds=seeds,

@@ -3,8 +3,8 @@
 The same questions, the same reader. *Parametric* shows nothing. *Contextual* shows the evidence among `items` entries, and puts
 it at several places: its rows are the position curve. *External* shows what a search of the whole haystack finds, as many
 entries. "Memory in Large Language Models: Mechanisms, Evaluation and Evolution", arXiv 2509.18868, has the three: what external
-lacks to contextual is availability, what contextual lacks to 1 is the reader. Controls: the evidence alone, and another
-question's.
+lacks to contextual is availability, what contextual lacks to 1 is the reader. A search shows evidence where its time puts it, so
+that with a reader who prefers a place the first difference holds that, too. Controls: the evidence alone, and another question's.
 """
 
 from __future__ import annotations

@@ -166,7 +166,8 @@ def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
         f"On questions that were not trained on, pass@1 is {spread(rows['rewarded, pass@1, unseen'])} after true rewards, "
         f"{spread(rows['base, pass@1, unseen'])} before, and {spread(rows['coins, pass@1, unseen'])} after coins: {gap(first)} "
         f"over the model before and {gap(coins)} over coins. Among sixteen answers the difference to the model before is "
-        f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers."
+        f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers. An earlier draw of "
+        "24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1."
     )
 
 
@@ -246,14 +247,14 @@ PLANS = {
     ),
 }
 PLANS["diagnose"] = Plan(
-    {"run": "rewarded", "samples": 16, "questions": 24},
+    {"run": "rewarded", "samples": 16, "questions": 60, "seed": 1},
     ("the model before", "coins: the same training with rewards that are not looked at"),
     "By questions that were not trained on. held: true rewards above the model before and above coins at k = 1, and below the "
     "model before at k = 16; held in part: at k = 16 the lead is smaller, but not below 0; not held: at k = 16 the lead is as "
     "large, or above 0; not reachable here: at k = 1 not above the model before, or not above coins: nothing was learned from "
     "rewards.",
     judge_passes,
-    "24 questions of a tier, 16 answers each: about .06 to both sides at k = 1, .15 at k = 16",
+    "60 questions of a tier, 16 answers each: about .09 to both sides at k = 1, .15 at k = 16",
     f"{TRAINED['rewarded']}; {TRAINED['coins']}; ",
     also={"against": "coins"},
 )

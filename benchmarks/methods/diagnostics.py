@@ -304,7 +304,6 @@ def measure_coins(seeds: int) -> None:
         n=seeds,
         seeds=seeds,
         unit="answers that are right, greedy, mean over measurements while it learns; benchmarks/methods/tiny_worlds.py",
-        rule=COIN_RULE,
         arms=[arm(label, values) for label, values in learned.items()],
         comparisons=gaps,
         controls=["true rewards", PERMUTED, "before any reward"],
@@ -331,8 +330,6 @@ def measure_study(name: str) -> None:
         n=max(row["n"] for row in rows),
         seeds=1,
         unit=f"{study.unit}; intervals over {max(row['clusters'] for row in rows)} clusters, one seed of draws",
-        rule=plan.rule,
-        settings={**plan.settings, **plan.also},
         **parted(rows),
         controls=list(plan.controls),
     )

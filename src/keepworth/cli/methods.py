@@ -71,7 +71,7 @@ def show(
             ("unit", (measured or {}).get("unit", "")),
             ("controls", ", ".join((measured or {}).get("controls", ()))),
         ]
-        rows += [(term, (measured or {}).get(term, "")) for term in ("rule", "command")]
+        rows += [("command", (measured or {}).get("command", ""))]
         if measured:
             rows += [
                 ("revision", f"{measured['revision']}, at which the command was run; what it names may be gone since")

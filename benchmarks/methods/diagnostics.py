@@ -259,13 +259,13 @@ PLANS["diagnose"] = Plan(
     also={"against": "coins"},
 )
 PLANS["domains"] = Plan(
-    {"trained": ",".join(DOMAINS), "questions": 24},
+    {"trained": ",".join(DOMAINS), "questions": 60, "seed": 1},
     ("the model before, on the same questions", "the diagonal: whether training did anything where it was meant to"),
     "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
     "held: runs gain where they were trained, and elsewhere all intervals lie within .05 of 0; not reachable here: no run gains "
     "where it was trained, or intervals elsewhere are wider and hold 0.",
     judge_domains,
-    "24 questions of each of two domains, 4 answers each: about .1 to both sides",
+    "60 questions of each of two domains, 4 answers each: about .08 to both sides",
     f"{TRAINED['rewarded']}; {TRAINED['strings']}; ",
 )
 COINS: dict[str, Arm] = {

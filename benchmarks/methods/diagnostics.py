@@ -182,14 +182,17 @@ def judge_domains(rows: Mapping[str, Row]) -> tuple[str, str]:
         verdict = "held" if helps and harms else "held in part"
     else:
         verdict = "not held" if all(-0.05 < row["low"] <= row["high"] < 0.05 for row in across) else ABSENT
-    matrix = ", ".join(f"{who} on {on} {gap(row)}" for (who, on), row in gains.items())
+    matrix = ", ".join(f"{CALLED[who]} on {CALLED[on]} {gap(row)}" for (who, on), row in gains.items())
     return verdict, (
         f"What a run is above the model before it: {matrix}. Over both it is {gap(where)} where it was trained and "
-        f"{gap(elsewhere)} elsewhere. Two domains and one seed of training; runs of minutes."
+        f"{gap(elsewhere)} elsewhere. The model before is right in {spread(rows['base on rewarded'])} and "
+        f"{spread(rows['base on strings'])}: where it is right in none there is nothing to lose. One seed of training; runs of "
+        "minutes."
     )
 
 
-DOMAINS = ("rewarded", "strings")
+CALLED = {"rewarded": "arithmetic", "strings": "strings"}
+DOMAINS = tuple(CALLED)
 SHORT = "--set questions=24 --set tasks_per_step=4 --set group_size=4 --set learning_rate=1e-3"
 TRAINED = {
     "rewarded": f"keepworth train arithmetic --name rewarded --set steps=24 {SHORT}",

@@ -124,7 +124,7 @@ def against(table: Table, arm: str, others: Sequence[str], streams: Sequence[str
     return gap(name, np.mean(mine, axis=0).tolist(), np.mean(theirs, axis=0).tolist())
 
 
-def evidence(table: Table, name: str, claim: str) -> dict[str, Any]:
+def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
     """The fields of the evidence of one policy."""
     arm, control = judged(table, name), CONTROL.get(name, f"{name}+masked")
     rivals = [table.rival(name, stream) for stream in table.streams]
@@ -147,6 +147,7 @@ def evidence(table: Table, name: str, claim: str) -> dict[str, Any]:
     if all(row["interval"][0] > 0.0 for row in gaps[:2]):
         verdict = "held in part" if claim else "held"
     words = [np.mean(table.mean(of, table.streams, "words")) for of in (arm, table.plain(table.streams[0]))]
+    parts = [of for of in table.arms if of.startswith(f"{name}-without-") and of != control]
     sentence = (
         f"{100 * table.over(arm):.1f} successes in 100 tasks over {len(table.streams)} streams; "
         f"{worded(gaps[0])} against {known}, {worded(gaps[1])} against `{control}`"
@@ -156,6 +157,9 @@ def evidence(table: Table, name: str, claim: str) -> dict[str, Any]:
     if arm != best:
         sentence += f"Against the best simple rule, `{best}`: {worded(gaps[2])}. "
     sentence += f"The agent reads {words[0]:.0f} words a task ({words[1]:.0f} with plain similarity)."
+    for part in parts:
+        less = [f"{worded(against(table, arm, [part], [stream], ''))} on {stream}" for stream in table.on(part)]
+        sentence += f" Against `{part}`: {', '.join(less)}."
     return {
         "n": len(table.seeds) * len(table.streams),
         "seeds": len(table.seeds),
@@ -170,7 +174,7 @@ def evidence(table: Table, name: str, claim: str) -> dict[str, Any]:
         "controls": list(dict.fromkeys(["none", "random", "oracle", control])),
         "verdict": verdict,
         "sentence": " ".join(
-            filter(None, [sentence, "The paper's worlds and models were not run." if claim else "", BESIDE.get(name)])
+            filter(None, [sentence, "The paper's worlds and models were not run." if paper else "", BESIDE.get(name)])
         ),
     }
 
@@ -266,7 +270,7 @@ def main() -> None:
     declared = methods("policy")
     for name in dict.fromkeys(arm.partition("+")[0] for arm in table.arms):
         if name in declared and name not in JUDGED_ELSEWHERE:
-            write(name, "; ".join(commands), **evidence(table, name, declared[name].claim))
+            write(name, "; ".join(commands), **evidence(table, name, declared[name].claim, declared[name].paper))
     for name, arm in WRITERS.items():
         if arm in table.arms:
             write(name, "; ".join(commands), **writer_evidence(table, arm))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
 from keepworth.environments.streams import open_stream
+from keepworth.episodes.arrays import Floats
 from keepworth.evaluation.arms import run_job
 from keepworth.evaluation.stream import Results, StreamRow, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
@@ -15,7 +17,7 @@ from keepworth.evaluation.stream_page import curve_panels
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Presented
-from keepworth.rollouts.stream import Masked, run_stream
+from keepworth.rollouts.stream import SHOWN, Masked, run_stream
 
 ENCODER = HashedWords()
 ARMS = ("none", "memrl", "mixture", "oracle")
@@ -93,6 +95,18 @@ def test_the_matrix_continues_where_it_was_stopped(tmp_path: Path) -> None:
         (drawn,) = (each for each in panel.series if each.label == "mixture")
         assert list(drawn.values) == curves(results, panel.title)["mixture"]
         assert drawn.steps[-1] == 60
+
+
+@pytest.mark.parametrize("name", ["default", "exprag"])
+def test_no_memory_shows_more_than_four_items(name: str) -> None:
+    counts = []
+
+    def agent(situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats) -> str:
+        counts.append(sum(line.endswith(": it worked") for line in shown.text.splitlines()))
+        return LinearAgent()(situation, actions, leaning, shown, noise)
+
+    run_stream(open_stream("injection", seed=0, length=40), policy(name), agent, ENCODER, seed=0)
+    assert max(counts) == SHOWN == 4
 
 
 @pytest.mark.parametrize("family", ["t-maze", "tool-graph", "delayed-trigger", "drift"])

@@ -28,18 +28,19 @@ class FunctionActor:
     """memory: the episode that it remembers in; None for an agent without memory. Where only one action is possible it is taken
     unasked. decisions: how many others were chosen.
 
-    observes: it keeps what observations name. worded: how it words its choice; memory is told that in place of the action, and
-    does not know which actions there are."""
+    top_k: how many items memory may show in a step. observes: it keeps what observations name. worded: how it words its choice;
+    memory is told that in place of the action, and does not know which actions there are."""
 
     def __init__(
         self,
         choose: Choose,
         memory: LiveEpisode | None = None,
         *,
+        top_k: int = 10,
         observes: bool = False,
         worded: Callable[[str, Observation], str] | None = None,
     ) -> None:
-        self._choose, self._memory = choose, memory
+        self._choose, self._memory, self._top_k = choose, memory, top_k
         self._observes, self._worded = observes, worded
         self.decisions = 0
 
@@ -64,4 +65,6 @@ class FunctionActor:
         return Action(action, shown=tuple(Shown(hit.id, hit.score, hit.text) for hit in hits))
 
     def _search(self, observation: Observation, actions: Sequence[str]) -> Hits:
-        return Hits(()) if self._memory is None else self._memory.search(observation.text, actions=actions)
+        if self._memory is None:
+            return Hits(())
+        return self._memory.search(observation.text, actions=actions, top_k=self._top_k)

@@ -64,6 +64,7 @@ ROLLBACK = 0.6
 LONGEST_EPISODE = 24
 LIMITS = Limits(LONGEST_EPISODE, math.inf)
 SHOWN = 4
+"""How many items any arm shows in a step, at most."""
 
 
 @dataclass(slots=True)
@@ -332,7 +333,7 @@ class _Simulated(FunctionActor):
 
     def __init__(self, loop: _Loop, environment: Staged, noise: Floats, memory: LiveEpisode | None) -> None:
         worded = self._in_free_words if loop.stream.wording else None
-        super().__init__(self._follow, memory, observes=loop.observing, worded=worded)
+        super().__init__(self._follow, memory, top_k=SHOWN, observes=loop.observing, worded=worded)
 
         self.loop, self.environment, self.noise = loop, environment, noise
         self.step, self.words = -1, 0

@@ -1,11 +1,12 @@
 """The default policy: the search's own order, corrected by what rewards say of the items here, as far as they say anything.
 
-An *arm* is what a reward may be owed to: the item that stood first, any item that was shown, or the action that was taken. For
-each of these three ways of giving credit there are `MODELS`: estimates of the reward of an arm near a question. Each has its own
-idea of how far an arm's record counts, here and over all its uses, and of how fast records age. Beside them stand two that know
-no arms: rewards are the same everywhere, or depend on the question alone. Each estimate counts as well as it has predicted the
-rewards so far (Bayesian model averaging, with older predictions discounted). So where rewards say nothing of items, the order
-stays the search's own, and where they do it changes within a few of them.
+An *arm* is what a reward may be owed to: the item that stood first, any item that was shown, the action that was taken, or how
+items that the episode itself wrote name that action (`named`). For each of these four ways of giving credit there are `MODELS`:
+estimates of the reward of an arm near a question. Each has its own idea of how far an arm's record counts, here and over all its
+uses, and of how fast records age. Beside them stand two that know no arms: rewards are the same everywhere, or depend on the
+question alone. Each estimate counts as well as it has predicted the rewards so far (Bayesian model averaging, with older
+predictions discounted). So where rewards say nothing of items, the order stays the search's own, and where they do it changes
+within a few of them.
 
     u(arm) = SEARCH * (relative score) + sum over estimates of weight * (reward expected with the arm - reward expected here)
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import product
@@ -31,8 +32,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.episodes.text import as_line
+from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
+from keepworth.memory.policy.named import NONE, ROLES
 from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.propensity import Independent, Slate
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, lines, need
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 NAME = "default"
+PARTS = ("roles",)
+"""What of the policy can be left out, to see what it adds."""
 WITHHOLD = 0.01
 """With this probability an item under test is withheld in an episode, or shown where it would not be."""
 TOGETHER = 1
@@ -105,6 +110,8 @@ TRUST, MOST_TRUST = 2.0, 4.0
 """The log-odds with which a rewarder is believed at first, and at most."""
 ADVISED, SPOKEN = 0.01, 0.1
 """An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
+TELLING = 0.1
+"""A role of an action tells something from this gain on: there are few, so that some gain a little by chance."""
 HELPS = 0.05
 """An item with a larger gain is not withheld; with a larger budget for tests, with one as much larger."""
 MANY = 1_000_000_000
@@ -124,8 +131,8 @@ MODELS = tuple(product((_NEVER, 4.0), (0.15, 0.6, 2.5), (PLAIN, FORGETTING, NEAR
 there)"""
 _SHAPE = (2, 3, 3)
 _OVERALL, _LOCAL = (np.array([model[part] for model in MODELS]).reshape(*_SHAPE, 1) for part in (0, 1))
-LEAD, SHOWN, DONE = range(3)
-"""Who gets the credit: what stood first, all that was shown, the action that was taken."""
+LEAD, SHOWN, DONE, NAMED = range(4)
+"""Who gets the credit: what stood first, all that was shown, the action that was taken, the roles of that action."""
 _RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
 """Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
 _PRIOR = np.array([SHARES[counts] for _, _, counts in MODELS]) / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
@@ -176,7 +183,7 @@ class _Judged:
 class _Weights:
     """How much each estimate counts: the two that know no arms, then the models of each way of giving credit.
 
-    of_arms: the latter, shape (3, models), 0 where a way of giving credit counts for nothing; counting: whether it does; sure:
+    of_arms: the latter, shape (4, models), 0 where a way of giving credit counts for nothing; counting: whether it does; sure:
     the probability that rewards say anything of items."""
 
     all: Floats
@@ -220,13 +227,18 @@ class RewardRecord:
     """Rewarded choices, and what they say of items and actions. Items are known by id.
 
     bandwidth: see `BANDWIDTH`; newest: how many rewarded choices count; bounds: the lowest and the highest reward there can be,
-    where they are not 0 and 1."""
+    where they are not 0 and 1; roles: whether roles of actions count."""
 
     def __init__(
-        self, bandwidth: float = BANDWIDTH, newest: int = NEWEST, bounds: tuple[float, float] | None = None
+        self,
+        bandwidth: float = BANDWIDTH,
+        newest: int = NEWEST,
+        bounds: tuple[float, float] | None = None,
+        *,
+        roles: bool = True,
     ) -> None:
         need("the record of rewards", positive={"bandwidth": bandwidth}, count={"newest": newest})
-        self.bandwidth, self.newest, self.bounds = bandwidth, newest, bounds
+        self.bandwidth, self.newest, self.bounds, self.roles = bandwidth, newest, bounds, roles
         self._widths = np.array([[bandwidth], [bandwidth], [RETURNS]], np.float32)
         self.reset()
 
@@ -244,10 +256,11 @@ class RewardRecord:
         self._shown: npt.NDArray[np.int32] = np.zeros(0, dtype=np.int32)  # items, row after row
         self._ends: Rows = np.zeros(1, dtype=np.int64)  # where those of a row begin, and end
         self._actions: dict[str, int] = {"": 0}  # by number; of each row in `_action`
+        self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # of the action of each row
         self._places: dict[str, int] = {}
         self._slates = self._steps = False
-        self._likelihood = np.zeros(2 + 3 * len(MODELS))
-        self._weights: dict[bool, _Weights] = {}  # until the next reward, as the next
+        self._likelihood = np.zeros(2 + 4 * len(MODELS))
+        self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
         self._accounts: dict[str, Account] = {}
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
@@ -295,6 +308,7 @@ class RewardRecord:
         unit: str = "",
         instead: float = math.nan,
         by: str = "",
+        roles: Sequence[int] | None = None,
         stale: bool = False,
         trust: float | None = None,
     ) -> None:
@@ -310,10 +324,12 @@ class RewardRecord:
             odds, expected, unit: see `Ledger.add`.
             instead: the reward that was expected of the search's own order, where another was shown.
             by: who gave the reward, "" for the program itself.
+            roles: of the action, where items of the episode name actions.
             stale: too old to weigh the estimates.
             trust: what `trusts` had of this choice before, where `weigh` gives what the estimates weigh by now.
         """
         shown = [intern(id) for id in shown]  # many rows name the same items
+        roles = roles if self.roles and action and roles is not None else ()
         self.ledger.add(
             unit or decision,
             decision,
@@ -330,7 +346,7 @@ class RewardRecord:
         if trust is None:
             trust = self._believed(by) if by in self._doubts else 1.0
             if not stale and len(self):
-                chance = self._predictions(vector, shown, action)
+                chance = self._predictions(vector, shown, action, roles)
                 trust = self._trust(by, float(self.weights @ chance), reward)
                 told = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
                 self._likelihood = DISCOUNT * self._likelihood + weight * trust * told
@@ -346,7 +362,8 @@ class RewardRecord:
             self._make_room()
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
-        self._credit[row] = credit
+        self._credit[row], self._roles[row] = credit, False
+        self._roles[row, list(roles)] = True
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
         self._lead[row], self._action[row] = first, self._actions.setdefault(action, len(self._actions))
@@ -426,21 +443,26 @@ class RewardRecord:
         odds = {name: 1.0 / (1.0 + math.exp(-each)) for name, each in self._doubts.items()}
         return odds[by] / max(odds.values())
 
-    def _predictions(self, vector: Vectors, shown: Sequence[str], action: str) -> Floats:
+    def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, roles: Sequence[int]) -> Floats:
         """The probability of a reward of 1, by each estimate."""
         near = self._near(vector)
         here = near.expected
         chances = [np.array([near.mean, here])]
-        for credits, keys in (((LEAD, SHOWN), shown), ((DONE,), [action] if action else [])):
-            if not keys:
+        judging: tuple[tuple[tuple[int, ...], int, Callable[[], _Judged]], ...] = (
+            ((LEAD, SHOWN), len(shown), lambda: self._judge(near, shown)),
+            ((DONE,), bool(action), lambda: self._judge(near, [action], actions=True)),
+            ((NAMED,), len(roles), lambda: self._judge_roles(near, roles)),
+        )
+        for credits, arms, judge in judging:
+            if not arms:
                 chances.append(np.full(len(credits) * len(MODELS), here))
                 continue
-            judged = self._judge(near, keys, actions=credits == (DONE,))
+            judged = judge()
             both = (judged.gain + judged.base).reshape(len(credits), len(MODELS), -1)
             gains = judged.gain.reshape(both.shape)
             for credit, gain, chance in zip(credits, gains, both, strict=True):
                 # The reward of several is that of what helps most.
-                most = len(keys) if credit == DONE or (credit == SHOWN and self._slates) else 1
+                most = arms if credit in (DONE, NAMED) or (credit == SHOWN and self._slates) else 1
                 best = gain[:, :most].argmax(axis=1)[:, None]
                 chances.append(np.take_along_axis(chance, best, axis=1)[:, 0])
         found: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
@@ -487,7 +509,7 @@ class RewardRecord:
             self._action[kept] = actions[self._action[kept]]
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
-        for name in ("_question", "_lead", "_action", "_rewards", "_weight", "_credit", "_lost"):
+        for name in ("_question", "_lead", "_action", "_roles", "_rewards", "_weight", "_credit", "_lost"):
             setattr(self, name, grown(getattr(self, name)[kept], size))
         self._ends = grown(self._ends[gone : self._count + 1] - self._ends[gone], size + 1)
         self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))
@@ -501,27 +523,37 @@ class RewardRecord:
         rows: Rows = (self._action[self._first : self._count] == number).nonzero()[0] + self._first
         return rows
 
+    def _rows_with(self, role: int) -> Rows:
+        """The rows that count in which the action that was taken had a role."""
+        rows: Rows = self._roles[self._first : self._count, role].nonzero()[0] + self._first
+        return rows
+
     @property
     def weights(self) -> Floats:
         """How much each estimate counts: the two that know no arms, then the models of each way of giving credit."""
-        return self._weigh(actions=True).all
+        return self._weigh(1 + NAMED).all
 
-    def _weigh(self, *, actions: bool) -> _Weights:
-        """The same; without those of actions where nothing that can be shown advises one."""
-        if actions not in self._weights:
-            lead, done = bool(self._ends[self._count]), actions and self._action[: self._count].any()
-            credits = np.array([lead, self._slates, done], dtype=np.float64)
+    def _weigh(self, ways: int) -> _Weights:
+        """The same, of the first `ways` ways of giving credit."""
+        if ways not in self._weights:
+            taken, roles = self._action[: self._count], self._roles[: self._count]
+            there = [
+                bool(self._ends[self._count]),
+                self._slates,
+                *(column.any() for column in (taken, roles)[: ways - DONE]),
+            ]
+            credits = np.array([*there, 0.0, 0.0][: 1 + NAMED], dtype=np.float64)
             prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0
             log = np.log(prior[likely]) + self._likelihood[likely]
             weights = np.zeros(len(prior))
             weights[likely] = np.exp(log - log.max())
             weights /= weights.sum()
-            of_arms = weights[2:].reshape(3, len(MODELS))
+            of_arms = weights[2:].reshape(-1, len(MODELS))
             counting = of_arms.sum(axis=1) > 1e-6
             sure = max(0.0, 1.0 - float(weights[:2].sum()))
-            self._weights[actions] = _Weights(weights, of_arms * counting[:, None], counting.tolist(), sure)
-        return self._weights[actions]
+            self._weights[ways] = _Weights(weights, of_arms * counting[:, None], counting.tolist(), sure)
+        return self._weights[ways]
 
     @property
     def _usual(self) -> float:
@@ -567,7 +599,7 @@ class RewardRecord:
 
     def _judge(self, near: _Near, keys: Sequence[str], *, actions: bool = False) -> _Judged:
         """What the models say of items, by what stood first and by all that was shown; or of actions."""
-        n, credits, ways = len(keys), 1 if actions else 2, len(SHARES)
+        n = len(keys)
         if actions:
             listed = {key: self._rows_of(key) for key in keys}
             arm = np.arange(n).repeat([len(listed[key]) for key in keys])
@@ -582,11 +614,43 @@ class RewardRecord:
             numbers = np.array([self._numbered.get(key, 0) for key in keys])
             there = self._occurrences(near.rows, numbers)
             times, earned, seen = self._sums[numbers, :6].T.reshape(2, 3, n).swapaxes(0, 1)
+        if actions:
+            return self._estimate(near, there, seen, overall=overall)
+        return self._estimate(near, there, seen, times=times[:, None, None, None], earned=earned[:, None, None, None])
+
+    def _judge_roles(self, near: _Near, roles: Sequence[int]) -> _Judged:
+        """What the models say of actions that have these roles."""
+        counted = slice(self._first, self._count)
+        with_role = self._roles[counted, list(roles)].astype(np.float64)
+        credit = self._credit[counted]
+        times, earned = credit @ with_role, (credit * self._rewards[counted]) @ with_role
+        there = with_role[near.rows - self._first][:, None]
+        return self._estimate(near, there, times[None], times=times, earned=earned)
+
+    def _estimate(
+        self,
+        near: _Near,
+        there: Floats,
+        seen: Floats,
+        *,
+        overall: Floats | None = None,
+        times: Floats | None = None,
+        earned: Floats | None = None,
+    ) -> _Judged:
+        """What the models say of arms.
+
+        Args:
+            there: 1 where a row near the question has an arm, shape (rows, ways of giving credit, arms or more).
+            seen: Of the result, shape (ways of giving credit, arms).
+            overall: The gain over all uses; without it, `times` the arm was used and what those uses `earned`.
+        """
+        ways, (credits, n) = len(SHARES), seen.shape
         sums = (near.weight @ there.reshape(len(there), -1)).reshape(4, ways, credits, -1)[..., :n]
         local_times, even_times, local, even = sums.swapaxes(1, 2)[:, :, None, None]
         base = (near.earned - even + 2.0 * near.usual) / (near.total - even_times + 2.0)
-        if not actions:
-            times, earned = times[:, None, None, None], earned[:, None, None, None]
+        if overall is None:
+            assert times is not None
+            assert earned is not None
             overall = (earned - times * base) / (times + _OVERALL)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
         return _Judged(gain, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
@@ -654,7 +718,7 @@ class RewardRecord:
         if not len(self) or not n:
             return Judgement(means, means, searched=searched, times=times, earned=earned, seen=seen, near=means)
         advised, signs = _advised(items, situation) if len(self._actions) > 1 else ([], means)
-        near, weights = self._near(vector), self._weigh(actions=any(advised))
+        near, weights = self._near(vector), self._weigh(1 + DONE if any(advised) else DONE)
         expected = near.expected
         ids, of_items = [item.id for item in items], weights.counting[:DONE]
         found: list[tuple[Floats, Floats, _Judged]] = []  # weights of models, and what they say
@@ -735,25 +799,43 @@ class RewardRecord:
             bounds=self.range,
         )
 
-    def advise(self, vector: Vectors, actions: Sequence[str]) -> tuple[tuple[tuple[str, float, float], ...], str]:
+    def advise(
+        self, vector: Vectors, actions: Sequence[str], named: Mapping[str, Sequence[int]] | None = None
+    ) -> tuple[tuple[tuple[str, float, float], ...], str]:
         """What rewards say should be done where something is asked, among what can be done.
+
+        Args:
+            vector: Of the question.
+            actions: What can be done.
+            named: Roles of the actions that items of the episode name; None where they name none.
 
         Returns:
             (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that they
-            speak for, and (action, -1, similarity) for the nearest failure of those that they speak against, the worst first,
-            at most `VOTES` together; nothing where they say nothing. The failure of an episode of several steps speaks against
-            none of them. And the same as lines of a prompt.
+            speak for, or of actions in its role where roles predict better, and (action, -1, similarity) for the nearest failure
+            of those that they speak against, the worst first, at most `VOTES` together; nothing where they say nothing. The
+            failure of an episode of several steps speaks against none of them. And the same as lines of a prompt.
         """
         nothing = ((), "")
         if len(self._actions) == 1 or not actions or not len(self):
             return nothing
-        weights = self.weights[2 + DONE * len(MODELS) :]
-        if weights.sum() < SPOKEN:
+        weights = self._weigh(1 + NAMED if named else 1 + DONE).of_arms
+        spoken = float(weights[DONE:].sum())
+        if spoken < SPOKEN:
             return nothing
-        judged = blamed = self._judge(self._near(vector), actions, actions=True)
+        near = self._near(vector)
+        judged = blamed = self._judge(near, actions, actions=True)
         if self._steps:
             blamed = self._judge(self._near(vector, blame=True), actions, actions=True)
-        gains = weights @ blamed.gain.reshape(len(weights), len(actions)) / weights.sum()
+        gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))
+        roles, telling = None, list[int]()
+        if named:
+            roles = self._judge_roles(near, list(ROLES))
+            by_role = weights[NAMED] @ roles.gain.reshape(len(MODELS), len(ROLES))
+            by_role *= np.abs(by_role) > TELLING * weights[NAMED].sum()
+            telling = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
+            gains += by_role[telling]
+            roles = roles if weights[NAMED].sum() > weights[DONE].sum() else None
+        gains /= spoken
         best_first = np.argsort(-gains, kind="stable").tolist()
         votes: list[tuple[str, float, float]] = []
         records: list[str] = []
@@ -761,7 +843,8 @@ class RewardRecord:
             against = place != best_first[0]
             if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
                 continue
-            rows = self._rows_of(actions[place])
+            judged_by, at = (judged, place) if roles is None or against else (roles, telling[place])
+            rows = self._rows_of(actions[place]) if judged_by is judged else self._rows_with(at)
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]
@@ -770,9 +853,10 @@ class RewardRecord:
             cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
             nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
             votes += [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
-            record = Worth(0.0, 0.0, float(judged.times[0, place]), float(judged.earned[0, place]), 1.0).sentence
+            record = Worth(0.0, 0.0, float(judged_by.times[0, at]), float(judged_by.earned[0, at]), 1.0).sentence
             if record:
-                records.append(f"- {as_line(actions[place])}: {record}")
+                role = "" if judged_by is judged else f"named by {ROLES[at]} of this episode; such an action was "
+                records.append(f"- {as_line(actions[place])}: {role}{record}")
         return tuple(votes), "\n".join(records)
 
     def at_stake(self, expected: float, *, shown: bool) -> float:
@@ -985,6 +1069,7 @@ def default(
     together: int = TOGETHER,
     bandwidth: float = BANDWIDTH,
     newest: int = NEWEST,
+    without: str = "",
 ) -> Policy:
     """The default policy.
 
@@ -995,6 +1080,12 @@ def default(
         together: items under test in one search.
         bandwidth: of nearness of questions, see `BANDWIDTH`.
         newest: how many rewarded choices are remembered.
+        without: "roles" leaves out what notes of the same episode say of an action.
+
+    Raises:
+        InvalidPolicy: There is no such part.
     """
-    record = RewardRecord(bandwidth, newest)
+    if without not in ("", *PARTS):
+        raise InvalidPolicy(f"there is no part {without!r} to leave out.", f"Parts: {', '.join(PARTS)}.")
+    record = RewardRecord(bandwidth, newest, roles=not without)
     return Policy(NAME, situation, None, record, Ranked(record, MANY, withhold, least, budget, together), lines)

@@ -34,6 +34,7 @@ from keepworth.memory.policy.experience import AtHand, Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
+from keepworth.memory.policy.named import NEWEST, OLDEST, roles_of
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import Replay, details_of, packed_vector, rewarded_choices
@@ -120,6 +121,7 @@ class Learning:
             listed = tuple((hit.item.id, hit.score) for hit in hits)
             text = policy.keyer(ask.goal, ask.observation)
             usual = policy.keyer is situation
+            details: dict[str, Any] = {}
             if self._unrewarded:
                 # What the search says, for sure. What it looked for is what the default policy goes by.
                 packed = None
@@ -133,8 +135,10 @@ class Learning:
                 pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
                 advised: tuple[tuple[str, float, float], ...]
                 advised = tuple((action, weight, hit.score) for hit, (action, weight) in pairs)
+                if named := self._named_in(ask, vector):
+                    details["named"] = named
                 return Chosen(
-                    Hits(first, policy=self.policy, advice=advised), listed, partial(asked, ask, top_k), packed
+                    Hits(first, policy=self.policy, advice=advised), listed, partial(asked, ask, top_k, details), packed
                 )
             record, selector = policy.valuer, policy.selector
             assert isinstance(record, RewardRecord)
@@ -165,7 +169,7 @@ class Learning:
                 advised = presented.advice
                 # Hits make the same lines once they are asked for.
                 said = None if policy.presenter is lines and not ask.actions else presented.text
-            details: dict[str, Any] = {"part": part}
+            details["part"] = part
             best = [hits[index] for index in slate]
             if isinstance(choice, Independent):
                 if odds := choice.odds:
@@ -181,7 +185,9 @@ class Learning:
             if drawn is not None:
                 drawn.note([hit.id for hit in best], details.get("odds", {}))
             if ask.actions:
-                of_actions, line = record.advise(vector, ask.actions)
+                if named := self._named_in(ask, vector):
+                    details["named"] = named
+                of_actions, line = record.advise(vector, ask.actions, named)
                 said, advised = "\n".join(filter(None, (said, line))), (*advised, *of_actions)
             propensity = choice.probability(slate)
             shown = Hits(best, text=said, advice=advised, propensity=propensity, policy=self.policy)
@@ -241,6 +247,20 @@ class Learning:
             said = experience.present(use)
             shown = Hits(best, text=said.text, advice=said.advice, propensity=use.propensity, policy=self.policy)
             return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
+
+    def _named_in(self, ask: Ask, vector: Vectors | None) -> dict[str, list[int]]:
+        """Of the actions that items name which this episode wrote, the roles."""
+        if ask.number < 0 or not ask.actions:
+            return {}
+        with self.store.database.reading() as connection:
+            ids = log.written_in(connection, ask.number, OLDEST, NEWEST)
+        there = self.store.fetch(self.scope, ids)
+        items = [item for id in ids if (item := there[id]) is not None and item.current]
+        similarities: list[float] = []
+        if items and vector is not None and self.store.embedder is not None:
+            vectors = self.store.vectors_for(items)
+            similarities = [float((vectors[item.id] @ vector).max()) for item in items]
+        return roles_of(items, ask.actions, similarities)
 
     def _drawn_in(self, number: int) -> log.EpisodeDraws:
         """What the episode of this number showed and withheld so far, in this process and in others. Chance decides once about
@@ -455,7 +475,8 @@ class Learning:
     def _saved_as(self, record: RewardRecord) -> str:
         """The name of the saved state: whatever it depends on beside the journal."""
         encoder = "" if self._embedder is None else str(self._embedder.identity)
-        return f"{self.scope} {record.bandwidth} {record.newest} {record.bounds} {encoder}"
+        likelihood, _ = record.weighed()
+        return f"{self.scope} {record.bandwidth} {record.newest} {record.bounds} {len(likelihood)} {record.roles} {encoder}"
 
     def count_reward(self) -> None:
         """Count a reward of this process, and save what was learned where that was not done for a while."""

@@ -15,6 +15,7 @@ from keepworth.memory.item import Item, Scope
 from keepworth.memory.policy.default import RewardRecord
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.mirror import Mirror, as_pooled
+from keepworth.memory.policy.named import NONE
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import compact
@@ -80,6 +81,7 @@ class Replay:
         # What was done before the same was asked again led nowhere. What was done last led to the end.
         last = {choice.decision.query: choice.decision.id for choice in choices}
         for choice, reward, weight in log.credited(choices, news.value):
+            named = choice.details.get("named")
             decision, vector = choice.decision, self.vector(choice)
             if vector is None:
                 text = self.experience.policy.keyer(*asked_then(task, choice))
@@ -98,6 +100,7 @@ class Replay:
                 odds=choice.details.get("odds"),
                 expected=choice.details.get("expected", 0.0),
                 instead=choice.details.get("instead", math.nan),
+                roles=None if named is None else named.get(choice.action, [NONE]),
                 unit=news.episode or decision.id,
                 by=news.by,
                 stale=stale,

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keepworth.episodes.episode import Decision, DecisionKind
+from keepworth.episodes.episode import Decision, DecisionKind, OperationKind
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.decision_log import IN_EPISODE, SELECT, decision
 from keepworth.memory.store.rows import PARAMETERS, REWARD, SCOPE, from_json, readable
-from keepworth.memory.store.schema import OF_KIND
+from keepworth.memory.store.schema import CREATED, OF_KIND
 
 if TYPE_CHECKING:
     from keepworth.memory.store.transaction import Transaction
@@ -315,6 +315,20 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
         for last, chosen, odds in select(connection, query, (number + 1, self.last)):
             self.note(from_json(chosen), from_json(odds or "{}"))
             self.last = last
+
+
+def written_in(connection: AnyConnection, number: int, oldest: int, newest: int) -> list[str]:
+    """The items, by id, that the episode of this number wrote, in order: at most so many of the first and of the latest. One that
+    was there already counts, as often as it was written."""
+    written = dict[int, int]()
+    for direction, most in (("ASC", oldest), ("DESC", newest)):
+        query = (
+            "SELECT seq, coalesce((SELECT n FROM touches WHERE touches.seq = events.seq LIMIT 1), seq) FROM events "
+            "WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) AND episode <> '' AND (applied = ? OR kind = ?) "
+            f"ORDER BY seq {direction} LIMIT ?"
+        )
+        written.update(select(connection, query, (number + 1, CREATED, OperationKind.ADD.name, most)))
+    return [f"m{written[seq]}" for seq in sorted(written)]
 
 
 def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from keepworth.memory.policy.default import default
+from keepworth.memory.policy.default import PARTS, default
 from keepworth.registry import Method
 
 METHOD = Method(
@@ -13,5 +13,6 @@ METHOD = Method(
     tags=("token", "factual", "experiential", "retrieval"),
     claim=("The better of two notes comes first within ten rewards, and nothing is lost where rewards say nothing."),
     differs="Not published: this project's own.",
+    parts=PARTS,
     make=default,
 )

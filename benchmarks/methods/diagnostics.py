@@ -144,8 +144,10 @@ def judge_books(rows: Mapping[str, Row]) -> tuple[str, str]:
     def scores(name: str) -> str:
         return ", ".join(f"{spread(rows[f'{of}: {name}'])} {shown}" for of, shown in SHOWN.items())
 
+    ordered = rows["oracle: chronological awareness"]["n"]
     return verdict, (
-        f"Simple recall is {scores('simple recall')}; chronological awareness is {scores('chronological awareness')}, of which "
+        f"Simple recall is {scores('simple recall')}; chronological awareness, of {ordered} books, is "
+        f"{scores('chronological awareness')}, of which "
         f"Kendall's tau is {scores(TAU)}. Recall minus awareness is {gap(apart[0])} with a search and "
         f"{gap(apart[1])} with the right chapters. Where the right answer is none, it is {scores('of what no event matches')}. "
         "The numbers of the paper's models are not to be compared: books and questions differ."
@@ -343,7 +345,10 @@ def say_anew(name: str) -> None:
     file = FOLDER / f"{name}.json"
     record = json.loads(file.read_text(encoding="utf-8"))
     rows = [(row["name"], row) for row in record["arms"]] + [(row["against"], row) for row in record["comparisons"]]
-    ends = {arm: {"mean": row["mean"], "low": row["interval"][0], "high": row["interval"][1]} for arm, row in rows}
+    ends = {
+        arm: {"mean": row["mean"], "low": row["interval"][0], "high": row["interval"][1], "n": row.get("n")}
+        for arm, row in rows
+    }
     verdict, sentence = PLANS[name].judge(ends)
     save(file, {**record, "verdict": verdict, "sentence": sentence})
 

@@ -71,7 +71,7 @@ def by_stream(record: Record) -> str:
         for stream in streams:
             text = points(row["learning"][stream])
             highest = row["learning"][stream]["mean"] == best[stream] and row["arm"] != "oracle"
-            cells.append(f"{f'**{text}**' if highest else text} ({points(row['frozen'][stream])})")
+            cells.append(f"**{text}**" if highest else text)
         aim = row.get("attacker's aim on injection")
         lines.append((f"`{row['arm']}`", *cells, points(row["mean"]), points(aim) if aim else "", row["words"]))
     return markdown(("memory", *streams, "all", "attacker's aim", "words"), lines)

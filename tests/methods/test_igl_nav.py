@@ -47,8 +47,9 @@ def test_a_cell_that_was_not_seen_never_counts() -> None:
 
 def test_it_is_elsewhere_where_the_map_has_too_little_of_it_and_where_two_poses_are_alike() -> None:
     goal, seen, allowed = view_of(EAST), np.zeros((5, 5), dtype=bool), np.ones((4, 5, 5), dtype=bool)
-    seen[:, :2] = True
-    assert localise(COLOURS, seen, allowed, goal, 0.0, 0.6)[1] < 0.2
+    seen[:, :3] = True  # six of nine cells
+    assert localise(COLOURS, seen, allowed, goal, 0.0, 0.0)[1] > 0.5
+    assert localise(COLOURS, seen, allowed, goal, 0.0, 0.9)[1] < 0.2
     twice, whole = np.concatenate([COLOURS, COLOURS]), np.ones((10, 5), dtype=bool)
     assert localise(twice, whole, np.ones((4, 10, 5), dtype=bool), goal, 0.0, 0.3)[1] == pytest.approx(0.5, abs=0.05)
 
@@ -95,3 +96,12 @@ def test_a_map_finds_the_second_goal_of_a_scene_without_a_detour() -> None:
         memory.add(pose, scene.look(pose, draw))
     for arm in ("map memory", "views one by one"):
         assert Search(scene, second.view, arm, memory, draw).run(second.start, 200) == (second.end, second.shortest)
+
+
+@pytest.mark.parametrize("heading", range(4))
+def test_a_pose_on_a_single_view_is_a_pose_in_the_scene(heading: int) -> None:
+    scene, draw = Scene(np.random.default_rng(5), 0.0, rooms=1), np.random.default_rng(0)
+    pose = (heading, 10, 10)
+    memory, view = RoomMap(scene.walls.shape), scene.look(pose, draw)
+    memory.add(pose, view)
+    assert Search(scene, view, "current view alone", memory, draw).find(pose)[0] == pose

@@ -23,6 +23,7 @@ STUDIES = (
     "cues",
     "exploitation",
     "game_on",
+    "igl_nav",
     "macro_hft",
     "mind_palace",
     "persistbench",

@@ -37,6 +37,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "domains": {"trained": "one,two", "samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},

@@ -18,7 +18,7 @@ The verdict, fixed before the measured seeds (tuning was on seeds from 1000 on),
 of held-out target games that are solved after 20 episodes of others: *held* where overlap 1 is above no pre-training, overlap 0,
 permuted rewards, and no pre-training after 200 episodes, which take more steps than pre-training and those 20 together; *held
 in part* where it is above no pre-training after 20 but not above all the others; else *not held*.
-On eight seeds of tuning the closest of the four, after 200 episodes, differed by .29 with a deviation of .40: 40 seeds are enough.
+On eight seeds of tuning the closest of the four, after 200 episodes, differed by .29 with a deviation of .40: 40 seeds will do.
 """
 
 from __future__ import annotations

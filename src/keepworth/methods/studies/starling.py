@@ -207,14 +207,6 @@ def draw_skills(seed: int) -> dict[str, list[str]]:
     return {"overlap 1": order[:6], "overlap 1/2": order[3:9], "overlap 0": order[6:]}
 
 
-def pretrain(seed: int, skills: Sequence[str], games: int, learns: str = "rewards") -> Agent:
-    """An agent that played games for these skills, a hundred of them in turn."""
-    agent = Agent(np.random.default_rng([62, seed]))
-    for at in range(games):
-        agent.attempt(game([1, seed, at % 100], skills, links=2), CURIOUS, learns)
-    return agent
-
-
 def try_on(agent: Agent, games: Sequence[Game]) -> tuple[float, dict[str, float]]:
     """The share of games that are solved, and of each skill the share of its links that are done."""
     solved, done = list[bool](), dict[str, list[bool]]()
@@ -231,11 +223,13 @@ def measure(seed: int, games: int, few: int, episodes: int, tests: int) -> dict[
     skills = draw_skills(seed)
     target = skills["overlap 1"]
     held_out = [game([3, seed, at], target, 4, "held-out") for at in range(tests)]
-    agents = {"no pre-training": pretrain(seed, target, 0)}
-    agents |= {name: pretrain(seed, of, games) for name, of in skills.items()}
-    agents["permuted rewards"] = pretrain(seed, target, games, "permuted")
+    before = {"no pre-training": [], **skills, "permuted rewards": target}
     numbers, links = dict[str, float](), dict[str, dict[str, float]]()
-    for name, agent in agents.items():
+    for name, practised in before.items():
+        agent = Agent(np.random.default_rng([62, seed]))
+        for at in range(games if practised else 0):
+            small = game([1, seed, at % 100], practised, links=2)
+            agent.attempt(small, CURIOUS, "permuted" if name == "permuted rewards" else "rewards")
         for at in range(episodes + 1):
             if at in (0, few, episodes):
                 numbers[f"{name}, {at} episodes"], done = try_on(agent, held_out)
@@ -248,8 +242,8 @@ def measure(seed: int, games: int, few: int, episodes: int, tests: int) -> dict[
     numbers["random actions, none in vain twice"] = try_on(wary, held_out)[0]
     numbers["the generator's plan"] = float(np.mean([Play(test).follow(test.plan) for test in held_out]))
     one, none = f"overlap 1, {few} episodes", "no pre-training"
-    pairs = [(one, f"{other}, {few} episodes") for other in list(agents)[2:]] + [(one, f"{none}, {episodes} episodes")]
-    pairs += [(f"{a}, {at} episodes", f"{none}, {at} episodes") for at in (few, episodes) for a in list(agents)[1:]]
+    pairs = [(one, f"{other}, {few} episodes") for other in list(before)[2:]] + [(one, f"{none}, {episodes} episodes")]
+    pairs += [(f"{a}, {at} episodes", f"{none}, {at} episodes") for at in (few, episodes) for a in list(before)[1:]]
     for arm, other in pairs:
         numbers[f"{arm} minus {other}"] = numbers[arm] - numbers[other]
     half = links["overlap 1/2"]

@@ -27,6 +27,7 @@ STUDIES = (
     "macro_hft",
     "mind_palace",
     "persistbench",
+    "starling",
     "vilomem",
     "written_or_neural",
 )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
-from keepworth.methods.studies import _passes, _runs
+from keepworth.methods.studies import _passes, _runs, starling
 from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
@@ -47,6 +47,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
     "sort": {"texts": 3, "distances": "1", "items": 2, "passes": 1, "words": 8, "encoder": "hashing"},
     "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
+    "starling": {"seeds": 2, "games": 4, "few": 1, "episodes": 2, "tests": 2},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
     "written_or_neural": {"worlds": "t-maze", "written": 8, "neural": 120, "seeds": 2},
 }
@@ -343,3 +344,57 @@ def test_texts_are_played_as_they_are_and_a_door_is_chosen_by_its_number() -> No
         assert over
         assert reward == done[-1] == 1.0 - wrong
     assert done == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_a_game_is_solved_by_its_plan_and_is_the_same_after_it_was_stored() -> None:
+    made = starling.game([7], list(starling.SKILLS)[:6], links=4)
+    assert len(made.plan) == len(made.rewards) == 4
+    assert sum(made.rewards.values()) == pytest.approx(1.0)
+    assert starling.Play(made).follow(made.plan)
+    assert not starling.Play(made).follow(made.plan[1:]), "the first thing holds the second tool"
+    assert not starling.Play(made).follow(made.plan[:3])
+    assert starling.Game.from_json(made.to_json()) == made
+
+
+def test_a_thing_changes_by_its_verb_with_a_tool_that_fits_and_by_nothing_else() -> None:
+    """By hand: the mef holds a hot sol, and the raw ruk is what has to be cooked."""
+    facts = ("mef uncut", "bim sharp", "sol hot", "sol in mef", "ruk raw")
+    actions = {verb: starling.SKILLS[verb] for verb in ("cut", "cook")}
+    rewards = {"mef sliced": 0.5, "ruk cooked": 0.5}
+    play = starling.Play(starling.Game("ruk cooked", facts, actions, rewards, ()))
+    assert play.text == "The ruk should be cooked. Here is bim, sharp. Here is mef, uncut. Here is ruk, raw."
+    assert play.actions == ("cut mef with bim", "cook mef with bim", "cut ruk with bim", "cook ruk with bim")
+    for wrong in ("cook mef with bim", "cut ruk with bim", "cook ruk with bim", "cook ruk with sol", "eat the mef"):
+        assert play.step(wrong) == 0.0
+        assert play.facts == {*facts}
+    assert play.step("cut mef with bim") == 0.5
+    assert play.facts == {"mef sliced", "bim sharp", "sol hot", "ruk raw"}
+    assert play.step("cut mef with bim") == 0.0
+    assert play.step("cook ruk with sol") == 0.5
+
+
+def test_games_share_names_or_skills_only_where_they_should() -> None:
+    skills = starling.draw_skills(3)
+    shared = [{*skills["overlap 1"]} & {*skills[other]} for other in ("overlap 1", "overlap 1/2", "overlap 0")]
+    assert [len(of) for of in shared] == [6, 3, 0]
+    told = [word for states in starling.SKILLS.values() for word in states]
+    assert len({*told, *starling.SKILLS}) == len(told) + len(starling.SKILLS), "a word tells of one skill"
+    splits = ("dev", "dev", "held-out")
+    made = [starling.game([seed], skills["overlap 1"], 2, split) for seed, split in zip((1, 2, 1), splits, strict=True)]
+    names = [{fact.split()[0] for fact in of.facts} for of in made]
+    assert [len(of) for of in names] == [8, 8, 8]
+    assert not names[0] & names[1]
+    assert not {name[0] for name in names[0]} & {name[0] for name in names[2]}
+
+
+def test_an_agent_learns_what_a_game_pays_and_nothing_where_it_only_looks() -> None:
+    skills = ["cut", "cook"]
+    games = [starling.game([seed], skills, 2, decoys=0) for seed in range(60)]
+    agent = starling.Agent(np.random.default_rng(0))
+    for game in games:
+        agent.attempt(game)
+    assert not agent.weights.any()
+    for game in games * 2:
+        agent.attempt(game, starling.CURIOUS, "rewards")
+    others = [starling.game([seed], skills, 2, "held-out", decoys=0) for seed in range(20)]
+    assert starling.try_on(agent, others) == (1.0, {"cut": 1.0, "cook": 1.0})

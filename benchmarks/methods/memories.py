@@ -1,4 +1,5 @@
-"""Writes the evidence of memory modules from `benchmarks/control/ladder.json`, with what `table_1m.json` and `probes.json` say.
+"""Writes the evidence of memory modules from `benchmarks/control/ladder.json`, with what `table_1m.json` and `probes.json` say;
+that of `image_goal` from a ladder of its own, on another machine, with its own `gru` and `mlp`.
 
 python -m benchmarks.methods.memories
 
@@ -26,21 +27,22 @@ from benchmarks.record import takes_nothing
 from keepworth.registry import methods
 
 CONTROL = Path(__file__).parents[1] / "control"
+LADDERS = ("ladder", "ladder_image_goal")
 SOLVED, APART = 0.9, 0.14
 
 
 def main() -> None:
     takes_nothing(__doc__)
-    ladder = json.loads((CONTROL / "ladder.json").read_text(encoding="utf-8"))
+    ladder, later = (json.loads((CONTROL / f"{file}.json").read_text(encoding="utf-8")) for file in LADDERS)
     modules = methods("memory_module")
-    for name in dict.fromkeys(cell["memory"] for cell in ladder["cells"]):
-        if name in modules:
-            write(
-                name,
-                f"{ladder['command']}; python -m benchmarks.methods.memories",
-                **judge(name, ladder, modules[name].claim),
-            )
-    write("recurrent_ppo", f"{ladder['command']}; python -m benchmarks.methods.memories", **judge("gru", ladder, ""))
+    named = {cell["memory"]: ladder for cell in ladder["cells"] if cell["memory"] in modules}
+    for name, of in {"image_goal": later, **named}.items():
+        write(name, command(of), **judge(name, of, modules[name].claim))
+    write("recurrent_ppo", command(ladder), **judge("gru", ladder, ""))
+
+
+def command(ladder: dict[str, Any]) -> str:
+    return f"{ladder['command']}; python -m benchmarks.methods.memories"
 
 
 def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from benchmarks.methods.write import FOLDER, write
 from benchmarks.record import arguments
-from keepworth.evaluation.study import Study
+from keepworth.evaluation.study import Rows, Study
 from keepworth.registry import method
 
 STUDIES = (
@@ -22,6 +23,7 @@ STUDIES = (
     "cues",
     "exploitation",
     "game_on",
+    "igl_nav",
     "macro_hft",
     "mind_palace",
     "persistbench",
@@ -41,16 +43,21 @@ def main() -> None:
     assert isinstance(study, Study)
     before = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows else study()()
-    arms, comparisons = [], []
+    numbers = {"n": max(row["n"] for row in rows), "seeds": max(row["clusters"] for row in rows), "unit": study.unit}
+    concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
+    write(name, before["command"], **concluded, **numbers, **parted(rows))
+
+
+def parted(rows: Rows) -> dict[str, Any]:
+    """The rows of a study as the arms and the comparisons of evidence."""
+    parts: dict[str, Any] = {"arms": [], "comparisons": []}
     for row in rows:
         numbers = {"mean": round(row["mean"], 4), "interval": [round(row["low"], 4), round(row["high"], 4)]}
         if " minus " in row["arm"]:
-            comparisons.append({"against": row["arm"], **numbers})
+            parts["comparisons"].append({"against": row["arm"], **numbers})
         else:
-            arms.append({"name": row["arm"], **numbers, "n": row["n"]})
-    numbers = {"n": max(row["n"] for row in rows), "seeds": max(row["clusters"] for row in rows), "unit": study.unit}
-    concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
-    write(name, before["command"], **concluded, **numbers, arms=arms, comparisons=comparisons)
+            parts["arms"].append({"name": row["arm"], **numbers, "n": row["n"]})
+    return parts
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     yield DOCS / "experience.md", "memories", by_method(record)
     yield DOCS / "experience.md", "memories-by-stream", by_stream(record)
     yield DOCS / "experience.md", "memories-source", source(record)
+    yield DOCS / "experience.md", "horizons", by_horizon(read("streams/horizons"))
 
 
 def points(row: Record) -> str:
@@ -70,10 +71,21 @@ def by_stream(record: Record) -> str:
         for stream in streams:
             text = points(row["learning"][stream])
             highest = row["learning"][stream]["mean"] == best[stream] and row["arm"] != "oracle"
-            cells.append(f"{f'**{text}**' if highest else text} ({points(row['frozen'][stream])})")
+            cells.append(f"**{text}**" if highest else text)
         aim = row.get("attacker's aim on injection")
         lines.append((f"`{row['arm']}`", *cells, points(row["mean"]), points(aim) if aim else "", row["words"]))
     return markdown(("memory", *streams, "all", "attacker's aim", "words"), lines)
+
+
+def by_horizon(record: Record) -> str:
+    """Every memory by how far back lies what counts."""
+    arms = list(record["rows"][0]["arms"])
+    lines = []
+    for row in record["rows"]:
+        low, high = row["xi"]
+        cells = [points(row["arms"][arm]) for arm in arms]
+        lines.append((f"`{row['stream']}`", row["K"], low if low == high else f"{low} to {high}", *cells))
+    return markdown(("stream", "K", "xi", *(f"`{arm}`" for arm in arms)), lines)
 
 
 def source(record: Record) -> str:

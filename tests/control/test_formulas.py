@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from keepworth.control import memory
+from keepworth.control.attention import age_code
 from keepworth.control.memory_base import SequenceMemory
 from keepworth.control.scan import scan_pairs
+from keepworth.control.settings import SettingError
 
 FEATURES, WIDTH, TIME = 5, 16, 20
 
@@ -268,3 +270,28 @@ def test_a_full_spatial_memory_loses_the_row_of_its_rule_and_keeps_its_order() -
     close(rows, module.embed(x[:, [0, 1, 7]]).detach())
     assert (count.tolist(), time.tolist(), visits.sum(1).tolist()) == ([3.0] * 2, [8.0] * 2, [8.0] * 2)
     assert bool((visits.gather(1, places.long()) > 0).all())
+
+
+def test_image_goal_reads_its_rows_by_the_input_and_by_the_features_of_the_goal() -> None:
+    module, x = built("image_goal", goal_start=3, goal_size=2, capacity=4, heads=2), noise(9)
+    state = module(x[:, :8])[1]
+    rows, times, count, time, before = state
+    assert (times[0].tolist(), count[0].item(), time[0].item()) == ([4.0, 5.0, 6.0, 7.0], 4.0, 8.0)
+    close(rows, module.embed(x[:, 4:8]).detach())
+    there = torch.ones(2, 4, dtype=torch.bool)
+    code = age_code(torch.tensor([4.0, 3.0, 2.0, 1.0], dtype=torch.float64), WIDTH)
+    last = x[:, 8]
+    queries = (module.embed(last), module.goal(last[:, 3:]))
+    reads = [read(query, rows, there, code) for read, query in zip(module.reads, queries, strict=True)]
+    close(module.step(last, state)[0], module.recurrence(torch.cat([queries[0], *reads], 1), before).detach())
+    moved = x.clone()
+    moved[:, 8, :3] += 1.0
+    close(module.project(moved)[..., WIDTH:], module.project(x)[..., WIDTH:].detach())
+
+
+def test_image_goal_does_not_write_a_step_that_it_has_and_wants_features_that_there_are() -> None:
+    module, x = built("image_goal", capacity=4, alike=0.999), noise(3)
+    _, times, count, time, _ = module(x[:, [0, 0, 1, 0, 2]])[1]
+    assert (times[0].tolist(), count.tolist(), time.tolist()) == ([0.0, 0.0, 2.0, 4.0], [3.0] * 2, [5.0] * 2)
+    with pytest.raises(SettingError, match="5 features"):
+        built("image_goal", goal_start=4, goal_size=2)

@@ -10,7 +10,7 @@ import pytest
 from keepworth.environments.made_up import ORDERS
 from keepworth.environments.scene import Scene
 from keepworth.environments.streams import open_stream, worlds
-from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.errors import KeepworthError, UnknownName
 from tests.environments.game import Game, Met
 
 GENERATED = sorted(name for name, world in worlds().items() if world.generated)
@@ -194,3 +194,28 @@ def test_the_workshop_forgives_a_stated_number_of_mistakes() -> None:
 def test_an_unknown_stream_is_named_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="near-miss"):
         open_stream("nearmiss")
+
+
+def test_the_name_of_a_stream_turns_dials_of_its_world() -> None:
+    long = open_stream("t-maze:length=16:doors=3", seed=1, length=5)
+    assert (long.family, long.horizons, len(long.tasks)) == ("t-maze:length=16:doors=3", (17,), 5)
+    assert long.tasks[0].difficulty == 1.0 - 1.0 / 3, "one of three doors"
+    usual, noisy = (open_stream(name, seed=1, length=40) for name in ("benign", "benign:noise=0.5"))
+    assert [task.rule for task in noisy.tasks] == [task.rule for task in usual.tasks], "the same questions"
+    assert not any(task.flipped for task in usual.tasks)
+    assert any(task.flipped for task in noisy.tasks)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("t-maze:len=3", "no dial 'len'"),
+        ("t-maze:length=x", "length is 'x', which is no int"),
+        ("t-maze:length", "length is '', which is no int"),
+        ("updates:length=3", "updates has no dials"),
+        ("no-maze:length=3", "no-maze"),
+    ],
+)
+def test_a_dial_that_cannot_be_turned_is_named(name: str, says: str) -> None:
+    with pytest.raises(KeepworthError, match=says):
+        open_stream(name)

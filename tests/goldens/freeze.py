@@ -8,6 +8,7 @@ purpose only: a change of what is computed is said in the commit that replaces t
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import json
@@ -255,11 +256,16 @@ PARTS = {
 
 
 def main() -> None:
-    folder, *parts = sys.argv[1:]
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for part in parts or PARTS:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="takes the files, and is made where it is not there")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all where none is named")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no part is called {', '.join(sorted(unknown))}")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for part in options.parts or PARTS:
         for make in PARTS[part]:
-            make(Path(folder))
+            make(options.folder)
 
 
 if __name__ == "__main__":

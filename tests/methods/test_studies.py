@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.methods import app
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
-from keepworth.methods.studies import starling
+from keepworth.methods.studies import _passes, _runs, starling
 from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
@@ -36,6 +37,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "domains": {"trained": "one,two", "samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
     "memory_t1": {"limit": 6, "distractors": 3, "encoder": "none", "epochs": 1},
@@ -87,6 +89,22 @@ def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     assert len(rows) >= 3
     assert len({row["arm"] for row in rows}) == len(rows)
     assert all(row["low"] <= row["mean"] <= row["high"] and row["n"] and row["unit"] for row in rows)
+
+
+@pytest.mark.parametrize(("study", "settings"), [("diagnose", {"run": "one"}), ("domains", {"trained": "one,two"})])
+def test_too_few_clusters_are_refused_before_a_model_answers(
+    study: str, settings: dict[str, str], finished_runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_passes, "LEAST", 50)
+    monkeypatch.setattr(_runs, "rewards_of", pytest.fail)
+    with pytest.raises(KeepworthError, match="an interval needs 50 units"):
+        methods("study")[study].make(**settings, runs=str(finished_runs))()
+
+
+@pytest.mark.parametrize("settings", [{"written": 3}, {"neural": 3}, {"written": 9, "neural": 8}])
+def test_too_few_episodes_for_quarters_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(KeepworthError, match="over quarters of the episodes"):
+        methods("study")["written_or_neural"].make(**settings)()
 
 
 def test_each_rule_of_eviction_lets_go_what_it_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,9 @@ from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
 from keepworth.methods.recipes._memory_r1.steps import ManagerStep, judged, manage, operation_step, retrieved
 from keepworth.methods.writers._manager import act, manager_params, observe
+from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import RolloutContext, together
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
 def _value(step: ManagerStep, text: str) -> float:
@@ -135,6 +138,13 @@ def test_model_reader_asks_each_prompt_once_per_version() -> None:
     assert reader.identity != before
     reader.answers([("q", ("b",))])
     assert model.calls == [2, 1]
+
+
+def test_questions_over_the_same_memories_are_chosen_from_as_one_by_one(tmp_path: Path) -> None:
+    reader = ModelReader(InProcessModel.load(write_tiny_checkpoint(tmp_path / "model"), precision="fp32"))
+    options = ["the cat", "a hat", "seven miles of road"]
+    queries = [(f"What is {word}?", memories, options) for memories in (["It rains."], []) for word in "abcde"]
+    assert reader.choices(queries) == [reader.choices([query])[0] for query in queries]
 
 
 def test_groups_carry_everything_that_happened() -> None:

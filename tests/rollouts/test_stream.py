@@ -10,6 +10,7 @@ from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
 from keepworth.environments.streams import open_stream
 from keepworth.episodes.arrays import Floats
+from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.arms import run_job
 from keepworth.evaluation.stream import Results, StreamRow, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
@@ -115,6 +116,11 @@ def test_every_kind_of_world_runs(family: str) -> None:
     agent = TabularAgent() if stream.long_term else LinearAgent()
     run = run_stream(stream, policy("mixture"), agent, ENCODER, seed=0)
     assert np.isfinite(run.success).all()
+
+
+def test_episodes_that_are_too_long_are_refused() -> None:
+    with pytest.raises(KeepworthError, match="need 42 steps, and the most are 24"):
+        run_stream(open_stream("t-maze:length=40", length=3), policy("exprag"), TabularAgent(), ENCODER, seed=0)
 
 
 def test_a_masked_memory_sees_similarity_and_not_value() -> None:

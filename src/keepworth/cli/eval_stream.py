@@ -17,7 +17,13 @@ from keepworth.cli.output import say, say_json, say_terms, say_text, stopping
     """
 )
 def stream(
-    streams: Annotated[str, option("--streams", "Names with commas; all, attacks, or list to see them.")] = "all",
+    streams: Annotated[
+        str,
+        option(
+            "--streams",
+            "Names with commas; all, attacks, or list to see them. Dials of a made-up one follow colons: t-maze:length=16.",
+        ),
+    ] = "all",
     arms: Annotated[str, option("--arms", "Names with commas; list to see them and their changes.")] = "",
     orders: Annotated[str, option("--orders", "random, easy-to-hard, hard-to-easy, or several.")] = "random",
     seeds: Annotated[int, option("--seeds", "Rule sets; statistics need at least 3.", min=1)] = 3,

@@ -1,14 +1,17 @@
-"""Streams by name: every method of kind "world", and what opens it."""
+"""Streams by name: every method of kind "world", and what opens it.
+
+A world that is made up has dials, which the name of a stream may set: `t-maze:length=16`, `near-miss:similarity=0.5:noise=0.1`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from keepworth.environments.scene import Stream
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.registry import method, methods
 
 Kind = Literal["one-step", "several-steps", "paid-at-end", "seen-before"]
@@ -69,6 +72,30 @@ class World:
         places = {"folder": data} if self.data else {}
         return self.open(split=split, seed=seed, order=order, length=length or self.length, **places)
 
+    def turned(self, name: str, dials: Sequence[str]) -> World:
+        """This world with other dials, each as "dial=value". name: of its streams. Raises KeepworthError, UnknownName."""
+        parameters: Any = self.parameters
+        columns = () if parameters is None else fields(parameters)
+        usual = {of.name: value for of in columns if isinstance(value := getattr(parameters, of.name), int | float)}
+        if not usual:
+            raise KeepworthError(
+                f"the stream {name.partition(':')[0]} has no dials: it is not made up.",
+                "Give its name alone, without a colon.",
+            )
+        values: dict[str, Any] = {"family": name}
+        if getattr(self.parameters, "world", None) == "":
+            values["world"] = self.parameters.family  # the same rules and questions whatever the dials
+        for dial, _, text in (part.partition("=") for part in dials):
+            require_known("dial", dial, usual)
+            kind = type(usual[dial])
+            try:
+                values[dial] = {"true": True, "false": False}[text] if kind is bool else kind(text)
+            except (KeyError, ValueError) as error:
+                raise KeepworthError(
+                    f"{name}: {dial} is {text!r}, which is no {kind.__name__}.", f"Write {dial}={usual[dial]}, say."
+                ) from error
+        return replace(self, parameters=replace(self.parameters, **values))
+
 
 def worlds() -> dict[str, World]:
     """Every world by name."""
@@ -76,8 +103,10 @@ def worlds() -> dict[str, World]:
 
 
 def world(name: str) -> World:
-    """The world of a stream. Raises UnknownName."""
-    return cast(World, method("world", name).make)
+    """The world of a stream, with the dials that its name sets. Raises UnknownName, KeepworthError."""
+    base, *dials = name.split(":")
+    made = cast(World, method("world", base).make)
+    return made.turned(name, dials) if dials else made
 
 
 def missing(name: str, data: Path | None = None) -> KeepworthError | None:

@@ -20,6 +20,7 @@ last checkpoint, so that a run that was killed reads the same as one that was no
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -36,7 +37,7 @@ from typing import IO, Any
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.extras import require
-from keepworth.models.files import is_disk_full, sha256_of, sync
+from keepworth.models.files import sha256_of, sync
 
 # -- the disk: sync, rename, and say what went wrong --------------------------------------------------------------------------
 
@@ -54,7 +55,10 @@ def disk(path: Path) -> Iterator[None]:
     except (KeepworthError, ConnectionError):
         raise
     except Exception as error:
-        if is_disk_full(error):
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or "No space left on device" in str(
+            error
+        ):  # Rust libraries (safetensors, tokenizers) say it in words alone
             raise DiskTrouble(
                 f"The disk that holds {path} is full.",
                 "Free some space and give the same command again: the run continues from its last checkpoint.",

@@ -165,21 +165,17 @@ def save_trained(model: InProcessModel, named: Named, folder: Path) -> None:
         )
         (folder / "README.md").write_text(_card(_base(model)), encoding="utf-8")  # PEFT's names the folder as well
     else:
-        _save_whole(model, folder)
+        save_network(model.network, folder)
+        if model.folder is not None:
+            copy_texts(model.folder, folder)
+        elif hasattr(model.tokenizer, "save_pretrained"):
+            model.tokenizer.save_pretrained(folder)
     (folder / BASE_RECORD).write_text(json.dumps(_base(model), indent=2) + "\n", encoding="utf-8")
 
 
 def _card(base: dict[str, Any]) -> str:
     head = f"---\nbase_model: {base['repository']}\nlibrary_name: peft\n---\n\n"
     return f"{head}A LoRA adapter that keepworth trained on `{base['repository']}`.\n\n{base.get('note', '')}\n"
-
-
-def _save_whole(model: InProcessModel, folder: Path) -> None:
-    save_network(model.network, folder)
-    if model.folder is not None:
-        copy_texts(model.folder, folder)
-    elif hasattr(model.tokenizer, "save_pretrained"):
-        model.tokenizer.save_pretrained(folder)
 
 
 def save_network(network: Any, folder: Path) -> None:

@@ -132,19 +132,6 @@ def with_layout(mask: torch.Tensor, layout: Layout) -> torch.Tensor:
     return mask
 
 
-def layout_of(mask: torch.Tensor) -> Layout:
-    layout: Layout = getattr(mask, _LAYOUT)
-    return layout
-
-
-def per_branch(
-    values: Sequence[float], prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]
-) -> list[list[tuple[float, ...]]]:
-    """Fold N per-token values, in `Tree.target` order, back into the shape of `branches`."""
-    remaining = iter(values)
-    return [[tuple(next(remaining) for _ in branch) for branch in own] for own in branches]
-
-
 def tree_sizes(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> list[int]:
     """Tokens of each row of a tree."""
     return [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
@@ -209,7 +196,7 @@ def tree_attention(
     if asked is not None:
         asked.append(sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    prompts = prompts_of(key)
+    prompts: Prompts | None = getattr(key, _PROMPTS, None)
     if prompts is not None:
         return behind_prompts(query, key, value, prompts, scale, sliding_window), None
     window = sliding_window if sliding_window is not None and sliding_window < key.shape[2] else None
@@ -293,11 +280,6 @@ def with_prompts(key: torch.Tensor, prompts: Prompts | None) -> torch.Tensor:
     """The keys of rows, and what stands before them, for `tree_attention`: a cache has no other way to hand both over."""
     setattr(key, _PROMPTS, prompts)
     return key
-
-
-def prompts_of(key: torch.Tensor) -> Prompts | None:
-    found: Prompts | None = getattr(key, _PROMPTS, None)
-    return found
 
 
 def behind_prompts(
@@ -532,7 +514,7 @@ def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) ->
     """The branches of a mask. What is padding is in none."""
     if mask is None:
         return
-    layout = layout_of(mask)
+    layout: Layout = getattr(mask, _LAYOUT)
     causal, prompt = query.shape[2] - mask.shape[2], mask.shape[3] - mask.shape[2]
     step = _step(query, key)
     for row, (length, branches) in enumerate(zip(layout.lengths, layout.branches, strict=True)):

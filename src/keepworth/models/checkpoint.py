@@ -52,14 +52,6 @@ def require_supported_config(config: Any, folder: Path | str) -> None:
         raise UnsupportedModel(f"{folder} ({family}) is computed rightly for texts of at most {limit} tokens.", WORKS)
 
 
-def require_supported_network(network: Any, folder: Path | str) -> None:
-    """Raises UnsupportedModel where there is no head over a decoder."""
-    if decoder_of(network) is network:
-        raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no decoder under its head.", WORKS)
-    if network.get_output_embeddings() is None:
-        raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no output embeddings.", WORKS)
-
-
 @torch.inference_mode()
 def require_tree(model: InProcessModel, folder: Path | str) -> None:
     """Compare the tree of branches with the network's own plain forward pass, on short branches of two prompts of different
@@ -214,7 +206,10 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         raise IncompleteModel(
             f"The weights in {folder} lack {len(absent)} tensors of a language model, for example {absent[0]}.", _AGAIN
         )
-    require_supported_network(network, folder)
+    if decoder_of(network) is network:
+        raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no decoder under its head.", WORKS)
+    if network.get_output_embeddings() is None:
+        raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no output embeddings.", WORKS)
     try:
         return network, AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # the tokenizers library raises bare Exception

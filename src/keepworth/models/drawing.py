@@ -231,12 +231,11 @@ def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> t
 
 
 class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
-    """`update` writes behind what is there and returns views of [B, KV, filled, D]."""
+    """`update` writes behind what is there and returns views of [B, KV, filled, D]. before: columns that lie elsewhere."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, before: int = 0) -> None:
         super().__init__()
-        self.capacity = capacity
-        self.filled = 0
+        self.capacity, self.before, self.filled = capacity, before, 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         rows, heads, _, size = key_states.shape
@@ -264,13 +263,13 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
         self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.filled + query_length, 0
+        return self.before + self.filled + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self.filled
+        return self.before + self.filled
 
     def get_max_length(self) -> int:
-        return self.capacity
+        return self.before + self.capacity
 
 
 def buffer_cache(layers: int, capacity: int) -> Any:
@@ -315,14 +314,13 @@ _COLUMNS = 32
 """By how many tokens the rows' own buffers grow. They are multiplied whole: of a part of them, each product would make a copy."""
 
 
-class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
+class GroupLayer(BufferLayer):
     """One layer: its prompts, and keys and values [R, KV, columns, D] of the rows' own, of which the first are filled.
 
     Keys lie as [.., D, columns], as their product with queries reads them."""
 
     def __init__(self, read: BufferLayer, standing: Standing, rows: int, capacity: int) -> None:
-        super().__init__()
-        self.capacity, self.filled, self.before = capacity, 0, read.filled
+        super().__init__(capacity, read.filled)
         self.columns = min(_COLUMNS, capacity)
         keys, values = read.keys[:, :, : read.filled], read.values[:, :, : read.filled]
         del read.keys, read.values
@@ -332,9 +330,6 @@ class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
         self.keys = keys.new_zeros(rows, keys.shape[1], keys.shape[3], self.columns, dtype=wide).mT
         self.values = values.new_zeros(rows, values.shape[1], self.columns, values.shape[3], dtype=wide)
         self.is_initialized = True
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        pass
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -356,15 +351,6 @@ class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
             keys, values = across(keys[staying]), values[staying]
         self.prompts = Prompts(keys, values, standing)
         self.keys, self.values = across(self.keys[left]), self.values[left]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.before + self.filled + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.before + self.filled
-
-    def get_max_length(self) -> int:
-        return self.before + self.capacity
 
 
 # Drafts: samples that several callers ask for, drawn together, each to an end of its own.

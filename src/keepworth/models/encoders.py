@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.errors import UnknownEncoder
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
-from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of, sha256_of
+from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, path_of, sha256_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER, build_graph
 from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _ALIASES = {"minilm": DEFAULT_ENCODER, "default": DEFAULT_ENCODER}
 
 
-def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None = None) -> Encoder:
+def encoder(name: str = "minilm") -> Encoder:
     """`minilm` (all-MiniLM-L6-v2, fetched once), `hashing`, `hashing:DIMENSION`, a folder or a Hugging Face id of a BERT encoder,
     or one behind a URL, `https://HOST/v1#MODEL` (`keepworth.models.hosted_encoder`).
 
-    threads: for the neural encoders here. Raises InvalidEncoder for a dimension that is none, and what `files.path_of` raises.
+    Raises InvalidEncoder for a dimension that is none, and what `files.path_of` raises.
     """
     if name == "hashing":
         return HashingEncoder()
@@ -54,8 +54,8 @@ def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None
     model = _ALIASES.get(name, name)
     folder = Path(model).expanduser()
     if model in KNOWN or not folder.is_dir():
-        folder = path_of(model, progress, kind=ModelKind.ENCODER)
-    return open_sentence_encoder(folder, model if model in KNOWN else _own_name(folder), threads=threads)
+        folder = path_of(model, kind=ModelKind.ENCODER)
+    return open_sentence_encoder(folder, model if model in KNOWN else _own_name(folder))
 
 
 def encoder_of(identity: EncoderIdentity) -> Encoder:

@@ -9,7 +9,6 @@ The cache is `$KEEPWORTH_CACHE`, else `$XDG_CACHE_HOME/keepworth`, else `~/.cach
 from __future__ import annotations
 
 import difflib
-import errno
 import hashlib
 import importlib.util
 import json
@@ -300,7 +299,7 @@ def _build(model: KnownModel, progress: Progress) -> Path:
         require("llm", f"The model {model.name}")  # before anything is downloaded
         from keepworth.models.gguf_checkpoint import write_checkpoint
     else:
-        from keepworth.models.onnx_graph import write_onnx_encoder
+        from keepworth.models.onnx_graph import GRAPH, TOKENIZER, build_graph
     folder = cache_folder() / "models" / model.name
     for leftover in folder.parent.glob(f".{model.name}.*-*"):  # of processes that were killed
         shutil.rmtree(leftover, ignore_errors=True)
@@ -318,7 +317,8 @@ def _build(model: KnownModel, progress: Progress) -> Path:
         if model.kind is ModelKind.LANGUAGE:
             write_checkpoint(sources / model.files[0].name, product)
         else:
-            write_onnx_encoder(sources, product)
+            (product / GRAPH).write_bytes(build_graph(sources))
+            shutil.copyfile(sources / TOKENIZER, product / TOKENIZER)
         _write_marker(model, product)
         # Between removal and renaming the model is absent, never half there.
         shutil.rmtree(folder, ignore_errors=True)
@@ -418,13 +418,6 @@ def sha256_of(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def is_disk_full(error: Exception) -> bool:
-    """Whether a write failed for want of space. The Rust libraries (safetensors, tokenizers) say so only in words."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return "No space left on device" in str(error)
 
 
 # Checkpoints that are not in the catalogue: local folders and the Hugging Face Hub.

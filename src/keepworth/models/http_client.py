@@ -30,19 +30,6 @@ _FIXES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResult:
-    """What a server said to one call: its JSON (None where it was none), and the words of an error."""
-
-    status: int
-    answer: Any
-    detail: str
-
-    @property
-    def ok(self) -> bool:
-        return self.status < 400
-
-
 @dataclass(slots=True)
 class JsonClient:
     """Calls of one server. The key travels in a header and appears in no message and no repr.
@@ -94,15 +81,6 @@ class JsonClient:
             EngineError: EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
         """
         return self._call("POST", path, body, idempotent=idempotent)
-
-    def try_call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> HttpResult:
-        """Make a call that changes nothing there, whose answer may be an error."""
-        response = self._send(method, path, body)
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
-        return HttpResult(response.status_code, answer, self._hide_key(_detail(response)))
 
     def _call(self, method: str, path: str, body: Any, *, idempotent: bool) -> Any:
         attempts = self.attempts if idempotent else 1

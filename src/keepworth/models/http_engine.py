@@ -33,6 +33,7 @@ from keepworth.models.errors import (
     ContextOverflow,
     DeliveryFailed,
     EngineError,
+    EngineRefused,
     MissingCapability,
     NothingDelivered,
 )
@@ -52,15 +53,6 @@ _LOOK_AT_THE_SERVER = (
     "Look at the server's log; can it read the folder, and is it one server and not a balancer in front of several?"
 )
 _ADAPTER = "adapter-of-a-probe"
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """What `/v1/models` says of the served base model."""
-
-    name: str
-    owner: str
-    context_limit: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ class HttpModel(TextSide):
     """
 
     def __init__(
-        self, client: JsonClient, card: Card, tokenizer: Any, run: str, max_staleness: int, tolerance: float
+        self, client: JsonClient, card: dict[str, Any], tokenizer: Any, run: str, max_staleness: int, tolerance: float
     ) -> None:
         if max_staleness < 0 or not tolerance > 0:
             raise ValueError(
@@ -95,12 +87,12 @@ class HttpModel(TextSide):
             )
         if "@" in run or "/" in run:
             raise ValueError(f"a run's name must not hold @ or /, which {run!r} does")
-        super().__init__(tokenizer, card.name, context_limit=card.context_limit)
+        super().__init__(tokenizer, str(card["id"]), context_limit=card["max_model_len"])
         self._client, self._run = client, run
         self.versions_kept = max_staleness + 1
         """How many published adapters stay loaded at once."""
         self._tolerance = tolerance
-        self._serving = Serving(card.name, 0)
+        self._serving = Serving(self.name, 0)
         self._loaded: list[str] = []
         self._noise = 0.0
         self._before: tuple[Scores, Scores] | None = None  # the witness's and the engine's, at the last proof
@@ -108,9 +100,10 @@ class HttpModel(TextSide):
         self._unloading: Future[None] | None = None
         self._pool = ThreadPoolExecutor(client.connections, thread_name_prefix="http-model")
         self._proven: set[str] = set()
-        answer = client.try_call("GET", "/version").answer
-        version = answer.get("version", "") if isinstance(answer, dict) else ""
-        self.software = f"{card.owner} {version}".strip()
+        version = ""
+        with suppress(EngineRefused, BadAnswer):
+            version = (client.get("/version") or {}).get("version", "")
+        self.software = f"{card.get('owned_by', '')} {version}".strip()
         """What serves the model, and its version as far as it says: `vllm 0.33.0`."""
 
     @classmethod
@@ -152,12 +145,14 @@ class HttpModel(TextSide):
             tokenizer = AutoTokenizer.from_pretrained(tokenizer)
         client = JsonClient(url, api_key, seconds, connections=concurrency)
         card = _card_of(client, model)
-        route = client.try_call("POST", ROUTE, {})
-        if route.status in (403, 404, 405):
-            raise MissingCapability(
-                f"The engine at {client.url} does not serve {ROUTE}. It says: {route.detail}",
-                "vLLM from 0.32 on: start it with --enable-scale-out.",
-            )
+        try:
+            client.post(ROUTE, {})
+        except EngineRefused as refusal:  # of a call without a prompt, where the route is there
+            if refusal.status in (403, 404, 405):
+                raise MissingCapability(
+                    f"The engine at {client.url} does not serve {ROUTE}. It says: {refusal.detail}",
+                    "vLLM from 0.32 on: start it with --enable-scale-out.",
+                ) from refusal
         name = run or f"run-{secrets.token_hex(4)}"
         engine = cls(client, card, tokenizer, name, max_staleness, probe_tolerance)
         try:
@@ -195,13 +190,15 @@ class HttpModel(TextSide):
         if "adapters" in self._proven:
             return
         missing = {"lora_name": _ADAPTER, "lora_path": f"/nonexistent/{_ADAPTER}"}
-        said = self._client.try_call("POST", "/v1/load_lora_adapter", missing)
-        # Loading what is not there fails as not found where adapters are on, and otherwise where they are not.
-        if not said.ok and (said.status not in (400, 404) or _ADAPTER not in said.detail):
-            raise MissingCapability(
-                f"The engine at {self.url} cannot load adapters. It says: {said.detail}",
-                "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
-            )
+        try:
+            self._client.post("/v1/load_lora_adapter", missing)
+        except EngineRefused as refusal:
+            # Loading what is not there fails as not found where adapters are on, and otherwise where they are not.
+            if refusal.status not in (400, 404) or _ADAPTER not in refusal.detail:
+                raise MissingCapability(
+                    f"The engine at {self.url} cannot load adapters. It says: {refusal.detail}",
+                    "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
+                ) from refusal
         self._proven.add("adapters")
 
     # -- sampling and scoring ---------------------------------------------------------------------------------------
@@ -491,7 +488,8 @@ def require_alike(engines: Sequence[HttpModel]) -> None:
                 )
 
 
-def _card_of(client: JsonClient, model: str) -> Card:
+def _card_of(client: JsonClient, model: str) -> dict[str, Any]:
+    """What `/v1/models` says of the served base model."""
     bases = [card for card in (client.get("/v1/models") or {}).get("data") or [] if not card.get("parent")]
     named = [card for card in bases if card.get("id") == model] if model else bases
     if model and not named:
@@ -499,10 +497,10 @@ def _card_of(client: JsonClient, model: str) -> Card:
     if len(named) != 1:
         names = ", ".join(str(card.get("id")) for card in bases) or "none"
         raise EngineError(f"{client.url} serves several models, or none: {names}.", "Name one of them as model.")
-    limit = named[0].get("max_model_len")
-    if not isinstance(limit, int):
-        raise BadAnswer(f"{client.url}/v1/models does not say max_model_len of {named[0].get('id')}.")
-    return Card(str(named[0]["id"]), str(named[0].get("owned_by", "")), limit)
+    card: dict[str, Any] = named[0]
+    if not isinstance(card.get("max_model_len"), int):
+        raise BadAnswer(f"{client.url}/v1/models does not say max_model_len of {card.get('id')}.")
+    return card
 
 
 def mean_gap(a: Sequence[float], b: Sequence[float]) -> float:

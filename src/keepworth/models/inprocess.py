@@ -18,7 +18,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, per_branch, tree, tree_sizes
+from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, tree, tree_sizes
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
@@ -231,9 +231,9 @@ class InProcessModel(TextSide):
             some_prompts, some_branches = [prompts[i] for i in rows], [branches[i] for i in rows]
             with float32_products(self.dtype):
                 logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
-            folded = per_branch(logprobs.tolist(), some_prompts, some_branches)
-            for index, own in zip(rows, folded, strict=True):
-                results[index] = own
+            values = iter(logprobs.tolist())
+            for index, own in zip(rows, some_branches, strict=True):
+                results[index] = [tuple(next(values) for _ in branch) for branch in own]
         return results
 
 

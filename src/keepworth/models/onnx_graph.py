@@ -7,7 +7,6 @@ normalisation.
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -143,17 +142,9 @@ _OPSET, _IR_VERSION = 17, 8
 _FUSED = "com.microsoft"
 
 
-def write_onnx_encoder(sources: Path, folder: Path) -> None:
-    """From a BERT encoder's config.json, model.safetensors and tokenizer.json in `sources`, the graph and tokenizer in `folder`.
-
-    The graph: `input_ids`, `attention_mask` (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
-    """
-    (folder / GRAPH).write_bytes(build_graph(sources))
-    shutil.copyfile(sources / TOKENIZER, folder / TOKENIZER)
-
-
 def build_graph(sources: Path) -> bytes:
-    """The ONNX file of the encoder whose config.json and model.safetensors are in `sources`.
+    """The ONNX file of the encoder whose config.json and model.safetensors are in `sources`: `input_ids`, `attention_mask`
+    (int32, batch x length) -> `vectors` (float32, batch x hidden, unit rows).
 
     Raises CorruptModel where they are not those of a BERT encoder with the exact GELU and absolute positions.
     """

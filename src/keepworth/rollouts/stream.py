@@ -103,6 +103,11 @@ def run_stream(
     """Meet every task once. `seed` decides the agent's noise (shared by arms) and the method's own draws."""
     if control not in CONTROLS:
         raise ValueError(f"control {control!r} is not one of {', '.join(CONTROLS)}")
+    if max(stream.horizons) >= LONGEST_EPISODE:
+        raise KeepworthError(
+            f"episodes of {stream.family} need {max(stream.horizons) + 1} steps, and the most are {LONGEST_EPISODE}.",
+            "Turn its dial down.",
+        )
     loop = _Loop(stream, method, agent, encoder, seed, control, cache)
     try:
         # A thread of its own: whoever calls may be inside a running loop, as notebooks are.

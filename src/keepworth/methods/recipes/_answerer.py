@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from enum import Enum
+from itertools import groupby, takewhile
 from typing import Protocol
 
 from keepworth.agents.agent import first_line
@@ -200,16 +201,25 @@ class ModelReader:
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
         """Of each (question, memories, options) the place of the option with the highest mean log-probability per token."""
         picked = []
-        for question, memories, options in queries:
-            shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
-            branches = [self._model.encode_continuation(f" {as_line(option)}\n") for option in options]
-            longest = max(map(len, branches))
-            prompt, _ = fit(self._model, shown, question, longest, self._style)
-            ((*scores,),) = self._model.score([prompt], [branches])
-            means = [sum(score) / len(score) for score in scores]
-            picked.append(means.index(max(means)))
+        for start in range(0, len(queries), TOGETHER):
+            for _, group in groupby(queries[start : start + TOGETHER], key=lambda query: tuple(query[1])):
+                asked = list[tuple[Tokens, list[Tokens]]]()
+                for question, memories, options in group:
+                    shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
+                    endings = [self._model.encode_continuation(f" {as_line(option)}\n") for option in options]
+                    prompt, _ = fit(self._model, shown, question, max(map(len, endings)), self._style)
+                    asked.append((prompt, endings))
+                columns = zip(*(prompt for prompt, _ in asked), strict=False)
+                head = tuple(column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns))
+                branches = [(*prompt[len(head) :], *ending) for prompt, endings in asked for ending in endings]
+                scores = iter(self._model.score([head], [branches])[0])
+                for _, endings in asked:
+                    means = [sum(next(scores)[-len(ending) :]) / len(ending) for ending in endings]
+                    picked.append(means.index(max(means)))
         return picked
 
 
+TOGETHER = 8
+"""Questions in a row whose memories are read once for all of them, where they are the same."""
 USUAL_QUESTION = 64
 """Tokens that are kept free for a question."""

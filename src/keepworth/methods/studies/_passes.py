@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from keepworth.episodes.arrays import Floats
-from keepworth.evaluation.statistics import paired_difference
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.statistics import LEAST, paired_difference
 from keepworth.evaluation.study import Rows, rows_of
 
 RESAMPLES = 2000
@@ -95,6 +96,15 @@ def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequenc
     spread = {"mean": mean, "low": min(low, mean), "high": max(high, mean)}
     rows.append({"arm": f"k from which the other is ahead, {n + 1} for never{label}", **spread, **counted})
     return rows
+
+
+def need_clusters(name: str, clusters: Sequence[str]) -> None:
+    """KeepworthError where questions are of too few clusters for an interval, before anybody answers them."""
+    if (many := len(set(clusters))) < LEAST:
+        raise KeepworthError(
+            f"{name} has {len(clusters)} questions of {many} units, and an interval needs {LEAST} units.",
+            "Raise questions, or name a run whose tasks are more, or of more kinds.",
+        )
 
 
 def difference_row(name: str, differences: Sequence[float] | Floats, clusters: Sequence[str]) -> dict[str, Any]:

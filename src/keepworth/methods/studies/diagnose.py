@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study
-from keepworth.methods.studies._passes import compare_passes
+from keepworth.methods.studies._passes import compare_passes, need_clusters
 from keepworth.registry import Method
 from keepworth.tasks.splits import draw_order
 
@@ -82,6 +82,11 @@ def run(
     rows: Rows = []
     models = {first.name: first.weights, second.name if second else BASE: second.weights if second else first.before}
     chosen = {tier: _share(asked[tier], questions) for tier in (*TIERS, "unseen") if tier in asked}
+    clusters = {
+        tier: [first.cluster(task) for of_set in sets.values() for task in of_set] for tier, sets in chosen.items()
+    }
+    for tier, of in clusters.items():
+        need_clusters(f"the tier {tier!r} of {first.name}", of)
     right_counts: dict[str, dict[str, list[int]]] = {tier: {} for tier in chosen}
     for name, load in models.items():
         model = load()
@@ -89,9 +94,8 @@ def run(
             rewards = rewards_of(first, model, sets, samples, seed)
             right_counts[tier][name] = [sum(value >= right for value in of_one) for of_one in rewards]
         del model
-    for tier, sets in chosen.items():
-        clusters = [first.cluster(task) for of_set in sets.values() for task in of_set]
-        rows += compare_passes(right_counts[tier], samples, clusters, f", {tier}")
+    for tier in chosen:
+        rows += compare_passes(right_counts[tier], samples, clusters[tier], f", {tier}")
     return rows
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.methods.studies._passes import difference_row, need_clusters
 from keepworth.registry import Method
 from keepworth.tasks.splits import draw_order
 
@@ -50,11 +50,13 @@ def run(
         raise KeepworthError(
             f"the runs began from several models: {', '.join(sorted(bases))}.", "Name runs that began from one model."
         )
-    asked = {}
+    asked, clusters = {}, {}
     for name, run in finished.items():
         tests = [(name_of_set, task) for name_of_set, tasks in run.test.items() for task in tasks]
         drawn = sorted(tests, key=lambda pair: draw_order("domains", seed, pair[1].key))[:questions]
         asked[name] = {of: [task for at, task in drawn if at == of] for of in dict.fromkeys(at for at, _ in drawn)}
+        clusters[name] = [f"{name}/{run.cluster(task)}" for tasks in asked[name].values() for task in tasks]
+        need_clusters(f"the test of {name}", clusters[name])
     shares: dict[tuple[str, str], list[float]] = {}
     for who in (BASE, *names):
         model = finished[names[0]].before() if who == BASE else finished[who].weights()
@@ -64,14 +66,13 @@ def run(
         del model
     rows: Rows = []
     transfer: dict[bool, tuple[list[float], list[str]]] = {True: ([], []), False: ([], [])}
-    for name, sets in asked.items():
-        clusters = [f"{name}/{finished[name].cluster(task)}" for tasks in sets.values() for task in tasks]
-        rows += rows_of({f"{who} on {name}": shares[who, name] for who in (BASE, *names)}, clusters)
+    for name in names:
+        rows += rows_of({f"{who} on {name}": shares[who, name] for who in (BASE, *names)}, clusters[name])
         for who in names:
             gains = [new - old for new, old in zip(shares[who, name], shares[BASE, name], strict=True)]
-            rows.append(difference_row(f"{who} minus {BASE} on {name}", gains, clusters))
+            rows.append(difference_row(f"{who} minus {BASE} on {name}", gains, clusters[name]))
             transfer[who == name][0].extend(gains)
-            transfer[who == name][1].extend(clusters)
+            transfer[who == name][1].extend(clusters[name])
     rows.append(difference_row("gain where it was trained", *transfer[True]))
     rows.append(difference_row("gain elsewhere", *transfer[False]))
     return rows

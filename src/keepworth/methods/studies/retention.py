@@ -1,8 +1,8 @@
 """Recognition, recall and retention of facts that were met a few times, in a memory and in a model's weights.
 
-Made-up facts are met once, three or ten times, then other facts of the same form follow, so many of them. Asked is the fact by
-its cue (recall: the right value, exactly), and whether it was met before (recognition: the chance that a fact that was met
-scores higher than one that was not; Mann and Whitney). After "Recognition, recall, and retention of few-shot memories in large
+Made-up facts are met once, three or ten times, then other facts of the same form follow, exactly so many of them. Asked is the
+fact by its cue (recall: the right value, exactly), and whether it was met before (recognition: the share of facts that score
+higher than one that was not met, at the same moment). After "Recognition, recall, and retention of few-shot memories in large
 language models", arXiv 2303.17557.
 
 A memory recalls what its first hit says, and recognises by the score of that hit. Weights meet a fact in a step of imitation
@@ -16,11 +16,16 @@ import random
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method, part
 
 if TYPE_CHECKING:
@@ -60,6 +65,9 @@ def draw_facts(count: int, seed: int) -> list[DrawnFact]:
     return [DrawnFact(cue, str(draw.randrange(1000, 10000))) for cue in draw.sample(cues, count)]
 
 
+ASKED = ("recall", "recall of never met", "recognition")
+
+
 def recognised(score: float, lures: Sequence[float]) -> float:
     """The share of lures that a score is above, ties as half."""
     return sum(float(score > lure) + 0.5 * float(score == lure) for lure in lures) / len(lures)
@@ -80,7 +88,7 @@ def run(
     Args:
         facts: Met at each number of exposures, and as many that nobody meets.
         exposures: How often a fact is met, with commas.
-        delays: Facts that follow before it is asked, with commas.
+        delays: Facts that are met after a fact before it is asked for, with commas.
         encoder: Of the memory.
         model: Whose weights learn the same; "" leaves that arm out.
         rate: Learning rate of the weights.
@@ -184,26 +192,41 @@ def _measure(
     later: Sequence[DrawnFact],
     delays: Sequence[int],
 ) -> Rows:
-    """Meet facts as often as their group says, in passes over all that are still to be met; then others, and ask in between."""
-    for number in range(max(groups)):
-        store.meet([fact for many, facts in groups.items() if number < many for fact in facts])
+    """Meet facts as often as their group says, all of them in the last pass; then others. A fact is asked for when exactly so
+    many others were met after it, and beside it a lure."""
+    together = [
+        (many, place, fact)
+        for place, of in enumerate(zip(*groups.values(), strict=True))
+        for many, fact in zip(groups, of, strict=True)
+    ]
+    for left in range(max(groups), 1, -1):
+        store.meet([fact for many, _, fact in together if many >= left])
+    values = {(name, many, delay): [0.0] * len(lures) for delay in delays for name in ASKED for many in groups}
+    for met, fact in enumerate([*(fact for _, _, fact in together), *later]):
+        store.meet([fact])
+        due = [(delay, *together[met - delay]) for delay in delays if 0 <= met - delay < len(together)]
+        if due:
+            facts = [fact for *_, fact in due] + [lures[place] for _, _, place, _ in due]
+            recalled, scores = store.recall(facts), store.recognise(facts)
+            for number, (delay, many, place, _) in enumerate(due):
+                lure = number + len(due)
+                values["recall", many, delay][place] = recalled[number]
+                values["recall of never met", many, delay][place] = recalled[lure]
+                values["recognition", many, delay][place] = recognised(scores[number], [scores[lure]])
+    clusters = list(map(str, range(len(lures))))
     rows: Rows = []
-    behind = 0
     for delay in delays:
-        store.meet(later[behind:delay])
-        behind = delay
-        never = store.recognise(lures)
-        values = {f"recall, never met, after {delay}": store.recall(lures)}
-        for many, facts in groups.items():
-            values[f"recall, {many} times, after {delay}"] = store.recall(facts)
-            values[f"recognition, {many} times, after {delay}"] = [
-                recognised(score, never) for score in store.recognise(facts)
-            ]
-        rows += [
-            row
-            for name, of in values.items()
-            for row in rows_of({f"{arm}: {name}": of}, list(map(str, range(len(of)))))
-        ]
+        never = [values["recall of never met", many, delay] for many in groups]
+        rows += rows_of(
+            {f"{arm}: recall, never met, after {delay}": list(map(fmean, zip(*never, strict=True)))}, clusters
+        )
+        for many in groups:
+            for name in ("recall", "recognition"):
+                rows += rows_of({f"{arm}: {name}, {many} times, after {delay}": values[name, many, delay]}, clusters)
+    for one, other in pairwise(delays):
+        for many in groups:
+            fall = np.subtract(values["recall", many, one], values["recall", many, other])
+            rows.append(difference_row(f"{arm}: recall, {many} times, after {one} minus after {other}", fall, clusters))
     return rows
 
 

@@ -15,8 +15,11 @@ from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method, part
 
-BATCH = 8
-"""Entries that weights imitate in a step."""
+TOGETHER = 8
+"""Entries that weights read one after another in a step."""
+OPENING = "The conversation:"
+MET = "Which of these were you told?"
+"""What is asked where a sentence of the text stands beside one of another text."""
 
 
 def run(
@@ -88,25 +91,50 @@ def run(
         "context, where it fits": (fits, right(answerer, fits, [whole[place] for place in fits])),
     }
     if passes:
-        told = list[float]()
+        lures = [
+            next(other.answers[0] for other in (*tasks[place:], *tasks) if cluster_of(other) != cluster_of(task))
+            for place, task in enumerate(tasks)
+        ]
+
+        def met(who: Any, places: list[int]) -> list[float]:
+            pairs: list[tuple[str, list[str], list[str]]] = [
+                (MET, [], [tasks[place].answers[0], lures[place]]) for place in places
+            ]
+            return [float(pick == 0) for pick in who.choices(pairs)]
+
+        ordered, learned = list[float](), list[float]()
         for text in chosen:
             places = [place for place in everywhere if cluster_of(tasks[place]) == text]
-            told += right(_learned(reader, whole[places[0]], passes, rate, seed), places, [[] for _ in places])
-        arms["weights"] = (everywhere, told)
+            weights = _learned(reader, whole[places[0]], passes, rate, seed)
+            ordered += right(weights, places, [[] for _ in places])
+            learned += met(weights, places)
+        arms["weights"] = (everywhere, ordered)
+        arms["weights, its text from another"] = (everywhere, learned)
+        arms["nothing shown, its text from another"] = (everywhere, met(answerer, everywhere))
     rows: Rows = [{"arm": "chance", "mean": 0.5, "low": 0.5, "high": 0.5, "n": len(tasks), "clusters": len(chosen)}]
     for arm, (places, values) in arms.items():
-        for kind in ("", *dict.fromkeys(task.tags["type"] for task in tasks)):
+        for kind in ("", *(() if "another" in arm else dict.fromkeys(task.tags["type"] for task in tasks))):
             at = [n for n, place in enumerate(places) if not kind or tasks[place].tags["type"] == kind]
             if len({cluster_of(tasks[places[n]]) for n in at}) >= 3:
                 name = f"{arm}, {kind}" if kind else arm
                 rows += rows_of({name: [values[n] for n in at]}, [cluster_of(tasks[places[n]]) for n in at])
-    gaps = [one - other for one, other in zip(arms["retrieval"][1], arms["retrieval, in reverse"][1], strict=True)]
-    rows.append(difference_row("retrieval minus retrieval, in reverse", gaps, list(map(cluster_of, tasks))))
+    for one, other in (
+        ("retrieval", "retrieval, in reverse"),
+        ("context, where it fits", "weights"),
+        ("weights, its text from another", "nothing shown, its text from another"),
+    ):
+        if one in arms and other in arms:
+            first, second = (dict(zip(*arms[name], strict=True)) for name in (one, other))
+            both = [place for place in everywhere if place in first and place in second]
+            clusters = [cluster_of(tasks[place]) for place in both]
+            if len(set(clusters)) >= 3:
+                gaps = [first[place] - second[place] for place in both]
+                rows.append(difference_row(f"{one} minus {other}", gaps, clusters))
     return rows
 
 
 def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
-    """A reader whose adapter has imitated a text, entry by entry in its order, each behind the one before."""
+    """A reader whose adapter has read a text in its order, some entries at a time."""
     from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.presets import preset
     from keepworth.methods.recipes._answerer import ModelReader
@@ -117,13 +145,10 @@ def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) ->
     model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
     named = attach_lora(model, seed=seed)
     learner = Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")
-    pairs = [
-        (model.encode(before or "The conversation begins."), model.encode_continuation(f" {entry}"))
-        for before, entry in zip(["", *text], text, strict=False)
-    ]
+    chunks = ["\n".join(text[start : start + TOGETHER]) for start in range(0, len(text), TOGETHER)]
     for _ in range(passes):
-        for start in range(0, len(pairs), BATCH):
-            learner.imitate(pairs[start : start + BATCH])
+        for chunk in chunks:
+            learner.imitate([(model.encode(OPENING), model.encode_continuation(f" {chunk}"))])
     learner.close()
     return ModelReader(model)
 

@@ -3,8 +3,9 @@
 The same questions, the same reader. *Parametric* shows nothing. *Contextual* shows the evidence among `items` entries, and puts
 it at several places: its rows are the position curve. *External* shows what a search of the whole haystack finds, as many
 entries. "Memory in Large Language Models: Mechanisms, Evaluation and Evolution", arXiv 2509.18868, has the three: what external
-lacks to contextual is availability, what contextual lacks to 1 is the reader. Controls: the evidence alone, and another
-question's.
+lacks to contextual is availability, what contextual lacks to 1 is the reader. A search shows evidence where its time puts it:
+for a reader who prefers a place, contextual in order of time is the fair one. Controls: the evidence alone, and that of another
+question.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method, part
 
 if TYPE_CHECKING:
+    from keepworth.episodes.episode import Task
     from keepworth.tasks.entries import MemoryEntry
+
+TIMELY = "contextual, in order of time"
 
 
 def place_evidence(entries: Sequence[MemoryEntry], position: float) -> list[MemoryEntry]:
@@ -28,6 +32,14 @@ def place_evidence(entries: Sequence[MemoryEntry], position: float) -> list[Memo
     others = [entry for entry in entries if not entry.evidence]
     before = round(position * len(others))
     return [*others[:before], *marked, *others[before:]]
+
+
+def put_in_order(shown: Sequence[MemoryEntry], task: Task, words: int) -> list[MemoryEntry]:
+    """Entries of a task as they stand in its haystack, which is how a search shows them."""
+    from keepworth.tasks.entries import entries
+
+    places = {entry.text: place for place, entry in enumerate(entries(task, words))}
+    return sorted(shown, key=lambda entry: places.get(entry.text, 0))
 
 
 def run(
@@ -97,6 +109,7 @@ def run(
             ]
             for place in places
         },
+        TIMELY: [[entry.text for entry in put_in_order(among[task.key], task, words)] for task in chosen],
         "external": [[hit.text for hit in search(task).shown] for task in chosen],
         "evidence alone": [gold[task.key] for task in chosen],
         "evidence of another question": [gold[stranger[task.key].key] for task in chosen],
@@ -114,7 +127,9 @@ def run(
         ("contextual, mean of positions", "parametric"),
         ("external", "parametric"),
         ("external", "contextual, mean of positions"),
+        ("external", TIMELY),
         ("evidence alone", "contextual, mean of positions"),
+        ("evidence alone", "evidence of another question"),
         *((f"contextual, evidence at {place:g}", f"contextual, evidence at {places[-1]:g}") for place in places[:-1]),
     ]
     for one, other in pairs:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.statistics import LEAST
 from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def mean_of_types(scores: Mapping[str, Sequence[float]], types: Sequence[str]) -
 
 
 def run(*, folder: str = "runs/eval/event-book") -> Rows:
-    """Both scores of every system, with intervals over books.
+    """Both scores of every system, their difference, and what recall is above that of no memory, with intervals over books.
 
     Args:
         folder: Of an evaluation of event-book with a reader.
@@ -41,6 +43,7 @@ def run(*, folder: str = "runs/eval/event-book") -> Rows:
     from keepworth.evaluation.summary import arm_of
 
     by_arm: dict[str, list[Row]] = {}
+    means: dict[str, dict[str, dict[str, float]]] = {}
     for row in read_rows(Path(folder)):
         by_arm.setdefault(arm_of(row), []).append(row)
     rows: Rows = []
@@ -57,14 +60,26 @@ def run(*, folder: str = "runs/eval/event-book") -> Rows:
         ):
             of_book = {book: mean_of_types(scores, types) for book, scores in books.items()}
             values = {book: value for book, value in of_book.items() if value is not None}
+            means.setdefault(arm, {})[name] = values
             if values:
                 rows += rows_of({f"{arm}: {name}": list(values.values())}, list(values))
+    for arm, scores_of in means.items():
+        recall, aware = scores_of["simple recall"], scores_of["chronological awareness"]
+        rows += _difference(f"{arm}: simple recall minus chronological awareness", recall, aware)
+        if arm != "none" and "none" in means:
+            rows += _difference(f"{arm} minus none: simple recall", recall, means["none"]["simple recall"])
     if not rows:
         raise KeepworthError(
             f"{folder} holds no answers of all types of question to any book of events.",
             "Run all of it with a reader: keepworth eval run event-book SYSTEM...",
         )
     return rows
+
+
+def _difference(name: str, first: Mapping[str, float], second: Mapping[str, float]) -> Rows:
+    """The row of a difference over the books that have both, where an interval can be had of them."""
+    books = [book for book in first if book in second]
+    return [difference_row(name, [first[b] - second[b] for b in books], books)] if len(books) >= LEAST else []
 
 
 METHOD = Method(

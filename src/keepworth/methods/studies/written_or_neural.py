@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.registry import Method
 
@@ -164,6 +165,12 @@ def run(*, worlds: str = "t-maze", written: int = 200, neural: int = 4000, seeds
 
     from keepworth.environments.streams import open_stream
 
+    if not 4 <= written <= neural:
+        raise KeepworthError(
+            f"written={written}, neural={neural}: success is measured over quarters of the episodes, of which the written memory "
+            "meets 4 or more and the network as many or more.",
+            "Write written=200 and neural=4000, say.",
+        )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     rows: Rows = []

@@ -1,0 +1,371 @@
+"""Runs a study with the 135M model and leaves its evidence, with a verdict by a rule that stands here.
+
+    python -m benchmarks.methods.diagnostics sort
+
+Every rule was written before a row of its seeds was seen. Where a study reads finished runs or evaluations, its command begins
+with what makes them. `spurious` is an objective and is measured with the tiny network of `recipes.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.methods.recipes import PERMUTED, STRINGS, Arm, curve
+from benchmarks.methods.study import parted
+from benchmarks.methods.write import ABSENT, FOLDER, arm, worded, write
+from benchmarks.methods.write import gap as gap_of
+from benchmarks.record import arguments, save
+from keepworth.evaluation.study import Study
+from keepworth.registry import method
+
+MODEL = "smollm2-135m-instruct"
+Row = dict[str, Any]
+Judge = Callable[[Mapping[str, Row]], tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a study is measured, and what would refute its claim.
+
+    Attributes:
+        settings: Of the study.
+        controls: What could have refuted the claim.
+        rule: What each verdict means, in words.
+        judge: The same in code: rows by arm -> verdict and sentence.
+        size: How much is asked, and what that can see.
+    before: Commands that make what the study reads.
+    also: Settings beside those of a second run of the study, of which new rows are taken.
+    """
+
+    settings: Mapping[str, Any]
+    controls: tuple[str, ...]
+    rule: str
+    judge: Judge
+    size: str
+    before: str = ""
+    also: Mapping[str, Any] = field(default_factory=dict)
+
+
+def above(row: Row, value: float = 0.0) -> bool:
+    return bool(row["low"] > value)
+
+
+def below(row: Row, value: float = 0.0) -> bool:
+    return bool(row["high"] < value)
+
+
+def spread(row: Row, digits: int = 2) -> str:
+    """A mean with its interval."""
+    return f"{row['mean']:.{digits}f} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+
+
+def gap(row: Row, sign: int = 1) -> str:
+    """A difference with its interval. sign: -1 for the other way round."""
+    low, high = sorted((sign * row["low"], sign * row["high"]))
+    return worded({"mean": sign * row["mean"], "interval": [low, high]}, 2, "")
+
+
+def judge_sort(rows: Mapping[str, Row]) -> tuple[str, str]:
+    context, weights = rows["context, where it fits"], rows["weights"]
+    over, learned = (
+        rows["context, where it fits minus weights"],
+        rows["weights, its text from another minus nothing shown, its text from another"],
+    )
+    if below(context, 0.5) or (above(weights, 0.5) and not above(over)):
+        verdict = "not held"
+    elif not above(context, 0.5):
+        verdict = ABSENT
+    else:
+        verdict = "held" if above(over) and above(learned) else "held in part"
+    return verdict, (
+        f"The order of two sentences is told in {spread(context)} of the pairs with the whole text shown, in {spread(weights)} "
+        f"from weights that were trained on the text, and in {spread(rows['nothing shown'])} from nothing; chance is .5. What a "
+        f"search finds gives {spread(rows['retrieval'])}, and in reverse {spread(rows['retrieval, in reverse'])}. Context minus "
+        f"weights is {gap(over)}. What the weights learned: they tell a sentence of their text from one of another text "
+        f"{gap(learned)} more often than before."
+    )
+
+
+def judge_settings(rows: Mapping[str, Row]) -> tuple[str, str]:
+    reads = rows["evidence alone minus evidence of another question"]
+    context = rows["contextual, mean of positions minus parametric"]
+    lacks = rows["external minus contextual, mean of positions"]
+    timely = rows["external minus contextual, in order of time"]
+    if not above(reads):
+        verdict = ABSENT
+    elif above(lacks) or not above(context):
+        verdict = "not held"
+    else:
+        verdict = "held" if below(lacks) else "held in part"
+    at = "contextual, evidence at "
+    curve = {name.removeprefix(at): row for name, row in rows.items() if name.startswith(at) and " minus " not in name}
+    places = ", ".join(f"{spread(row)} at {place}" for place, row in curve.items())
+    return verdict, (
+        f"F1 is {spread(rows['parametric'])} from weights alone, {spread(rows['contextual, mean of positions'])} with the "
+        f"evidence among five entries, {spread(rows['external'])} with what a search finds and {spread(rows['evidence alone'])} "
+        f"with the evidence alone ({gap(reads)} over another question's evidence). External minus contextual, taken for what "
+        f"the search does not find, is {gap(lacks)}; contextual minus parametric is {gap(context)}. By place of the evidence "
+        f"(0 is first, 1 is last): {places}. Not a part of the rule: in order of time, as a search shows entries, contextual is "
+        f"{spread(rows['contextual, in order of time'])}, and external minus that {gap(timely)}."
+    )
+
+
+def judge_retention(rows: Mapping[str, Row]) -> tuple[str, str]:
+    arm = f"weights of {MODEL}: "
+    once, thrice = rows[f"{arm}recognition, 1 times, after 0"], rows[f"{arm}recall, 3 times, after 0"]
+    most, fall = rows[f"{arm}recall, 10 times, after 0"], rows[f"{arm}recall, 10 times, after 0 minus after 10"]
+    slow, never = rows[f"{arm}recall, 10 times, after 10 minus after 100"], rows[f"{arm}recall, never met, after 0"]
+    stays = rows[f"{arm}recognition, 10 times, after 100"]
+    parts = [once["mean"] >= 0.9, above(thrice, 0.5), above(fall) and fall["mean"] > slow["mean"]]
+    if not above(most, 0.5) or above(never, 0.05):
+        verdict = ABSENT
+    else:
+        verdict = "held" if all(parts) else "held in part" if any(parts) else "not held"
+    memory = rows["memory, hybrid: recall, 1 times, after 100"]
+    return verdict, (
+        f"Right after a fact was met once, weights recognise it in {spread(once)}. Met three times they recall {spread(thrice)}, "
+        f"ten times {spread(most)}, and of facts never met {spread(never)}. Ten later facts change recall of those met ten "
+        f"times by {gap(fall, -1)} and the ninety after them by {gap(slow, -1)}; recognition is {spread(stays)} then. A memory "
+        f"recalls {spread(memory)} of what it met once, a hundred facts later."
+    )
+
+
+def judge_books(rows: Mapping[str, Row]) -> tuple[str, str]:
+    gain = rows["oracle minus none: simple recall"]
+    apart = [rows[f"{of}: simple recall minus chronological awareness"] for of in ("bm25", "oracle")]
+    if not above(gain):
+        verdict = ABSENT
+    else:
+        verdict = {0: "not held", 1: "held in part", 2: "held"}[sum(map(above, apart))]
+
+    def scores(name: str) -> str:
+        return ", ".join(f"{spread(rows[f'{of}: {name}'])} {shown}" for of, shown in SHOWN.items())
+
+    ordered = rows["oracle: chronological awareness"]["n"]
+    return verdict, (
+        f"Simple recall is {scores('simple recall')}; chronological awareness, of {ordered} books, is "
+        f"{scores('chronological awareness')}, of which "
+        f"Kendall's tau is {scores(TAU)}. Recall minus awareness is {gap(apart[0])} with a search and "
+        f"{gap(apart[1])} with the right chapters. Where the right answer is none, it is {scores('of what no event matches')}. "
+        "The numbers of the paper's models are not to be compared: books and questions differ."
+    )
+
+
+def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
+    first, last = (rows[f"rewarded minus base, pass@{k}, unseen"] for k in (1, 16))
+    coins = rows["rewarded minus coins, pass@1, unseen"]
+    if not (above(first) and above(coins)):
+        verdict = ABSENT
+    elif below(last):
+        verdict = "held"
+    else:
+        verdict = "not held" if above(last) or last["mean"] >= first["mean"] else "held in part"
+    trained = rows["rewarded minus base, pass@1, instance"]
+    return verdict, (
+        f"On questions that were not trained on, pass@1 is {spread(rows['rewarded, pass@1, unseen'])} after true rewards, "
+        f"{spread(rows['base, pass@1, unseen'])} before, and {spread(rows['coins, pass@1, unseen'])} after coins: {gap(first)} "
+        f"over the model before and {gap(coins)} over coins. Among sixteen answers the difference to the model before is "
+        f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers. An earlier draw "
+        "of 24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1."
+    )
+
+
+def judge_domains(rows: Mapping[str, Row]) -> tuple[str, str]:
+    gains = {(who, where): rows[f"{who} minus base on {where}"] for who in DOMAINS for where in DOMAINS}
+    where, elsewhere = rows["gain where it was trained"], rows["gain elsewhere"]
+    across = [row for (who, on), row in gains.items() if who != on]
+    helps, harms = any(map(above, across)), any(map(below, across))
+    if not any(above(row) for (who, on), row in gains.items() if who == on):
+        verdict = ABSENT
+    elif helps or harms:
+        verdict = "held" if helps and harms else "held in part"
+    else:
+        verdict = "not held" if all(-0.05 < row["low"] <= row["high"] < 0.05 for row in across) else ABSENT
+    matrix = ", ".join(f"{CALLED[who]} on {CALLED[on]} {gap(row)}" for (who, on), row in gains.items())
+    return verdict, (
+        f"What a run is above the model before it: {matrix}. Over both it is {gap(where)} where it was trained and "
+        f"{gap(elsewhere)} elsewhere. The model before is right in {spread(rows['base on rewarded'])} and "
+        f"{spread(rows['base on strings'])}: where it is right in none there is nothing to lose. One seed of training; runs of "
+        "minutes."
+    )
+
+
+CALLED = {"rewarded": "arithmetic", "strings": "strings"}
+DOMAINS = tuple(CALLED)
+SHORT = "--set questions=24 --set tasks_per_step=4 --set group_size=4 --set learning_rate=1e-3"
+TRAINED = {
+    "rewarded": f"keepworth train arithmetic --name rewarded --set steps=24 {SHORT}",
+    "coins": f"keepworth train arithmetic --name coins --set steps=24 --set 'objective.advantage=Spurious(0.5)' {SHORT}",
+    "strings": f"keepworth train strings --name strings --set steps=8 --set warm_start=24 {SHORT}",
+}
+TAU = "Kendall's tau"
+SHOWN = {"none": "with no memory", "bm25": "with a search", "oracle": "with the right chapters shown"}
+PLANS = {
+    "sort": Plan(
+        {"texts": 15, "distances": "1,2,4,8", "items": 5, "passes": 1, "rate": 1e-3},
+        (
+            "nothing shown",
+            "what a search finds, in reverse",
+            "weights tell a sentence of their text from another text's",
+        ),
+        "held: context above .5 and above weights, and the weights have learned their text; held in part: context above .5, but "
+        "not above weights, or the weights have not learned; not held: context below .5, or weights above .5 and not below "
+        "context; not reachable here: context not above .5, so that this reader tells no order from anything.",
+        judge_sort,
+        "60 pairs of 15 texts: about .13 to both sides, so that .63 can be told from chance",
+    ),
+    "three_settings": Plan(
+        {"questions": 60, "words": 40},
+        ("the evidence of another question", "the evidence alone", "parametric: nothing shown"),
+        "held: evidence alone above another question's, contextual above parametric, external below contextual; held in part: "
+        "the first two, and external is not told from contextual; not held: external above contextual, which holds the evidence "
+        "always, or contextual not above parametric; not reachable here: the reader does no better with the right evidence than "
+        "with another's.",
+        judge_settings,
+        "the 43 test questions that are answered in words, paired: about .1 of F1 to both sides",
+    ),
+    "retention": Plan(
+        {"facts": 40, "delays": "0,10,100", "model": MODEL},
+        (
+            "facts that were never met",
+            "a memory with the same facts",
+            "ten exposures: whether these weights learn at all",
+        ),
+        "Three parts: one exposure is recognised in .9 or more; three exposures are recalled above .5; of ten exposures the "
+        "first ten later facts take more than 0, and more than the ninety after them. held: all three; held in part: one or "
+        "two; not held: none; not reachable here: ten exposures are not recalled above .5, or facts never met are above .05.",
+        judge_retention,
+        "40 facts of each number of exposures: about .15 to both sides, less near 0 and 1",
+    ),
+    "tulving": Plan(
+        {},
+        ("none: no memory", "oracle: the right chapters and nothing else", "questions that no event matches"),
+        "The claim is taken as: models recall better than they are aware of chronology. held: simple recall above chronological "
+        "awareness with a search and with the right chapters shown; held in part: in one of the two; not held: in neither; not "
+        "reachable here: the right chapters do not raise simple recall over no memory, so that this reader reads no book.",
+        judge_books,
+        "189 questions of 10 books, 7 of which have all types: about .1 to both sides",
+        "keepworth eval run event-book none bm25 --setting frozen,oracle; ",
+    ),
+}
+PLANS["diagnose"] = Plan(
+    {"run": "rewarded", "samples": 16, "questions": 60, "seed": 1},
+    ("the model before", "coins: the same training with rewards that are not looked at"),
+    "By questions that were not trained on. held: true rewards above the model before and above coins at k = 1, and below the "
+    "model before at k = 16; held in part: at k = 16 the lead is smaller, but not below 0; not held: at k = 16 the lead is as "
+    "large, or above 0; not reachable here: at k = 1 not above the model before, or not above coins: nothing was learned from "
+    "rewards.",
+    judge_passes,
+    "60 questions of a tier, 16 answers each: about .09 to both sides at k = 1, .15 at k = 16",
+    f"{TRAINED['rewarded']}; {TRAINED['coins']}; ",
+    also={"against": "coins"},
+)
+PLANS["domains"] = Plan(
+    {"trained": ",".join(DOMAINS), "questions": 60, "seed": 1},
+    ("the model before, on the same questions", "the diagonal: whether training did anything where it was meant to"),
+    "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
+    "held: runs gain where they were trained, and elsewhere all intervals lie within .05 of 0; not reachable here: no run gains "
+    "where it was trained, or intervals elsewhere are wider and hold 0.",
+    judge_domains,
+    "60 questions of each of two domains, 4 answers each: about .08 to both sides",
+    f"{TRAINED['rewarded']}; {TRAINED['strings']}; ",
+)
+COINS: dict[str, Arm] = {
+    "true rewards": ("strings", STRINGS, ()),
+    "coins": ("strings", {**STRINGS, "objective": {"advantage": "Spurious(0.5)"}}, ()),
+    PERMUTED: ("strings", {**STRINGS, "dealt": True}, ()),
+}
+COIN_RULE = (
+    "Measured on a model that was imitated from a pupil who is mostly wrong, and so does not lean the right way. held in part: "
+    "coins are not above the model before any reward and true rewards are above coins, as the claim says of such models (of "
+    "those that lean the right way nothing is measured, so there is no held); not held: coins are above the model before any "
+    "reward; not reachable here: true rewards are not above coins, so that nothing is learned in this world."
+)
+
+
+def measure_coins(seeds: int) -> None:
+    """Coins beside true and permuted rewards, with the same tasks, steps, first weights and seeds."""
+    print(f"spurious: {seeds} seeds, paired. {COIN_RULE}", flush=True)
+    curves = {label: [curve(made, seed) for seed in range(seeds)] for label, made in COINS.items()}
+    learned = {label: [sum(values[1:]) / len(values[1:]) for values in of] for label, of in curves.items()}
+    learned["before any reward"] = [values[0] for values in curves["coins"]]
+    print(curves, flush=True)
+    pairs = [("true rewards", "coins"), ("coins", "before any reward"), ("coins", PERMUTED)]
+    gaps = [gap_of(f"{one} minus {other}", learned[one], learned[other]) for one, other in pairs]
+    over, rise, _ = (one["interval"] for one in gaps)
+    verdict = ABSENT if over[0] <= 0 else "not held" if rise[0] > 0 else "held in part"
+    write(
+        "spurious",
+        f"python -m benchmarks.methods.diagnostics spurious --seeds {seeds}",
+        verdict,
+        f"Coins change the score by {worded(gaps[1], 2, '')}{'' if rise[0] > 0 else ', so they raise nothing'}. With the same "
+        f"steps and seeds true rewards are {worded(gaps[0], 2, '')} over coins, and coins are {worded(gaps[2], 2, '')} to "
+        "permuted rewards. This is a tiny network that does not lean the right way; no model that does was measured, which is "
+        "the other half of the claim.",
+        model="a network of two layers, with weights by chance at first",
+        n=seeds,
+        seeds=seeds,
+        unit="answers that are right, greedy, mean over measurements while it learns; benchmarks/methods/tiny_worlds.py",
+        arms=[arm(label, values) for label, values in learned.items()],
+        comparisons=gaps,
+        controls=["true rewards", PERMUTED, "before any reward"],
+    )
+
+
+def measure_study(name: str) -> None:
+    plan, study = PLANS[name], method("study", name).make
+    assert isinstance(study, Study)
+    print(f"{name}: {plan.size}. {plan.rule}", flush=True)
+    rows = study(**plan.settings)()
+    if plan.also:
+        names = {row["arm"] for row in rows}
+        rows += [row for row in study(**{**plan.settings, **plan.also})() if row["arm"] not in names]
+    for row in rows:
+        print(f"{row['arm']}: {spread(row)} (n = {row['n']}, {row['clusters']} clusters)", flush=True)
+    verdict, sentence = plan.judge({row["arm"]: row for row in rows})
+    write(
+        name,
+        f"{plan.before}python -m benchmarks.methods.diagnostics {name}",
+        verdict,
+        sentence,
+        model=MODEL,
+        n=max(row["n"] for row in rows),
+        seeds=1,
+        unit=f"{study.unit}; intervals over {max(row['clusters'] for row in rows)} clusters, one seed of draws",
+        **parted(rows),
+        controls=list(plan.controls),
+    )
+
+
+def say_anew(name: str) -> None:
+    """Verdict and sentence from the numbers that the file of the evidence has; nothing is measured."""
+    file = FOLDER / f"{name}.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    rows = [(row["name"], row) for row in record["arms"]] + [(row["against"], row) for row in record["comparisons"]]
+    ends = {
+        arm: {"mean": row["mean"], "low": row["interval"][0], "high": row["interval"][1], "n": row.get("n")}
+        for arm, row in rows
+    }
+    verdict, sentence = PLANS[name].judge(ends)
+    save(file, {**record, "verdict": verdict, "sentence": sentence})
+
+
+def main() -> None:
+    parser = arguments(__doc__, json=False)
+    parser.add_argument("name", choices=[*PLANS, "spurious"])
+    parser.add_argument("--seeds", type=int, default=8, help="of spurious")
+    parser.add_argument("--again", action="store_true", help="say the sentence of a study anew from the file's numbers")
+    options = parser.parse_args()
+    if options.name == "spurious":
+        measure_coins(options.seeds)
+    elif options.again:
+        say_anew(options.name)
+    else:
+        measure_study(options.name)
+
+
+if __name__ == "__main__":
+    main()

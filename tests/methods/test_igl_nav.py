@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keepworth.methods.studies._rooms import RoomMap, Scene, View, cells_ahead, draw_goals, lines_of_sight, reach
-from keepworth.methods.studies.igl_nav import Search, correlate, localise
+from keepworth.methods.studies._rooms import (
+    RoomMap,
+    RoomScene,
+    RoomView,
+    cells_ahead,
+    draw_goals,
+    lines_of_sight,
+    reach,
+)
+from keepworth.methods.studies.igl_nav import GoalSearch, correlate, localise
 
 COLOURS = np.random.default_rng(0).random((5, 5, 3))
 """No two cells alike."""
@@ -14,9 +22,9 @@ EAST = [[(1, 3), (2, 3), (3, 3)], [(1, 2), (2, 2), (3, 2)], [(1, 1), (2, 1), (3,
 """The cells of a 3 x 3 view of who stands at (2, 1) and looks east: the farthest row first, the left column first."""
 
 
-def view_of(cells: list[list[tuple[int, int]]]) -> View:
+def view_of(cells: list[list[tuple[int, int]]]) -> RoomView:
     at = np.array(cells)
-    return View(at, COLOURS[at[..., 0], at[..., 1]], np.zeros((3, 3), dtype=bool), np.ones((3, 3), dtype=bool))
+    return RoomView(at, COLOURS[at[..., 0], at[..., 1]], np.zeros((3, 3), dtype=bool), np.ones((3, 3), dtype=bool))
 
 
 def test_a_goal_is_at_the_one_pose_whose_cells_and_rotation_are_its() -> None:
@@ -41,7 +49,7 @@ def test_a_cell_that_was_not_seen_never_counts() -> None:
     other[1:4, 3] = np.nan
     for one, two in zip(before, correlate(other, seen, goal), strict=True):
         assert np.array_equal(one, two)
-    blind = View(goal.cells, goal.colours, goal.walls, goal.seen & (np.arange(9).reshape(3, 3) != 4))
+    blind = RoomView(goal.cells, goal.colours, goal.walls, goal.seen & (np.arange(9).reshape(3, 3) != 4))
     assert correlate(COLOURS, np.ones((5, 5), dtype=bool), blind)[1][1, 2, 1] == 8
 
 
@@ -68,7 +76,7 @@ def test_the_fine_step_takes_the_smaller_error_of_poses_that_see_as_much() -> No
 def test_views_turn_and_walls_hide_what_is_behind_them() -> None:
     assert cells_ahead(3)[1][0].tolist() == [[-1, 2], [0, 2], [1, 2]]
     assert lines_of_sight(3)[2, 0, 1].tolist() == [[1, 0]], "two cells to the south, over one"
-    scene = Scene(np.random.default_rng(0), 0.0, rooms=1, inner=5, k=7)
+    scene = RoomScene(np.random.default_rng(0), 0.0, rooms=1, inner=5, k=7)
     view = scene.look((0, 12, 10), np.random.default_rng(0))
     assert view.seen[1:, 1:6].all(), "the room and the wall ahead"
     assert not view.seen[0].any()
@@ -89,19 +97,19 @@ def test_a_way_is_the_shortest_with_its_turns_and_frontiers_face_what_is_not_kno
 
 
 def test_a_map_finds_the_second_goal_of_a_scene_without_a_detour() -> None:
-    scene = Scene(np.random.default_rng(3), 0.0, rooms=2)
+    scene = RoomScene(np.random.default_rng(3), 0.0, rooms=2)
     first, second = draw_goals(scene, np.random.default_rng(1), 2)
     memory, draw = RoomMap(scene.walls.shape), np.random.default_rng(0)
     for pose in reach(~scene.walls, first.start):
         memory.add(pose, scene.look(pose, draw))
     for arm in ("map memory", "views one by one"):
-        assert Search(scene, second.view, arm, memory, draw).run(second.start, 200) == (second.end, second.shortest)
+        assert GoalSearch(scene, second.view, arm, memory, draw).run(second.start, 200) == (second.end, second.shortest)
 
 
 @pytest.mark.parametrize("heading", range(4))
 def test_a_pose_on_a_single_view_is_a_pose_in_the_scene(heading: int) -> None:
-    scene, draw = Scene(np.random.default_rng(5), 0.0, rooms=1), np.random.default_rng(0)
+    scene, draw = RoomScene(np.random.default_rng(5), 0.0, rooms=1), np.random.default_rng(0)
     pose = (heading, 10, 10)
     memory, view = RoomMap(scene.walls.shape), scene.look(pose, draw)
     memory.add(pose, view)
-    assert Search(scene, view, "current view alone", memory, draw).find(pose)[0] == pose
+    assert GoalSearch(scene, view, "current view alone", memory, draw).find(pose)[0] == pose

@@ -350,9 +350,9 @@ def test_a_game_is_solved_by_its_plan_and_is_the_same_after_it_was_stored() -> N
     made = starling.game([7], list(starling.SKILLS)[:6], links=4)
     assert len(made.plan) == len(made.rewards) == 4
     assert sum(made.rewards.values()) == pytest.approx(1.0)
-    assert starling.Play(made).follow(made.plan)
-    assert not starling.Play(made).follow(made.plan[1:]), "the first thing holds the second tool"
-    assert not starling.Play(made).follow(made.plan[:3])
+    assert starling.GamePlay(made).follow(made.plan)
+    assert not starling.GamePlay(made).follow(made.plan[1:]), "the first thing holds the second tool"
+    assert not starling.GamePlay(made).follow(made.plan[:3])
     assert starling.Game.from_json(made.to_json()) == made
 
 
@@ -361,7 +361,7 @@ def test_a_thing_changes_by_its_verb_with_a_tool_that_fits_and_by_nothing_else()
     facts = ("mef uncut", "bim sharp", "sol hot", "sol in mef", "ruk raw")
     actions = {verb: starling.SKILLS[verb] for verb in ("cut", "cook")}
     rewards = {"mef sliced": 0.5, "ruk cooked": 0.5}
-    play = starling.Play(starling.Game("ruk cooked", facts, actions, rewards, ()))
+    play = starling.GamePlay(starling.Game("ruk cooked", facts, actions, rewards, ()))
     assert play.text == "The ruk should be cooked. Here is bim, sharp. Here is mef, uncut. Here is ruk, raw."
     assert play.actions == ("cut mef with bim", "cook mef with bim", "cut ruk with bim", "cook ruk with bim")
     for wrong in ("cook mef with bim", "cut ruk with bim", "cook ruk with bim", "cook ruk with sol", "eat the mef"):
@@ -390,7 +390,7 @@ def test_games_share_names_or_skills_only_where_they_should() -> None:
 def test_an_agent_learns_what_a_game_pays_and_nothing_where_it_only_looks() -> None:
     skills = ["cut", "cook"]
     games = [starling.game([seed], skills, 2, decoys=0) for seed in range(60)]
-    agent = starling.Agent(np.random.default_rng(0))
+    agent = starling.PairLearner(np.random.default_rng(0))
     for game in games:
         agent.attempt(game)
     assert not agent.weights.any()

@@ -50,7 +50,7 @@ def lines_of_sight(k: int) -> Offsets:
 
 
 @dataclass(frozen=True)
-class View:
+class RoomView:
     """What is seen.
 
     Attributes:
@@ -69,7 +69,7 @@ class View:
         rows, columns = self.cells[self.seen].T
         return rows, columns
 
-    def equals(self, goal: View, most: float) -> bool:
+    def equals(self, goal: RoomView, most: float) -> bool:
         """Whether walls are the same, and colours but for a mean squared error of at most so much."""
         if not np.array_equal(self.seen, goal.seen) or not np.array_equal(self.walls, goal.walls):
             return False
@@ -81,7 +81,7 @@ class View:
         return np.asarray(np.sqrt((near / near.sum(1, keepdims=True)).mean(0)))
 
 
-class Scene:
+class RoomScene:
     """Rooms x rooms rooms with doors, all of which can be reached. Walls are k cells thick outside, so that views stay inside."""
 
     def __init__(self, draw: np.random.Generator, noise: float, rooms: int = 4, inner: int = 5, k: int = 7) -> None:
@@ -103,13 +103,13 @@ class Scene:
             self.colours = np.pad(colours, ((k, k), (k, k), (0, 0)), constant_values=WALL[0])
             self.floor = np.argwhere(~self.walls)
 
-    def look(self, pose: Pose, draw: np.random.Generator) -> View:
+    def look(self, pose: Pose, draw: np.random.Generator) -> RoomView:
         """The view from a pose."""
         place = np.array(pose[1:])
         cells, lines = place + self.ahead[pose[0]], place + self.lines[pose[0]]
         colours = self.colours[cells[..., 0], cells[..., 1]] + draw.normal(0.0, self.noise, (self.k, self.k, 3))
         seen = ~self.walls[lines[..., 0], lines[..., 1]].any(-1)
-        return View(cells, colours, self.walls[cells[..., 0], cells[..., 1]], seen)
+        return RoomView(cells, colours, self.walls[cells[..., 0], cells[..., 1]], seen)
 
     def draw_pose(self, draw: np.random.Generator) -> Pose:
         """Any pose on the floor."""
@@ -157,7 +157,7 @@ class Goal:
 
     start: Pose
     end: Pose
-    view: View
+    view: RoomView
     shortest: int
 
     def apart(self, pose: Pose) -> int:
@@ -165,7 +165,7 @@ class Goal:
         return abs(pose[1] - self.end[1]) + abs(pose[2] - self.end[2])
 
 
-def draw_goals(scene: Scene, draw: np.random.Generator, count: int, far: int = 12, cells: int = 15) -> list[Goal]:
+def draw_goals(scene: RoomScene, draw: np.random.Generator, count: int, far: int = 12, cells: int = 15) -> list[Goal]:
     """So many goals, each at least so many steps away, and so many cells of its view seen."""
     goals = list[Goal]()
     while len(goals) < count:
@@ -183,9 +183,9 @@ class RoomMap:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.sums, self.counts, self.walls = np.zeros((*shape, 3)), np.zeros(shape), np.zeros(shape, dtype=bool)
-        self.views = dict[Pose, tuple[View, Floats]]()
+        self.views = dict[Pose, tuple[RoomView, Floats]]()
 
-    def add(self, pose: Pose, view: View) -> None:
+    def add(self, pose: Pose, view: RoomView) -> None:
         self.views[pose] = view, view.histogram()
         self.sums[view.there] += view.colours[view.seen]
         self.counts[view.there] += 1

@@ -33,7 +33,7 @@ import numpy as np
 
 from keepworth.episodes.arrays import Floats
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._rooms import Goal, Mask, Pose, RoomMap, Scene, View, draw_goals, follow, reach
+from keepworth.methods.studies._rooms import Goal, Mask, Pose, RoomMap, RoomScene, RoomView, draw_goals, follow, reach
 from keepworth.methods.studies._rooms import cells_ahead as ahead
 from keepworth.registry import Method
 
@@ -49,7 +49,7 @@ ELSEWHERE = dict(zip(ARMS, (0.75, 0.6, 0.25, 0.25), strict=False))
 """By arm, the score of the goal's being at no pose that was seen, as a share of the cells of its view."""
 
 
-def correlate(colours: Floats, seen: Mask, goal: View) -> tuple[Floats, Floats]:
+def correlate(colours: Floats, seen: Mask, goal: RoomView) -> tuple[Floats, Floats]:
     """The sum of squared errors between a goal's view and a map, and of how many cells: both [4, rows, columns], for every pose.
 
     |g - m|^2 = |g|^2 - 2 g m + |m|^2, so that it is a convolution of the map with the view at four rotations. A cell that the map
@@ -71,7 +71,7 @@ def correlate(colours: Floats, seen: Mask, goal: View) -> tuple[Floats, Floats]:
 
 
 def localise(
-    colours: Floats, seen: Mask, allowed: Mask, goal: View, noise: float, elsewhere: float, few: int = FEW
+    colours: Floats, seen: Mask, allowed: Mask, goal: RoomView, noise: float, elsewhere: float, few: int = FEW
 ) -> tuple[Pose, float]:
     """The pose of the goal's view on a map, and how likely the best pose is.
 
@@ -93,10 +93,10 @@ def localise(
     return (int(heading), int(y), int(x)), float(odds[best[0]] / odds.sum())
 
 
-class Search:
+class GoalSearch:
     """One episode of one arm."""
 
-    def __init__(self, scene: Scene, goal: View, arm: str, memory: RoomMap, draw: np.random.Generator) -> None:
+    def __init__(self, scene: RoomScene, goal: RoomView, arm: str, memory: RoomMap, draw: np.random.Generator) -> None:
         self.scene, self.goal, self.arm, self.memory, self.draw = scene, goal, arm, memory, draw
         shape = scene.walls.shape
         self.way, self.places, self.matched = list[Pose](), dict[Pose, float](), set[Pose]()
@@ -176,20 +176,22 @@ class Search:
         return self.way.pop(0)
 
 
-def navigate(scene: Scene, goals: list[Goal], arm: str, kept: bool, seed: int, budget: int) -> dict[str, float]:
+def navigate(
+    scene: RoomScene, goals: list[Goal], arm: str, remembers: bool, seed: int, budget: int
+) -> dict[str, float]:
     """What an arm does for the goals of a scene; who fails counts as having spent the budget."""
     memory, draw = RoomMap(scene.walls.shape), np.random.default_rng([72, seed])
     steps, success, spl = np.zeros((3, len(goals)))
     for number, goal in enumerate(goals):
-        memory = memory if kept else RoomMap(scene.walls.shape)
-        stop, took = Search(scene, goal.view, arm, memory, draw).run(goal.start, budget)
+        memory = memory if remembers else RoomMap(scene.walls.shape)
+        stop, took = GoalSearch(scene, goal.view, arm, memory, draw).run(goal.start, budget)
         success[number] = took < budget and goal.apart(stop) <= 1
         steps[number] = took if success[number] else budget
         spl[number] = success[number] * goal.shortest / max(took, goal.shortest)
     return {"success": success.mean(), "SPL": spl.mean()} | {f"steps to goal {at}": steps[at - 1] for at in GOALS}
 
 
-def track(scene: Scene, goals: list[Goal], seed: int) -> dict[str, float]:
+def track(scene: RoomScene, goals: list[Goal], seed: int) -> dict[str, float]:
     """How many cells from the goal the best pose is, as a scene is explored from frontier to frontier."""
     rooms, draw, pose, way = RoomMap(scene.walls.shape), np.random.default_rng([73, seed]), goals[0].start, list[Pose]()
     errors, shares = dict[str, float](), [0.25, 0.5, 0.75, 1.0]
@@ -222,7 +224,7 @@ def run(
     """
     arms: dict[str, list[float]] = {}
     for seed in range(first, first + scenes):
-        scene = Scene(np.random.default_rng([71, seed]), noise)
+        scene = RoomScene(np.random.default_rng([71, seed]), noise)
         goals = draw_goals(scene, np.random.default_rng([74, seed]), GOALS[-1])
         numbers = {"oracle, steps": float(np.mean([goal.shortest for goal in goals]))}
         for state, names in (("forgotten", ARMS), ("kept", KEPT)):

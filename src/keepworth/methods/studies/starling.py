@@ -108,7 +108,7 @@ def game(seed: Sequence[int], skills: Sequence[str], links: int, split: str = "d
     return Game(list(rewards)[-1], tuple(facts), {verb: SKILLS[verb] for verb in sorted(skills)}, rewards, tuple(plan))
 
 
-class Play:
+class GamePlay:
     """A game that is played. text: what is to be seen; actions: every verb with every thing and every tool in sight."""
 
     def __init__(self, game: Game) -> None:
@@ -165,7 +165,7 @@ def look(text: str, actions: tuple[str, ...], tried: set[str]) -> Ints:
 
 
 @dataclass
-class Agent:
+class PairLearner:
     """A linear Q-learner."""
 
     draw: np.random.Generator
@@ -177,7 +177,7 @@ class Agent:
         Returns:
             The facts that came true and pay.
         """
-        play, tried, seen, pays = Play(game), set[str](), list[tuple[Ints, int]](), list[float]()
+        play, tried, seen, pays = GamePlay(game), set[str](), list[tuple[Ints, int]](), list[float]()
         for _ in range(5 * len(game.plan)):
             before, actions = play.facts, play.actions
             rows = look(play.text, actions, tried)
@@ -207,7 +207,7 @@ def draw_skills(seed: int) -> dict[str, list[str]]:
     return {"overlap 1": order[:6], "overlap 1/2": order[3:9], "overlap 0": order[6:]}
 
 
-def try_on(agent: Agent, games: Sequence[Game]) -> tuple[float, dict[str, float]]:
+def try_on(agent: PairLearner, games: Sequence[Game]) -> tuple[float, dict[str, float]]:
     """The share of games that are solved, and of each skill the share of its links that are done."""
     solved, done = list[bool](), dict[str, list[bool]]()
     for test in games:
@@ -226,7 +226,7 @@ def measure(seed: int, games: int, few: int, episodes: int, tests: int) -> dict[
     before = {"no pre-training": [], **skills, "permuted rewards": target}
     numbers, links = dict[str, float](), dict[str, dict[str, float]]()
     for name, practised in before.items():
-        agent = Agent(np.random.default_rng([62, seed]))
+        agent = PairLearner(np.random.default_rng([62, seed]))
         for at in range(games if practised else 0):
             small = game([1, seed, at % 100], practised, links=2)
             agent.attempt(small, CURIOUS, "permuted" if name == "permuted rewards" else "rewards")
@@ -236,11 +236,11 @@ def measure(seed: int, games: int, few: int, episodes: int, tests: int) -> dict[
                 if at == few:
                     links[name] = done
             agent.attempt(game([2, seed, at], target, 4, "held-out"), CURIOUS, "rewards")
-    wary = Agent(np.random.default_rng([63, seed]))
+    wary = PairLearner(np.random.default_rng([63, seed]))
     numbers["random actions"] = try_on(wary, held_out)[0]
     wary.weights[TRIED] = -1.0
     numbers["random actions, none in vain twice"] = try_on(wary, held_out)[0]
-    numbers["the generator's plan"] = float(np.mean([Play(test).follow(test.plan) for test in held_out]))
+    numbers["the generator's plan"] = float(np.mean([GamePlay(test).follow(test.plan) for test in held_out]))
     one, none = f"overlap 1, {few} episodes", "no pre-training"
     pairs = [(one, f"{other}, {few} episodes") for other in list(before)[2:]] + [(one, f"{none}, {episodes} episodes")]
     pairs += [(f"{a}, {at} episodes", f"{none}, {at} episodes") for at in (few, episodes) for a in list(before)[1:]]

@@ -8,8 +8,8 @@ that all have. The score of an arm and a seed is its success over the tasks of a
 are paired by seed, with 95 % intervals. *Plain similarity* is on each stream the better of `exprag` with its tuned and with its
 published settings. A *control* is the method without its idea: a part left out, values that are learned and not used
 (`+masked`), rewards of other tasks (`+shuffled`), or records drawn by chance. A method that has settings under which its
-mechanism decides something (`+on`) is judged by those, one that cites earlier outcomes beside its items by four pieces of advice in all
-(`+four`), any other by the better of its tuned and its published settings.
+mechanism decides something (`+on`) is judged by those, one that cites earlier outcomes beside its items by four pieces of
+advice in all (`+four`), any other by the better of its tuned and its published settings.
 
 The verdict, by a rule from before any row was seen:
 

@@ -157,7 +157,8 @@ def judge_books(rows: Mapping[str, Row]) -> tuple[str, str]:
 def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
     first, last = (rows[f"rewarded minus base, pass@{k}, unseen"] for k in (1, 16))
     coins = rows["rewarded minus coins, pass@1, unseen"]
-    if not (above(first) and above(coins)):
+    apart = {**first, "low": first["mean"] - TWO_LOOKS * (first["mean"] - first["low"])}
+    if not (above(apart) and above(coins)):
         verdict = ABSENT
     elif below(last):
         verdict = "held"
@@ -169,7 +170,8 @@ def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
         f"{spread(rows['base, pass@1, unseen'])} before, and {spread(rows['coins, pass@1, unseen'])} after coins: {gap(first)} "
         f"over the model before and {gap(coins)} over coins. Among sixteen answers the difference to the model before is "
         f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers. An earlier draw "
-        "of 24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1."
+        "of 24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1. Since these are two looks, the "
+        f"interval over the model before counts {TWO_LOOKS} times as wide: from {apart['low']:+.3f} on."
     )
 
 
@@ -193,6 +195,8 @@ def judge_domains(rows: Mapping[str, Row]) -> tuple[str, str]:
     )
 
 
+TWO_LOOKS = 1.144
+"""How much wider an interval of 97.5 % is than one of 95 %: one of two looks."""
 CALLED = {"rewarded": "arithmetic", "strings": "strings"}
 DOMAINS = tuple(CALLED)
 SHORT = "--set questions=24 --set tasks_per_step=4 --set group_size=4 --set learning_rate=1e-3"

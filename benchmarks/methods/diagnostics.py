@@ -170,8 +170,8 @@ def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
         f"{spread(rows['base, pass@1, unseen'])} before, and {spread(rows['coins, pass@1, unseen'])} after coins: {gap(first)} "
         f"over the model before and {gap(coins)} over coins. Among sixteen answers the difference to the model before is "
         f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers. An earlier draw "
-        "of 24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1. Since these are two looks, the "
-        f"interval over the model before counts {TWO_LOOKS} times as wide: from {apart['low']:+.3f} on."
+        "of 24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1. Since these are two "
+        f"looks, the interval over the model before counts {TWO_LOOKS} times as wide: from {apart['low']:+.3f} on."
     )
 
 

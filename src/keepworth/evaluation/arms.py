@@ -41,7 +41,6 @@ CHANGES = {
     "+masked": "that method, choosing without the values that it learns",
     "+published": "that method with the settings of its paper",
     "+on": "that method with settings under which its mechanism decides something; others are those that it has anyway",
-    "+four": "that method, of whose advice the agent heeds four pieces in all, what rewards cite before what items say",
     "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
 }
 AGENTS = ("usual", "linear", "tabular")

@@ -8,7 +8,6 @@ else. Arms are a method under one of these controls:
     random     items drawn without regard to the task   irrelevant  items of other rules (needs the generator's knowledge)
     oracle     items of the store whose advice is right (needs the generator's knowledge)
     masked     the method as it is, but nobody sees the values that it learns
-    four       the method as it is, but the agent heeds four pieces of advice in all, what rewards cite before what items say
     rollback   the method as it is, but at `ROLLBACK` of the stream everything hostile sources wrote is rolled back
 """
 
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 Cache: TypeAlias = "dict[str, Vectors]"
 """Vectors of texts, which the arms of a comparison share."""
-LEARNING = ("learn", "shuffled", "masked", "four", "rollback")
+LEARNING = ("learn", "shuffled", "masked", "rollback")
 CONTROLS = (*LEARNING, "none", "attempts", "random", "irrelevant", "oracle")
 WITHOUT = ("none", "attempts")
 ROLLBACK = 0.6
@@ -353,8 +352,6 @@ class _Simulated(FunctionActor):
         scene, meanings = self.environment.scene, self.loop.meanings
         # It reads what an answer in other words meant.
         understood = tuple((meanings.get(action, action), weight, near) for action, weight, near in hits.advice)
-        if self.loop.control == "four":
-            understood = understood[-SHOWN:]  # what rewards cite comes last
         self.words += len(scene.text.split()) + len(hits.text.split())
         noise = self.noise[self.step, : len(scene.actions)]
         return self.loop.agent(scene.text, scene.actions, scene.leaning, Presented(hits.text, understood), noise)

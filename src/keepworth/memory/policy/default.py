@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import product
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -110,8 +110,9 @@ TRUST, MOST_TRUST = 2.0, 4.0
 """The log-odds with which a rewarder is believed at first, and at most."""
 ADVISED, SPOKEN = 0.01, 0.1
 """An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
-TELLING = 0.1
-"""A role of an action tells something from this gain on: there are few, so that some gain a little by chance."""
+TELLING, HEARD = 0.1, 0.15
+"""A role of an action tells something from this gain on, where the estimates that know roles have at least this weight: there are
+few roles, so that some gain a little by chance."""
 HELPS = 0.05
 """An item with a larger gain is not withheld; with a larger budget for tests, with one as much larger."""
 MANY = 1_000_000_000
@@ -120,6 +121,10 @@ NOISE = 0.3
 """Variance of a reward beside what a ridge explains, where a question's own variance is 1."""
 RIDGES = np.array([1.0, 0.99])
 """Two ridge regressions of the rewards of an action on the question: what each further reward leaves of earlier ones."""
+POWER = 3
+"""In the ridges two questions are alike by their cosine to this power, and what is asked to the nearest one fully."""
+STRANGE = 0.05
+"""The least that the nearest one counts as, so that what is like nothing says little."""
 LATEST = 200
 """Rewards of an action that a ridge is made of."""
 VOTES = 4
@@ -137,6 +142,8 @@ _RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
 """Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
 _PRIOR = np.array([SHARES[counts] for _, _, counts in MODELS]) / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
 _WAYS = np.arange(len(SHARES))[:, None]
+AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
+"""Each (action, 1 for it or -1 against it, how alike the question is where that was so)."""
 _NOTHING: Floats = np.zeros(0)
 _UNEXPLAINED = Explanation(None, None, {})
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -674,8 +681,9 @@ class RewardRecord:
         for key in self._unfitted.intersection(keys):
             self._fit(key)
         of_rewards, of_ones = self._pull[:, :, rows]
-        cosine = near.distance[self._question[rows]] + np.float32(1.0)
-        pull = cosine * RIDGES[:, None] ** (self._count - rows)
+        alike = np.maximum(near.distance[self._question[rows]] + np.float32(1.0), 0.0) ** POWER
+        alike /= max(float(alike.max(initial=0.0)), STRANGE)
+        pull = alike * RIDGES[:, None] ** (self._count - rows)
         pull = pull * (of_rewards - near.usual * of_ones)
         ridges = [np.bincount(arm, by_row, len(keys)) for by_row in pull]
         found: Floats = np.stack([*ridges, np.zeros(len(keys))])[_RIDGE][:, None]
@@ -689,7 +697,7 @@ class RewardRecord:
         rows = rows[self._credit[rows] > 0.0][-LATEST:]
         vectors = self._questions[self._question[rows]].astype(np.float64)
         for ridge, keep in enumerate(RIDGES):
-            alike = (vectors @ vectors.T) * keep ** np.abs(rows[:, None] - rows)
+            alike = np.maximum(vectors @ vectors.T, 0.0) ** POWER * keep ** np.abs(rows[:, None] - rows)
             alike[np.diag_indices(len(rows))] += NOISE / self._credit[rows]
             goals = np.stack([self._rewards[rows], np.ones(len(rows))], axis=1)
             self._pull[:, ridge, rows] = np.linalg.solve(alike, goals).T
@@ -800,22 +808,31 @@ class RewardRecord:
         )
 
     def advise(
-        self, vector: Vectors, actions: Sequence[str], named: Mapping[str, Sequence[int]] | None = None
-    ) -> tuple[tuple[tuple[str, float, float], ...], str]:
-        """What rewards say should be done where something is asked, among what can be done.
+        self,
+        vector: Vectors,
+        actions: Sequence[str],
+        named: Mapping[str, Sequence[int]] | None = None,
+        *,
+        of_items: AdvicePieces = (),
+        most: int = MANY,
+    ) -> tuple[AdvicePieces, str]:
+        """What should be done where something is asked, by what rewards say of what can be done and by what items advise.
 
         Args:
             vector: Of the question.
             actions: What can be done.
             named: Roles of the actions that items of the episode name; None where they name none.
+            of_items: What the items that are shown advise.
+            most: How many pieces of advice there are at most.
 
         Returns:
-            (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that they
-            speak for, or of actions in its role where roles predict better, and (action, -1, similarity) for the nearest failure
-            of those that they speak against, the worst first, at most `VOTES` together; nothing where they say nothing. The
-            failure of an episode of several steps speaks against none of them. And the same as lines of a prompt.
+            (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that
+            rewards speak for, or of actions in its role where roles predict better, and (action, -1, similarity) for the nearest
+            failure of each of those that they speak against: the failure of an episode of several steps speaks against none.
+            With `of_items` those that are most like the question, after successes in a role, which hold whatever is asked. And
+            what rewards say of these actions, as lines of a prompt.
         """
-        nothing = ((), "")
+        nothing = (of_items[:most], "")
         if len(self._actions) == 1 or not actions or not len(self):
             return nothing
         weights = self._weigh(1 + NAMED if named else 1 + DONE).of_arms
@@ -827,24 +844,26 @@ class RewardRecord:
         if self._steps:
             blamed = self._judge(self._near(vector, blame=True), actions, actions=True)
         gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))
-        roles, telling = None, list[int]()
+        roles, by_role, telling = None, np.zeros(len(ROLES)), list[int]()
         if named:
             roles = self._judge_roles(near, list(ROLES))
             by_role = weights[NAMED] @ roles.gain.reshape(len(MODELS), len(ROLES))
             by_role *= np.abs(by_role) > TELLING * weights[NAMED].sum()
             telling = [max(named.get(action, (NONE,)), key=lambda role: by_role[role]) for action in actions]
             gains += by_role[telling]
-            roles = roles if weights[NAMED].sum() > weights[DONE].sum() else None
+            by_role *= float(weights[NAMED].sum() > max(HEARD, weights[DONE].sum()))
         gains /= spoken
         best_first = np.argsort(-gains, kind="stable").tolist()
-        votes: list[tuple[str, float, float]] = []
-        records: list[str] = []
+        in_role: AdvicePieces = ()
+        pieces: list[tuple[str, float, float]] = []
+        records = dict[str, str]()
         for place in (best_first[0], *reversed(best_first[1:])):
             against = place != best_first[0]
-            if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
+            if (-gains[place] if against else gains[place]) < ADVISED:
                 continue
-            judged_by, at = (judged, place) if roles is None or against else (roles, telling[place])
-            rows = self._rows_of(actions[place]) if judged_by is judged else self._rows_with(at)
+            in_role_of = roles if roles and not against and by_role[telling[place]] > 0.0 else None
+            judged_by, at = (in_role_of, telling[place]) if in_role_of else (judged, place)
+            rows = self._rows_with(at) if in_role_of else self._rows_of(actions[place])
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]
@@ -852,12 +871,18 @@ class RewardRecord:
                     continue
             cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
             nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
-            votes += [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
+            cited = [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
+            if in_role_of:
+                in_role = tuple(cited)
+            else:
+                pieces += cited
             record = Worth(0.0, 0.0, float(judged_by.times[0, at]), float(judged_by.earned[0, at]), 1.0).sentence
             if record:
-                role = "" if judged_by is judged else f"named by {ROLES[at]} of this episode; such an action was "
-                records.append(f"- {as_line(actions[place])}: {role}{record}")
-        return tuple(votes), "\n".join(records)
+                role = "" if in_role_of is None else f"named by {ROLES[at]} of this episode; such an action was "
+                records[actions[place]] = f"- {as_line(actions[place])}: {role}{record}"
+        chosen = (*in_role, *sorted((*pieces, *of_items), key=lambda piece: -piece[2]))[:most]
+        advised = dict.fromkeys(action for action, _, _ in chosen)
+        return chosen, "\n".join(records[action] for action in advised if action in records)
 
     def at_stake(self, expected: float, *, shown: bool) -> float:
         """The reward that the search's first choice counts for where another stands first.

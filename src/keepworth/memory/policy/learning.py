@@ -187,8 +187,8 @@ class Learning:
             if ask.actions:
                 if named := self._named_in(ask, vector):
                     details["named"] = named
-                of_actions, line = record.advise(vector, ask.actions, named)
-                said, advised = "\n".join(filter(None, (said, line))), (*advised, *of_actions)
+                advised, line = record.advise(vector, ask.actions, named, of_items=advised, most=top_k)
+                said = "\n".join(filter(None, (said, line)))
             propensity = choice.probability(slate)
             shown = Hits(best, text=said, advice=advised, propensity=propensity, policy=self.policy)
             return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))

@@ -83,7 +83,7 @@ def curve(user: str, name: str, seed: int, **settings: Any) -> dict[str, float]:
         return {str(row["step"]): float(row["mean"]) for row in run.evals() if row["split"] == "dev"}
 
 
-def told(user: str) -> float:
+def share_when_hinted(user: str) -> float:
     """The same share of the untrained model that is told the habit with each question."""
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
@@ -104,7 +104,7 @@ def measure(path: Path, seeds: Sequence[int], users: Sequence[str], arms: Sequen
     runs += [(name, user, seed) for seed in seeds for user in users for name in arms]
     for name, user, seed in runs:
         if (name, user, seed) not in done:
-            shares = {"0": told(user)} if name == HINTED else curve(user, name, seed, **settings)
+            shares = {"0": share_when_hinted(user)} if name == HINTED else curve(user, name, seed, **settings)
             with path.open("a") as file:
                 file.write(json.dumps({"run": [name, user, seed], "shares": shares}) + "\n")
             print(name, user, seed, shares, flush=True)

@@ -78,8 +78,6 @@ _ASKED = {
     "How do I cook {}?": "rice, eggs, pasta, fish, beans, potatoes, soup, corn",
     "Where can I find {}?": "gold, salt, sand, wolves, pearls, mushrooms, shade, honey",
 }
-
-
 THINGS = {form.format(thing): thing for form, things in _ASKED.items() for thing in things.split(", ")}
 """Questions, and what each is about."""
 
@@ -289,6 +287,7 @@ METHOD = Method(
     title="OpenClaw-RL",
     paper="arXiv 2603.10165",
     about="Learns a user's habit from the message after each answer: a vote, and a hint that a teacher of equal weights is shown",
+    tags=("parametric", "factual", "formation"),
     claim="The score of simulated personalisation rises from 0.17 to 0.76 after 8 updates and 0.81 after 16, with both signals.",
     differs=(
         "Users of fixed habits are programs, rules take the place of the judge that votes and words hints, and the model has "

@@ -26,7 +26,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from keepworth.recipes.system import Measured
 
 ARMS, PERMUTED, HINTED, STEPS = ("both", "directive", "evaluative"), "permuted", "hinted", (0, 8, 16)
 USERS = ("brief", "lists")
+REMARK = ""
 COMMON = {"precision": "bf16", "threads": 1, "tasks_per_step": 6, "max_tokens": 14, "checkpoint_every": 100}
 
 
@@ -117,37 +118,38 @@ def read(path: Path) -> list[dict[str, Any]]:
 def conclude(rows: Sequence[dict[str, Any]]) -> None:
     """Writes the evidence of the runs that are there with all arms."""
     shares = {tuple(row["run"]): row["shares"] for row in rows}
-    complete = {
-        (user, seed) for name, user, seed in shares if all((arm, user, seed) in shares for arm in (*ARMS, PERMUTED))
-    }
+    every = (*ARMS, PERMUTED)
+    complete = {(user, seed) for _, user, seed in shares if all((name, user, seed) in shares for name in every)}
     runs = sorted(complete)
-    users, seeds = {user for user, _ in runs}, {seed for _, seed in runs}
+    seeds = {seed for _, seed in runs}
 
-    def at(name: str, step: int) -> list[float]:
-        return [shares[name, user, seed][str(step)] for user, seed in runs]
+    def at(name: str, step: int, only: str = "") -> list[float]:
+        return [shares[name, user, seed][str(step)] for user, seed in runs if only in ("", user)]
 
-    means = {name: [(a + b) / 2 for a, b in zip(at(name, 8), at(name, 16), strict=True)] for name in (*ARMS, PERMUTED)}
+    def arms_of(user: str) -> Iterator[dict[str, Any]]:
+        yield arm(f"{user}: before", at("both", 0, user))
+        for name in every:
+            for step in STEPS[1:]:
+                yield arm(f"{user}: {name}, {step} updates", at(name, step, user))
+        yield arm(f"{user}: hinted, untrained", [shares[HINTED, user, -1]["0"]] * len(at("both", 0, user)))
+
+    means = {name: [(a + b) / 2 for a, b in zip(at(name, 8), at(name, 16), strict=True)] for name in every}
     gaps = [gap(f"both minus {name}", means["both"], means[name]) for name in (PERMUTED, "directive", "evaluative")]
     gaps += [gap(f"{name} minus {PERMUTED}", means[name], means[PERMUTED]) for name in ARMS[1:]]
-    gaps += [gap(f"{name} after 16 minus before", at(name, 16), at(name, 0)) for name in (*ARMS, PERMUTED)]
+    gaps += [gap(f"{name} after 16 minus before", at(name, 16), at(name, 0)) for name in every]
     learned = any(each["interval"][0] > 0 for each in (gaps[0], *gaps[3:5]))
     verdict = "held in part" if all(each["interval"][0] > 0 for each in gaps[:3]) else "not held" if learned else ABSENT
-    hinted = [shares[HINTED, user, -1]["0"] for user, _ in runs]
     write(
         "openclaw_rl",
         f"python -m benchmarks.methods.openclaw --rows rows.jsonl --seeds {len(seeds)}",
         verdict,
-        f"{'; '.join(worded(each, 2, ' ') for each in gaps[:5])}. Users: {', '.join(sorted(users))}.",
+        f"{'; '.join(worded(each, 2, ' ') for each in gaps[:5])}.{REMARK}",
         model="SmolLM2-135M-Instruct, bf16, LoRA of rank 16",
         n=len(runs),
         seeds=len(seeds),
         unit="share of 32 held-out first answers that follow the habit, greedy, by runs (a user and a seed); "
         "comparisons of the first five are of the mean after 8 and after 16 updates of 6 sessions",
-        arms=[
-            arm("before", at("both", 0)),
-            *(arm(f"{name}, {step} updates", at(name, step)) for name in (*ARMS, PERMUTED) for step in STEPS[1:]),
-            arm("told the habit, untrained", hinted),
-        ],
+        arms=[each for user in sorted({user for user, _ in runs}) for each in arms_of(user)],
         comparisons=gaps,
         controls=["permuted votes with another user's hints", "before any update", "the habit told in the prompt"],
     )

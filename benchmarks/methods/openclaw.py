@@ -44,14 +44,14 @@ from keepworth.recipes.system import Measured
 ARMS, PERMUTED, HINTED, STEPS = ("both", "directive", "evaluative"), "permuted", "hinted", (0, 8, 16)
 USERS = ("brief", "lists")
 LEARNED = (
-    "With both signals the habit of `brief` is learned in two of two seeds (0.19 to 0.91 and 0.97; permuted 0), that of `lists`, who "
-    "is never followed by chance, in none; over all four runs"
+    "With both signals the habit of `brief` is learned in two of two seeds (0.19 to 0.91 and 0.97; permuted 0), that of `lists`, "
+    "who is never followed by chance, in none; over all four runs"
 )
 REMARK = (
-    " Votes alone learn `brief` in one seed of two; hints alone unlearn again what they gave after 8 updates (0.66 of `brief`, 0.34 "
-    "of `lists`, in one seed each). Three seeds were planned, and there was time for two. Served while it learns (one seed, 8 "
-    "updates), `brief` goes from 0.19 to 0.94, permuted to 0.25, and an answer takes 1.71 [1.58, 1.86] times as long on two busy "
-    "cores: benchmarks/serving/while_learning.json."
+    " Votes alone learn `brief` in one seed of two; hints alone unlearn again what they gave after 8 updates (0.66 of `brief`, "
+    "0.34 of `lists`, in one seed each). Three seeds were planned, and there was time for two. Served while it learns (one seed, "
+    "8 updates), `brief` goes from 0.19 to 0.94, permuted to 0.25, and an answer takes 1.71 [1.58, 1.86] times as long on two "
+    "busy cores: benchmarks/serving/while_learning.json."
 )
 COMMON = {"precision": "bf16", "threads": 1, "tasks_per_step": 6, "max_tokens": 14, "checkpoint_every": 100}
 

@@ -41,8 +41,8 @@ system's and short. How many methods stand in each part:
 
 {}
 
-But for `starling`, no method here changes weights to hold facts or experience: recipes train how a model writes, reads and
-answers, which is a skill. A dialogue's context, personal and short, is left to the agent.
+But for `starling` and `openclaw_rl`, no method here changes weights to hold facts or experience: recipes train how a model
+writes, reads and answers, which is a skill. A dialogue's context, personal and short, is left to the agent.
 """
 OBJECTS = {
     "factual": ("personal", "long"),

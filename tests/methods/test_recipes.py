@@ -46,6 +46,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "memory_r2": {**WRITER, "horizons": [{"steps": 1, "length": 4}], "reroll_share": 1.0, "rerolls": 2},
     "memory_r_plus": {**WRITER, "encoder": "hashing:32", "explore_after": 1},
     "open_rubrics": STRINGS,
+    "openclaw_rl": {"max_tokens": 3},
     "overwrite_reading": READING,
     "strings": STRINGS,
 }  # fmt: skip

@@ -48,13 +48,15 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Rows(Texts):
-    """`batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]`: the key of its task. `cut[b]`: the row ends its
-    episode, which was cut off by the length limit. `unscored` [B, T]: drawn tokens whose log-probability nobody has said yet."""
+    """`batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]`: the key of its task. `shown[b]`: the texts
+    that were shown in its episode. `cut[b]`: the row ends its episode, which was cut off by the length limit.
+    `unscored` [B, T]: drawn tokens whose log-probability nobody has said yet."""
 
     batch: Batch
     tasks: tuple[str, ...]
     cut: tuple[bool, ...]
     unscored: torch.Tensor
+    shown: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         tuple(episode.task for _, _, episode, _ in found),
         cut,
         unscored,
+        tuple(tuple(item.text for item in episode.shown) for _, _, episode, _ in found),
     )
 
 

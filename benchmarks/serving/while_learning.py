@@ -1,0 +1,161 @@
+"""Weights under traffic: a model answers its user while it learns from the same conversation, and new weights reach it meanwhile.
+
+    python -m benchmarks.serving.while_learning --json benchmarks/serving/while_learning.json [--seeds 2]
+
+The user `brief` of the recipe `openclaw_rl` talks without a pause with a replica of the model (`Replica` of
+`keepworth.models.adapter`). A second thread makes an update of the learner's adapter from the sessions before and publishes it
+into the replica between two sessions, with a proof that it arrived. Rounds: at least six sessions while nobody learns, then
+sessions until the update is published. Measured are the seconds of an answer, the wait for a publication included, with the ratio
+of both halves of a round; and the share of 32 held-out answers, greedy, that follow the user's habit before and after, beside an
+arm whose votes are permuted among the answers of an update and whose hints are another user's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from benchmarks.methods.openclaw import COMMON, PERMUTED, USERS, Permuted
+from benchmarks.methods.write import arm, gap
+from benchmarks.record import arguments, save
+from benchmarks.speed.setting import machine, ratio
+from keepworth.episodes.episode import Episode, Group
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.watch.progress import Progress
+from keepworth.methods.recipes import openclaw_rl as openclaw
+from keepworth.models.adapter import Replica
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.system import System
+from keepworth.recipes.training import prepared
+from keepworth.rollouts.driver import play
+
+BOTH, SESSIONS = "both", 6
+
+
+@dataclass
+class Traffic:
+    """A user who talks with the replica. between: held during a session, and by whoever changes the weights."""
+
+    config: openclaw.Config
+    system: System
+    served: Replica
+    between: threading.Lock = field(default_factory=threading.Lock)
+    numbers: Any = field(default_factory=count)
+
+    def talk(self) -> tuple[Episode, float]:
+        """A session, and the seconds of each of its answers."""
+        number, begun = next(self.numbers), time.perf_counter()
+        task = self.system.train[number * 7 % len(self.system.train)]
+        with self.between:
+            heat, limits = self.config.temperature, self.system.limits
+            seed = 1000 * self.config.seed + number
+            (group,) = play(self.served.model, [task], self.system.play, temperature=heat, seed=seed, limits=limits)
+        session = group.episodes[0]
+        return replace(session, id=str(number)), (time.perf_counter() - begun) / len(session.segments)
+
+    def probe(self) -> float:
+        """The share of held-out answers that follow the habit."""
+        (test,) = self.system.test.values()
+        tasks = [*self.system.dev.tasks, *test.tasks]
+        groups = play(self.served.model, tasks, test.ways[""], temperature=0.0, limits=self.system.limits)
+        return sum(group.episodes[0].reward for group in groups) / len(groups)
+
+
+def learn(learner: Learner, groups: list[Group], traffic: Traffic) -> float:
+    """An update, and its publication; the seconds of that."""
+    learner.update(groups)
+    sent = traffic.served.outgoing()
+    with traffic.between:
+        return traffic.served.publish(sent).seconds
+
+
+def run(name: str, seed: int, updates: int) -> dict[str, Any]:
+    """One user, one seed: the held-out share before and after, and of each round the seconds of an answer without and with an
+    update beside it."""
+    config = openclaw.Config(**{**COMMON, "tasks_per_step": SESSIONS, "seed": seed})
+    system = openclaw.system(config)
+    permuted = Permuted(seed, openclaw.USERS[USERS[1]].wants) if name == PERMUTED else None
+    rounds, published = [], []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RunFolder.create(
+            Path(folder) / "run", {"recipe": "openclaw_rl", **config.model_dump(mode="json")}
+        ) as folder_of,
+        prepared(config, config.own_objective, "policy", folder_of, Progress()) as (model, learner),
+        ThreadPoolExecutor(1) as beside,
+    ):
+        traffic = _traffic(config, system, model, learner)
+        before, samples = traffic.probe(), list[Group]()
+        for step in range(updates):
+            alone, together = list[float](), list[float]()
+            while len(samples) < SESSIONS or len(alone) < SESSIONS:
+                alone.append(_heard(traffic, samples))
+            trained, samples = samples, []
+            work: Future[float] = beside.submit(
+                learn, learner, permuted.review(trained, step) if permuted else trained, traffic
+            )
+            while not work.done():
+                together.append(_heard(traffic, samples))
+            published.append(work.result())
+            rounds.append({"alone": sum(alone) / len(alone), "beside": sum(together) / len(together)})
+        after = traffic.probe()
+    return {"arm": name, "seed": seed, "before": before, "after": after, "rounds": rounds, "publish": published}
+
+
+def _traffic(config: openclaw.Config, system: System, model: InProcessModel, learner: Learner) -> Traffic:
+    return Traffic(config, system, Replica(model, learner.master_weights.named))
+
+
+def _heard(traffic: Traffic, samples: list[Group]) -> float:
+    """A session whose answers are added to what an update learns from; the seconds of an answer."""
+    session, seconds = traffic.talk()
+    samples += [Group(session.task, session.memory_snapshot, (each,)) for each in openclaw.samples_of(session, BOTH)]
+    return seconds
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--updates", type=int, default=8)
+    options = parser.parse_args()
+    setting, runs = machine(1), list[dict[str, Any]]()
+    for seed in range(options.seeds):
+        for name in (BOTH, PERMUTED):
+            runs.append(run(name, seed, options.updates))
+            rounds = [each for one in runs for each in one["rounds"]]
+            of = {arm: [one for one in runs if one["arm"] == arm] for arm in (BOTH, PERMUTED)}
+            after = {arm: [one["after"] for one in of[arm]] for arm in of}
+            record = {
+                "setting": setting,
+                "command": f"python -m benchmarks.serving.while_learning --seeds {options.seeds} --updates {options.updates}",
+                "rounds": len(rounds),
+                "latency_with_learning_over_without": ratio(
+                    [each["beside"] for each in rounds], [each["alone"] for each in rounds]
+                ),
+                "arms": [arm(f"{BOTH}, before", [one["before"] for one in of[BOTH]])]
+                + [arm(f"{name}, after {options.updates} updates", values) for name, values in after.items() if values],
+                "runs": runs,
+            }
+            pairs = min(map(len, after.values()))
+            if pairs > 1:
+                record["comparison"] = gap(f"{BOTH} minus {PERMUTED}", after[BOTH][:pairs], after[PERMUTED][:pairs])
+            save(options.json, record)
+            print(
+                name,
+                seed,
+                runs[-1]["before"],
+                runs[-1]["after"],
+                record["latency_with_learning_over_without"],
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
@@ -89,6 +90,22 @@ def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     assert len(rows) >= 3
     assert len({row["arm"] for row in rows}) == len(rows)
     assert all(row["low"] <= row["mean"] <= row["high"] and row["n"] and row["unit"] for row in rows)
+
+
+def test_eval_run_diagnoses_by_the_same_study(finished_runs: Path) -> None:
+    def printed(*words: str) -> str:
+        return CliRunner().invoke(program, [*words, "--json"], catch_exceptions=False).stdout
+
+    small = ("--set", "samples=2", "--set", "questions=4")
+    where = ("--runs", str(finished_runs))
+    settings = ("--set", "run=one", "--set", "against=two", "--set", f"runs={finished_runs}")
+    flag = printed("eval", "run", "one", "two", "--diagnose", *where, *small)
+    assert flag.startswith('{"study": "diagnose"')
+    assert flag == printed("methods", "run", "diagnose", *settings, *small)
+    with pytest.raises(KeepworthError, match="--reader changes nothing with --diagnose"):
+        printed("eval", "run", "one", "--diagnose", "--reader", "none")
+    with pytest.raises(KeepworthError, match="three: two are compared"):
+        printed("eval", "run", "one", "two", "three", "--diagnose")
 
 
 @pytest.mark.parametrize(("study", "settings"), [("diagnose", {"run": "one"}), ("domains", {"trained": "one,two"})])

@@ -155,8 +155,8 @@ def judge_books(rows: Mapping[str, Row]) -> tuple[str, str]:
 
 
 def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
-    first, last = (rows[f"rewarded minus base, pass@{k}, unseen"] for k in (1, 16))
-    coins = rows["rewarded minus coins, pass@1, unseen"]
+    first, last = (rows[f"rewarded minus base, pass@{k}, family"] for k in (1, 16))
+    coins = rows["rewarded minus coins, pass@1, family"]
     apart = {**first, "low": first["mean"] - TWO_LOOKS * (first["mean"] - first["low"])}
     if not (above(apart) and above(coins)):
         verdict = ABSENT
@@ -166,8 +166,8 @@ def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
         verdict = "not held" if above(last) or last["mean"] >= first["mean"] else "held in part"
     trained = rows["rewarded minus base, pass@1, instance"]
     return verdict, (
-        f"On questions that were not trained on, pass@1 is {spread(rows['rewarded, pass@1, unseen'])} after true rewards, "
-        f"{spread(rows['base, pass@1, unseen'])} before, and {spread(rows['coins, pass@1, unseen'])} after coins: {gap(first)} "
+        f"On questions that were not trained on, pass@1 is {spread(rows['rewarded, pass@1, family'])} after true rewards, "
+        f"{spread(rows['base, pass@1, family'])} before, and {spread(rows['coins, pass@1, family'])} after coins: {gap(first)} "
         f"over the model before and {gap(coins)} over coins. Among sixteen answers the difference to the model before is "
         f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers. An earlier draw "
         "of 24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1. Since these are two "

@@ -195,6 +195,31 @@ def judge_domains(rows: Mapping[str, Row]) -> tuple[str, str]:
     )
 
 
+def judge_choices(rows: Mapping[str, Row]) -> tuple[str, str]:
+    scores = ("its own assessment of steps", "its own likelihood of steps", "the rule for steps")
+    over = {name: rows[f"{name} minus one at random"] for name in (*scores, ANOTHER, "any of 32")}
+    beyond = {name: rows[f"{name} minus majority of 32"] for name in scores}
+    assessed = scores[0]
+    if not above(over["any of 32"]) or above(over[ANOTHER]):
+        verdict = ABSENT
+    elif not above(over[assessed]):
+        verdict = "not held"
+    else:
+        verdict = "held" if above(beyond[assessed]) else "held in part"
+    others = "; ".join(
+        f"{name} {spread(rows[name])}, {gap(over[name])} over one at random and {gap(beyond[name])} over the vote"
+        for name in scores
+    )
+    told = rows.get("a right answer is assessed above a wrong one")
+    return verdict, (
+        f"One of 32 answers is right in {spread(rows['one at random'])}, the commonest in {spread(rows['majority of 32'])}, any "
+        f"in {spread(rows['any of 32'])}. Chosen by {others}. By {ANOTHER} it is {gap(over[ANOTHER])} over one at random."
+        + (f" Within a question the model assesses a right answer above a wrong one in {spread(told)}." if told else "")
+        + " One run of minutes, whose steps are single functions of words."
+    )
+
+
+ANOTHER = "the assessment of another question"
 TWO_LOOKS = 1.144
 """How much wider an interval of 97.5 % is than one of 95 %: one of two looks."""
 CALLED = {"rewarded": "arithmetic", "strings": "strings"}
@@ -276,6 +301,17 @@ PLANS["domains"] = Plan(
     judge_domains,
     "60 questions of each of two domains, 4 answers each: about .08 to both sides",
     f"{TRAINED['rewarded']}; {TRAINED['strings']}; ",
+)
+PLANS["self_prm"] = Plan(
+    {"run": "composed", "samples": 32, "questions": 60},
+    ("one at random", "majority of 32", "the assessment of another question", "any of 32"),
+    "held: the answer that the model assesses best is right more often than the commonest; held in part: more often than one at "
+    "random; not held: not told from one at random; not reachable here: any of 32 is not above one at random, so that there is "
+    "nothing to choose, or scores of another question choose better than chance. The likelihood and the rule are no part of it.",
+    judge_choices,
+    "60 questions of about 30 compositions, 32 answers each: about .12 to both sides",
+    "keepworth train strings --name composed --set steps=12 --set warm_start=80 --set worked=7 --set max_tokens=56 "
+    "--set tasks_per_step=4 --set warm_start_learning_rate=1e-3 --set questions=24; ",
 )
 COINS: dict[str, Arm] = {
     "true rewards": ("strings", STRINGS, ()),

@@ -46,6 +46,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "mr_rec": {"users": 60},
     "persistbench": {"encoder": "hashing"},
     "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
+    "self_prm": {"run": "one", "samples": 3, "questions": 6},
     "sort": {"texts": 3, "distances": "1", "items": 2, "passes": 1, "words": 8, "encoder": "hashing"},
     "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
     "starling": {"seeds": 2, "games": 4, "few": 1, "episodes": 2, "tests": 2},
@@ -77,7 +78,7 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     if methods("study")[name].extra == "envs" and (absent := lacks("textworld_express")):
         pytest.skip(f"needs {absent}")
-    of_runs: dict[str, dict[str, Any]] = {"diagnose": {"runs": finished_runs}, "domains": {"runs": finished_runs}}
+    of_runs: dict[str, dict[str, Any]] = {of: {"runs": finished_runs} for of in ("diagnose", "domains", "self_prm")}
     of_runs["tulving"] = {"folder": finished_runs / "book"}
     of_runs["persistbench"] = {"data": finished_runs / "persistbench"}
     settings = {

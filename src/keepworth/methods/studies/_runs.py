@@ -12,7 +12,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.recipes.system import System
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Task
+    from keepworth.episodes.episode import Episode, Task
     from keepworth.learning.run_folder import RunFolder
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.driver import Rollout
@@ -147,7 +147,14 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
 def rewards_of(
     run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
 ) -> list[list[float]]:
-    """Of each question the rewards of `samples` episodes, drawn at temperature 1.
+    """Of each question the rewards of `episodes_of` it."""
+    return [[episode.reward for episode in group] for group in episodes_of(run, model, asked, samples, seed)]
+
+
+def episodes_of(
+    run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
+) -> list[Sequence[Episode]]:
+    """Of each question `samples` episodes, drawn at temperature 1.
 
     Args:
         run: Whose questions they are.
@@ -158,9 +165,8 @@ def rewards_of(
     """
     from keepworth.rollouts.driver import together
 
-    groups = [
-        group
+    return [
+        group.episodes
         for name, tasks in asked.items()
         for group in together(model, tasks, run.rollout(name, model), n=samples, seed=seed, label=f"{name or 'train'}/")
     ]
-    return [[episode.reward for episode in group.episodes] for group in groups]

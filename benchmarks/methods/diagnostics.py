@@ -219,6 +219,28 @@ def judge_choices(rows: Mapping[str, Row]) -> tuple[str, str]:
     )
 
 
+def judge_tree(rows: Mapping[str, Row]) -> tuple[str, str]:
+    edge, deep = rows["a leaf's edge"], rows["realm: path named minus straight away"]
+    near = rows["family: path named minus straight away"]
+    strangers = [rows[f"realm of leaves never met: {how}"] for how in ("straight away", "path named")]
+    if not above(edge, 0.5) or any(above(row, 1 / 3) for row in strangers):
+        verdict = ABSENT
+    elif not above(deep):
+        verdict = "not held"
+    else:
+        verdict = "held" if deep["mean"] > near["mean"] else "held in part"
+    levels = "; ".join(
+        f"{name} {spread(rows[f'{name}: straight away'])} straight away, {spread(rows[f'{name}: path named'])} with the path "
+        f"named, of which the whole path is right in {spread(rows[f'{name}: whole path right'])}"
+        for name in ("family", "order", "realm")
+    )
+    return verdict, (
+        f"The edge above a leaf is known in {spread(edge)}. Asked of families of which no question was trained on: {levels}. "
+        f"At the realm the path is {gap(deep)} over straight away. Of leaves that were never met the realm is right in "
+        f"{spread(strangers[0])} and {spread(strangers[1])}, where a guess is right in a third. One tree, one seed."
+    )
+
+
 ANOTHER = "the assessment of another question"
 TWO_LOOKS = 1.144
 """How much wider an interval of 97.5 % is than one of 95 %: one of two looks."""
@@ -312,6 +334,15 @@ PLANS["self_prm"] = Plan(
     "60 questions of about 30 compositions, 32 answers each: about .12 to both sides",
     "keepworth train strings --name composed --set steps=12 --set warm_start=80 --set worked=7 --set max_tokens=56 "
     "--set tasks_per_step=4 --set warm_start_learning_rate=1e-3 --set questions=24; ",
+)
+PLANS["hierarchy"] = Plan(
+    {},
+    ("leaves that were never met", "a leaf's edge: whether the tree was learned at all"),
+    "held: the realm is right more often with the path named than straight away, and by more than the family is; held in part: "
+    "the first alone; not held: the path is not above straight away; not reachable here: the edge above a leaf is not known in "
+    "more than half, or the realm of leaves never met is right in more than a third.",
+    judge_tree,
+    "42 leaves of 14 families: about .15 to both sides",
 )
 COINS: dict[str, Arm] = {
     "true rewards": ("strings", STRINGS, ()),

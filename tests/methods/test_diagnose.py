@@ -12,7 +12,7 @@ import pytest
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Sample
-from keepworth.methods.studies import self_prm
+from keepworth.methods.studies import hierarchy, self_prm
 from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
 from keepworth.methods.studies.diagnose import _share, run
 from keepworth.methods.studies.persistbench import best_by_words, read_samples, still_shown
@@ -99,6 +99,18 @@ def test_answers_are_chosen_by_the_least_of_what_is_said_of_their_steps() -> Non
     assert self_prm.assess(Model(), episodes) == [8.0, -8.0, 8.0]
     assert self_prm.likelihood(Model(), episodes[0]) == -1.5
     assert self_prm.vote([episodes[0], episodes[1], episodes[0]], [1.0, 0.0, 1.0]) == 1.0
+
+
+def test_a_tree_has_every_edge_once_and_answers_by_level() -> None:
+    leaves = hierarchy.draw_tree(2, 0)
+    names = {name for leaf in leaves for name in (leaf.name, *leaf.path)}
+    assert len(leaves) == 16
+    assert len(names) == 2 + 4 + 8 + 16
+    assert len(hierarchy.edges_of(leaves)) == 4 + 8 + 16
+    leaf = hierarchy.Leaf("Belko", ("Fam", "Ord", "Rea"))
+    assert leaf.question(2, path=True) == "Which realm is Belko of? Name the path."
+    assert (leaf.answer(2, path=True), leaf.answer(2, path=False)) == (" Fam, Ord, Rea.", " Rea.")
+    assert hierarchy.stated(" Fam, Ord, Rea. Then") == leaf.path
 
 
 def test_sets_of_a_tier_share_what_is_asked() -> None:

@@ -38,6 +38,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "domains": {"trained": "one,two", "samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "hierarchy": {"branches": 2, "passes": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
@@ -55,8 +56,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 }
 """What makes a study small; one that is not here runs as it is."""
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
-READERS = ("sort", "three_settings")
-"""Studies in which the tiny model answers."""
+READERS = {"hierarchy": "model", "sort": "reader", "three_settings": "reader"}
+"""Studies in which the tiny model answers, with the setting that names it."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     of_runs["persistbench"] = {"data": finished_runs / "persistbench"}
     settings = {
         **SMALL.get(name, {}),
-        **of_runs.get(name, {"reader": finished_runs / "model"} if name in READERS else {}),
+        **of_runs.get(name, {READERS[name]: finished_runs / "model"} if name in READERS else {}),
     }
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     ran = CliRunner().invoke(app, ["run", name, "--json", *words], catch_exceptions=False)

@@ -155,8 +155,11 @@ def judge_books(rows: Mapping[str, Row]) -> tuple[str, str]:
 
 
 def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
-    first, last = (rows[f"rewarded minus base, pass@{k}, family"] for k in (1, 16))
-    coins = rows["rewarded minus coins, pass@1, family"]
+    tier = (
+        "family" if "rewarded, pass@1, family" in rows else "unseen"
+    )  # as test questions were called before recipes said it
+    first, last = (rows[f"rewarded minus base, pass@{k}, {tier}"] for k in (1, 16))
+    coins = rows[f"rewarded minus coins, pass@1, {tier}"]
     apart = {**first, "low": first["mean"] - TWO_LOOKS * (first["mean"] - first["low"])}
     if not (above(apart) and above(coins)):
         verdict = ABSENT
@@ -166,8 +169,8 @@ def judge_passes(rows: Mapping[str, Row]) -> tuple[str, str]:
         verdict = "not held" if above(last) or last["mean"] >= first["mean"] else "held in part"
     trained = rows["rewarded minus base, pass@1, instance"]
     return verdict, (
-        f"On questions that were not trained on, pass@1 is {spread(rows['rewarded, pass@1, family'])} after true rewards, "
-        f"{spread(rows['base, pass@1, family'])} before, and {spread(rows['coins, pass@1, family'])} after coins: {gap(first)} "
+        f"On questions that were not trained on, pass@1 is {spread(rows[f'rewarded, pass@1, {tier}'])} after true rewards, "
+        f"{spread(rows[f'base, pass@1, {tier}'])} before, and {spread(rows[f'coins, pass@1, {tier}'])} after coins: {gap(first)} "
         f"over the model before and {gap(coins)} over coins. Among sixteen answers the difference to the model before is "
         f"{gap(last)}. On questions of training it is {gap(trained)} at pass@1. Only 24 updates of 16 answers. An earlier draw "
         "of 24 questions was too small to decide: +0.14 [-0.00, +0.28] over the model before at pass@1. Since these are two "
@@ -325,13 +328,13 @@ PLANS["domains"] = Plan(
     f"{TRAINED['rewarded']}; {TRAINED['strings']}; ",
 )
 PLANS["self_prm"] = Plan(
-    {"run": "composed", "samples": 32, "questions": 60},
+    {"run": "composed", "samples": 32, "questions": 24},
     ("one at random", "majority of 32", "the assessment of another question", "any of 32"),
     "held: the answer that the model assesses best is right more often than the commonest; held in part: more often than one at "
     "random; not held: not told from one at random; not reachable here: any of 32 is not above one at random, so that there is "
     "nothing to choose, or scores of another question choose better than chance. The likelihood and the rule are no part of it.",
     judge_choices,
-    "60 questions of about 30 compositions, 32 answers each: about .12 to both sides",
+    "24 questions, 32 answers each: about .2 to both sides",
     "keepworth train strings --name composed --set steps=12 --set warm_start=80 --set worked=7 --set max_tokens=56 "
     "--set tasks_per_step=4 --set warm_start_learning_rate=1e-3 --set questions=24; ",
 )

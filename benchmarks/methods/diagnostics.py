@@ -213,11 +213,15 @@ def judge_choices(rows: Mapping[str, Row]) -> tuple[str, str]:
         f"{name} {spread(rows[name])}, {gap(over[name])} over one at random and {gap(beyond[name])} over the vote"
         for name in scores
     )
-    told = rows.get("a right answer is assessed above a wrong one")
+    within = rows.get("a right answer is assessed above a wrong one")
     return verdict, (
         f"One of 32 answers is right in {spread(rows['one at random'])}, the commonest in {spread(rows['majority of 32'])}, any "
         f"in {spread(rows['any of 32'])}. Chosen by {others}. By {ANOTHER} it is {gap(over[ANOTHER])} over one at random."
-        + (f" Within a question the model assesses a right answer above a wrong one in {spread(told)}." if told else "")
+        + (
+            f" Within a question the model assesses a right answer above a wrong one in {spread(within)}."
+            if within
+            else ""
+        )
         + " One run of minutes, whose steps are single functions of words."
     )
 

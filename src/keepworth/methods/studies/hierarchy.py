@@ -113,12 +113,12 @@ def run(
     edges = [float(names == right) for names, (_, right) in zip(say(reader, [p for p, _ in first]), first, strict=True)]
     rows = rows_of({"a leaf's edge": edges}, clusters)
     for level, name in enumerate(LEVELS):
-        said = {path: say(reader, [leaf.question(level, path) for leaf in tested]) for path in (False, True)}
+        answers = {path: say(reader, [leaf.question(level, path) for leaf in tested]) for path in (False, True)}
         right = {
-            path: [float(names[-1] == leaf.path[level]) for names, leaf in zip(said[path], tested, strict=True)]
-            for path in said
+            path: [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers[path], tested, strict=True)]
+            for path in answers
         }
-        whole = [float(names == leaf.path[: level + 1]) for names, leaf in zip(said[True], tested, strict=True)]
+        whole = [float(names == leaf.path[: level + 1]) for names, leaf in zip(answers[True], tested, strict=True)]
         arms: Mapping[str, list[float]] = {
             f"{name}: straight away": right[False],
             f"{name}: path named": right[True],

@@ -99,14 +99,14 @@ def run(
         for other in ("one at random", f"majority of {samples}"):
             gaps = np.subtract(chosen[name], chosen[other])
             rows.append(difference_row(f"{name} minus {other}", gaps, clusters))
-    told = [
+    pairs = [
         (ahead(by, of_one), cluster)
         for by, of_one, cluster in zip(assessed, solved, clusters, strict=True)
         if 0.0 < fmean(of_one) < 1.0
     ]
-    if len({cluster for _, cluster in told}) >= 3:
-        values, of_told = zip(*told, strict=True)
-        rows += rows_of({"a right answer is assessed above a wrong one": values}, of_told)
+    if len({cluster for _, cluster in pairs}) >= 3:
+        values, of_pairs = zip(*pairs, strict=True)
+        rows += rows_of({"a right answer is assessed above a wrong one": values}, of_pairs)
     return rows
 
 
@@ -125,8 +125,8 @@ def assess(model: Any, group: Sequence[Episode]) -> list[float]:
         answers.append(begins)
         asked.update(dict.fromkeys(begins, 0.0))
     yes, no = (model.encode_continuation(word) for word in (" Yes", " No"))
-    said = model.score([model.encode(text) for text in asked], [[yes, no] for _ in asked])
-    asked = {text: sum(of[0]) - sum(of[1]) for text, of in zip(asked, said, strict=True)}
+    scores = model.score([model.encode(text) for text in asked], [[yes, no] for _ in asked])
+    asked = {text: sum(of[0]) - sum(of[1]) for text, of in zip(asked, scores, strict=True)}
     return [min(asked[text] for text in begins) for begins in answers]
 
 
@@ -146,11 +146,11 @@ def likelihood(model: Any, episode: Episode) -> float:
 
 def grounded(question: str, steps: Sequence[str]) -> float:
     """The least share of a step's words and numbers that stand in the question or in an earlier step."""
-    known, shares = set(re.findall(r"\w+", question.lower())), []
+    before, shares = set(re.findall(r"\w+", question.lower())), []
     for step in steps:
         words = re.findall(r"\w+", step.lower())
-        shares += [fmean(float(word in known) for word in words)] if words else []
-        known |= set(words)
+        shares += [fmean(float(word in before) for word in words)] if words else []
+        before |= set(words)
     return min(shares, default=0.0)
 
 

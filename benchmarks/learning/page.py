@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import DOCS, markdown, read, spread, verdict
+from keepworth.recipes.front_door import find_recipe
 
 Record = dict[str, Any]
 
@@ -71,7 +72,16 @@ def about(record: Record) -> str:
     sentences += [f"refill {config['refill']}"] if config["refill"] else []
     seeds = len(record["reward_by_step"])
     kind = "LoRA" if config["train"] == "lora" else "all weights"
-    return f"{seeds} seed{'s' * (seeds > 1)}; {', '.join(sentences)}; {kind}."
+    tier = ", ".join(dict.fromkeys(tiers(record)))
+    return f"{seeds} seed{'s' * (seeds > 1)}; {', '.join(sentences)}; {kind}. Tier of the test questions: {tier}."
+
+
+def tiers(record: Record) -> list[str]:
+    """Of the record's test questions, as the recipe says."""
+    config = record["configuration"]
+    recipe = find_recipe(config["recipe"])
+    test = recipe(**{key: value for key, value in config.items() if key in recipe.Config.model_fields}).test
+    return [test[level["test"]].tier for level in record["levels"]]
 
 
 def memory(record: Record) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import FinishReason, Sample
+from keepworth.methods.studies import hierarchy, self_prm
 from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
 from keepworth.methods.studies.diagnose import _share, run
 from keepworth.methods.studies.persistbench import best_by_words, read_samples, still_shown
@@ -17,6 +20,7 @@ from keepworth.methods.studies.three_settings import place_evidence
 from keepworth.methods.studies.tulving import mean_of_types
 from keepworth.methods.studies.tulving import run as sum_up_books
 from keepworth.tasks.entries import MemoryEntry
+from tests.episode_of import call_of, episode_of
 from tests.evaluation.finished import evaluation
 
 
@@ -64,6 +68,49 @@ def test_a_cluster_of_questions_is_resampled_whole() -> None:
     assert {row["clusters"] for row in rows} == {4}
     crossed = rows[-1]
     assert (crossed["low"], crossed["mean"], crossed["high"]) == (3, 3, 3), "all clusters are alike"
+
+
+def test_an_answer_is_as_good_as_its_weakest_step() -> None:
+    steps = ["g(red sun) = sun red,", " f(sun red) = sun blue"]
+    assert self_prm.grounded("f(g(red sun))", steps) == 0.8, "four of the last step's five words were there before"
+    assert self_prm.grounded("f(g(red sun))", []) == 0.0
+    assert self_prm.choose([0.2, 0.9, 0.9], [1.0, 1.0, 0.0]) == 0.5, "of equals one is taken at random"
+    assert self_prm.ahead([3.0, 1.0, 2.0, 1.0], [1.0, 0.0, 0.0, 1.0]) == (1 + 1 + 0.5 + 0) / 4
+
+
+def test_answers_are_chosen_by_the_least_of_what_is_said_of_their_steps() -> None:
+    class Model:
+        def encode(self, text: str) -> str:
+            return text
+
+        encode_continuation = encode
+
+        def score(self, prompts: list[str], branches: list[list[str]]) -> list[list[tuple[float]]]:
+            return [[(-1.0,), (-9.0,)] if "wrong" not in text else [(-9.0,), (-1.0,)] for text in prompts]
+
+        def decode(self, ids: list[int]) -> str:
+            return "," if ids == [2] else "x"
+
+    texts = ("a is b, b is c", "a is b, wrong, b is c", "b is c")
+    drawn = Sample((1, 2, 3), (-1.0, -2.0, -0.5), FinishReason.STOP, ())
+    episodes = [
+        episode_of("e", [replace(call_of("a", (), drawn), text=text)], question="q", answer=text) for text in texts
+    ]
+    assert self_prm.assess(Model(), episodes) == [8.0, -8.0, 8.0]
+    assert self_prm.likelihood(Model(), episodes[0]) == -1.5
+    assert self_prm.vote([episodes[0], episodes[1], episodes[0]], [1.0, 0.0, 1.0]) == 1.0
+
+
+def test_a_tree_has_every_edge_once_and_answers_by_level() -> None:
+    leaves = hierarchy.draw_tree(2, 0)
+    names = {name for leaf in leaves for name in (leaf.name, *leaf.path)}
+    assert len(leaves) == 16
+    assert len(names) == 2 + 4 + 8 + 16
+    assert len(hierarchy.edges_of(leaves)) == 4 + 8 + 16
+    leaf = hierarchy.Leaf("Belko", ("Fam", "Ord", "Rea"))
+    assert leaf.question(2, path=True) == "Which realm is Belko of? Name the path."
+    assert (leaf.answer(2, path=True), leaf.answer(2, path=False)) == (" Fam, Ord, Rea.", " Rea.")
+    assert hierarchy.stated(" Fam, Ord, Rea. Then") == leaf.path
 
 
 def test_sets_of_a_tier_share_what_is_asked() -> None:

@@ -14,6 +14,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._bank import course as bank_course
 from keepworth.recipes.front_door import find_recipe
+from keepworth.recipes.system import TIERS
 from keepworth.registry import methods
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, same, weights_of
@@ -81,5 +82,7 @@ def test_two_updates_and_killed_and_continued_the_same_weights(
         trained(name, model, tmp_path / "killed", Progress())
     run = RunFolder.open(tmp_path / "straight")
     assert [row["step"] for row in run.metrics()] == [1, 2]
-    assert run.result()
+    tables = run.result()["tables"]
+    assert tables
+    assert all(table["tier"] in TIERS for table in tables), "a recipe says how near its test questions are to training"
     assert same(weights(tmp_path / "straight"), weights(tmp_path / "killed"))

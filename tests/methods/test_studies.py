@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
@@ -37,6 +38,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "domains": {"trained": "one,two", "samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "hierarchy": {"branches": 2, "passes": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
@@ -45,6 +47,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "mr_rec": {"users": 60},
     "persistbench": {"encoder": "hashing"},
     "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
+    "self_prm": {"run": "one", "samples": 3, "questions": 6},
     "sort": {"texts": 3, "distances": "1", "items": 2, "passes": 1, "words": 8, "encoder": "hashing"},
     "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
     "starling": {"seeds": 2, "games": 4, "few": 1, "episodes": 2, "tests": 2},
@@ -53,8 +56,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 }
 """What makes a study small; one that is not here runs as it is."""
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
-READERS = ("sort", "three_settings")
-"""Studies in which the tiny model answers."""
+READERS = {"hierarchy": "model", "sort": "reader", "three_settings": "reader"}
+"""Studies in which the tiny model answers, with the setting that names it."""
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +79,12 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     if methods("study")[name].extra == "envs" and (absent := lacks("textworld_express")):
         pytest.skip(f"needs {absent}")
-    of_runs: dict[str, dict[str, Any]] = {"diagnose": {"runs": finished_runs}, "domains": {"runs": finished_runs}}
+    of_runs: dict[str, dict[str, Any]] = {of: {"runs": finished_runs} for of in ("diagnose", "domains", "self_prm")}
     of_runs["tulving"] = {"folder": finished_runs / "book"}
     of_runs["persistbench"] = {"data": finished_runs / "persistbench"}
     settings = {
         **SMALL.get(name, {}),
-        **of_runs.get(name, {"reader": finished_runs / "model"} if name in READERS else {}),
+        **of_runs.get(name, {READERS[name]: finished_runs / "model"} if name in READERS else {}),
     }
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     ran = CliRunner().invoke(app, ["run", name, "--json", *words], catch_exceptions=False)
@@ -89,6 +92,22 @@ def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     assert len(rows) >= 3
     assert len({row["arm"] for row in rows}) == len(rows)
     assert all(row["low"] <= row["mean"] <= row["high"] and row["n"] and row["unit"] for row in rows)
+
+
+def test_eval_run_diagnoses_by_the_same_study(finished_runs: Path) -> None:
+    def printed(*words: str) -> str:
+        return CliRunner().invoke(program, [*words, "--json"], catch_exceptions=False).stdout
+
+    small = ("--set", "samples=2", "--set", "questions=4")
+    where = ("--runs", str(finished_runs))
+    settings = ("--set", "run=one", "--set", "against=two", "--set", f"runs={finished_runs}")
+    flag = printed("eval", "run", "one", "two", "--diagnose", *where, *small)
+    assert flag.startswith('{"study": "diagnose"')
+    assert flag == printed("methods", "run", "diagnose", *settings, *small)
+    with pytest.raises(KeepworthError, match="--reader changes nothing with --diagnose"):
+        printed("eval", "run", "one", "--diagnose", "--reader", "none")
+    with pytest.raises(KeepworthError, match="three: two are compared"):
+        printed("eval", "run", "one", "two", "three", "--diagnose")
 
 
 @pytest.mark.parametrize(("study", "settings"), [("diagnose", {"run": "one"}), ("domains", {"trained": "one,two"})])

@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import Runs, say_json, stopping
 
@@ -82,10 +84,17 @@ def listing(
     examples="""
     keepworth eval run longmemeval none bm25 keepworth --setting frozen,oracle
     keepworth eval run mine.jsonl none keepworth --reader http://localhost:8000 --model my-model
+    keepworth eval run demo --diagnose
     """
 )
 def run(
-    benchmark: Annotated[str, argument("", "A name from `keepworth eval list`, or a .jsonl file of your own.")],
+    context: typer.Context,
+    benchmark: Annotated[
+        str,
+        argument(
+            "", "A name from `keepworth eval list`, or a .jsonl file of your own; with --diagnose a finished run."
+        ),
+    ],
     systems: Annotated[list[str] | None, argument("", f"Measured; {', '.join(USUAL)} if none is named.")] = None,
     settings: Annotated[str, option("--setting", "One or several, with commas: see `keepworth eval list`.")] = "frozen",
     split: Annotated[str, option("--split", "train, dev or test.")] = "test",
@@ -109,6 +118,14 @@ def run(
     seeds: Annotated[int, option("--seeds", "How often, with other draws.", min=1)] = 1,
     patience: Annotated[float, option("--patience", "Seconds of command:WORDS for a call.", min=0.1)] = 60.0,
     out: Annotated[Path | None, option("--out", "A folder; runs/eval/BENCHMARK if not given.")] = None,
+    diagnose: Annotated[
+        bool,
+        option(
+            "--diagnose",
+            "Ask a finished run its own questions: pass@k against the model that it began from, or against another "
+            "run, named in the place of SYSTEMS. --set samples=8, --set questions=16 and others are of that.",
+        ),
+    ] = False,
     as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
@@ -116,6 +133,9 @@ def run(
 
     Every system is told the same, asked the same, and shows as much. The same command, given again, continues where it stopped.
     """
+    if diagnose:
+        diagnose_run(context, [benchmark, *(systems or [])], assign or [])
+        return
     from rich.progress import Progress
 
     from keepworth.episodes.errors import KeepworthError, require_known
@@ -166,6 +186,25 @@ def run(
         missed, why = next(iter(left_out.items()))
         others = f" ({', '.join(list(left_out)[1:])} neither)" if len(left_out) > 1 else ""
         raise KeepworthError(f"{missed} was not measured{others}: {why.message}", why.fix)
+
+
+def diagnose_run(context: typer.Context, named: list[str], assign: list[str]) -> None:
+    """`keepworth methods run diagnose` of a run, or of a run and another. Raises KeepworthError for what it would not heed."""
+    from keepworth.cli.methods import print_study
+    from keepworth.episodes.errors import KeepworthError
+
+    heeded = {"benchmark", "systems", "assign", "diagnose", "runs", "as_json"}
+    for parameter in context.command.params:
+        source, name = context.get_parameter_source(str(parameter.name)), str(parameter.name)
+        if name not in heeded and source is not None and source.name == "COMMANDLINE":
+            raise KeepworthError(
+                f"{parameter.opts[0]} changes nothing with --diagnose.",
+                "Leave it out; `keepworth methods run diagnose` takes --set samples=, questions=, right= and seed=.",
+            )
+    if len(named) > 2:
+        raise KeepworthError(f"{', '.join(named[2:])}: two are compared.", "Name a run, and one to compare it with.")
+    settings = [f"{name}={value}" for name, value in zip(("run", "against"), named, strict=False)]
+    print_study("diagnose", [*settings, f"runs={context.params['runs']}", *assign], context.params["as_json"])
 
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -96,6 +97,11 @@ def run(
     as_json: Annotated[bool, option("--json", "Print a line of JSON per row.")] = False,
 ) -> None:
     """Run a study, and print its table."""
+    print_study(name, assign or [], as_json)
+
+
+def print_study(name: str, assign: Sequence[str], as_json: bool) -> None:
+    """Run a study under settings as they are written, NAME=VALUE, and print its table."""
     from keepworth.evaluation.study import Study
     from keepworth.registry import method
     from keepworth.tasks.benchmark import read_settings
@@ -103,7 +109,7 @@ def run(
     study = method("study", name).make
     assert isinstance(study, Study)
     with working(f"running {name}, which may take minutes"):
-        rows = list(study(**read_settings(study.settings(), assign or [], f"study {name!r}"))())
+        rows = list(study(**read_settings(study.settings(), assign, f"study {name!r}"))())
     width = max([28, *(len(row["arm"]) for row in rows)])
     for row in rows:
         if as_json:

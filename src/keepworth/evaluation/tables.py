@@ -72,7 +72,7 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
     result = run.result()
     if result is not None:
         return [
-            table_of_rows(str(table["title"]), table["rows"], str(table.get("note", "")))
+            table_of_rows(_title(table), table["rows"], str(table.get("note", "")))
             for table in result.get("tables", ())
         ]
     latest: dict[tuple[object, ...], Mapping[str, Any]] = {}
@@ -85,6 +85,11 @@ def tables_of(run: RunFolder) -> list[ResultTable]:
         note = f"Not finished: the latest measurement of each arm, up to step {max(int(row['step']) for row in rows)}."
         tables.append(table_of_rows(f"Held-out questions{f' ({named})' if named else ''}", rows, note))
     return tables
+
+
+def _title(table: Mapping[str, Any]) -> str:
+    """With the tier of the table's questions, where the recipe says it."""
+    return f"{table['title']} (tier: {table['tier']})" if table.get("tier") else str(table["title"])
 
 
 def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> ResultTable:

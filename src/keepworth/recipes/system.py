@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import UNSOUND, is_silent
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.objective.options import Objective
 from keepworth.recipes.hooks import NO_HOOKS, Hooks
@@ -37,16 +37,34 @@ EPISODE = ""
 CALLS = "calls of the model"
 """In the same place: how often the model was called in the episode."""
 
+TIERS = {
+    "instance": "questions that were trained on",
+    "template": "questions of a form that was trained on, with other values",
+    "family": "questions of other forms, of the same kind of task",
+}
+"""How near test questions are to those of training, the nearest first."""
+
 Pair = tuple["Tokens", "Tokens"]
 """A prompt and what should follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A set of tasks and the ways in which they are played. The way called "" is the recipe's own; others are controls."""
+    """A set of tasks and the ways in which they are played.
+
+    Attributes:
+        tasks: What is asked.
+        ways: How, by name. The way called "" is the recipe's own; others are controls.
+        tier: Of test questions, one of `TIERS`; "" where nobody says.
+    """
 
     tasks: Sequence[Task]
     ways: Mapping[str, Play]
+    tier: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tier:
+            require_known("tier", self.tier, TIERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +288,7 @@ def make_tables(run: RunFolder, settings: Settings, system: System, remark: str 
     """One table per set of test questions, from what the run measured. remark: what a reader of the first should know."""
     tables: list[dict[str, Any]] = []
     metric = next(iter(system.metrics.values()))
-    for name in system.test:
+    for name, measured in system.test.items():
         rows = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
         firsts = {row["arm"]: row for row in rows if row["metric"] == metric}
         lost = "; ".join(f"{arm} {row['left_out']}" for arm, row in firsts.items() if row.get("left_out"))
@@ -282,6 +300,7 @@ def make_tables(run: RunFolder, settings: Settings, system: System, remark: str 
         )
         table: dict[str, Any] = {
             "title": name[:1].upper() + name[1:],
+            "tier": measured.tier,
             "note": " ".join(filter(None, notes)),
             "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
         }

@@ -158,7 +158,7 @@ def system(config: Config) -> System:
         train=sets["train"],
         play=ways(sets["train"])[""],
         dev=Measured(sets["dev"], {"": ways(sets["dev"])[""]}),
-        test={f"{config.source} test questions": Measured(sets["test"], ways(sets["test"]))},
+        test={f"{config.source} test questions": Measured(sets["test"], ways(sets["test"]), "family")},
         metrics={verifier: "accuracy", **({CALLS: "calls per answer"} if with_tools else {})},
         limits=Limits(max_turns=turns, environment_seconds=config.environment_seconds),
         length_budget=calls * config.max_tokens,

@@ -215,7 +215,7 @@ def system(config: Config) -> System:
         train=train,
         play=play,
         dev=Measured(streams("dev", config.held_out, 0), {"": play}),
-        test={"test questions": Measured(streams("test", config.held_out, 0), {"": play, **controls})},
+        test={"test questions": Measured(streams("test", config.held_out, 0), {"": play, **controls}, "template")},
         metrics={"token_f1": "f1", "exact_match": "em", "operation": "right operations"},
         optional=frozenset({"operation"}),
         limits=Limits(max_turns=config.facts + 1, environment_seconds=config.environment_seconds),

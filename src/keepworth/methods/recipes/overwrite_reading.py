@@ -93,6 +93,7 @@ def system(config: Config) -> System:
                     "whole_text": Play(document(text_of), keeping),
                     "oracle": Play(document(evidence_of), keeping),
                 },
+                "template",
             )
         },
         metrics={"token_f1": "f1", "exact_match": "em"},

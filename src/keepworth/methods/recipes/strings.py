@@ -98,8 +98,8 @@ def system(config: Config) -> System:
             for step in range(config.warm_start)
         ]
 
-    def measured(split: str, depth: int, seed: int = 1) -> Measured:
-        return Measured(string_tasks(split, config.held_out, seed, depth=depth, length=config.length), {"": play})
+    def measured(split: str, depth: int, seed: int = 1, tier: str = "") -> Measured:
+        return Measured(string_tasks(split, config.held_out, seed, depth=depth, length=config.length), {"": play}, tier)
 
     play = Play(lambda task: Question(), lambda task, memory: completer)
     trained = string_tasks("train", config.tasks, config.seed, depth=depth, length=config.length)
@@ -110,10 +110,10 @@ def system(config: Config) -> System:
         play=play,
         dev=measured("dev", depth),
         test={
-            f"unseen compositions of {depth}": measured("test", depth),
-            f"unseen compositions of {depth + 1}": measured("test", depth + 1),
-            f"trained compositions of {depth}, other words": measured("train", depth, 1_000_000),
-            "single functions": measured("test", 1),
+            f"unseen compositions of {depth}": measured("test", depth, tier="family"),
+            f"unseen compositions of {depth + 1}": measured("test", depth + 1, tier="family"),
+            f"trained compositions of {depth}, other words": measured("train", depth, 1_000_000, "template"),
+            "single functions": measured("test", 1, tier="template" if config.warm_start else "family"),
         },
         metrics={"same_words": "accuracy"},
         limits=Limits(max_turns=1, environment_seconds=config.environment_seconds),

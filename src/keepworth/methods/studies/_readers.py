@@ -9,6 +9,8 @@ from keepworth.registry import part
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
+    from keepworth.learning.learner import Learner
+    from keepworth.models.inprocess import InProcessModel
 
 
 def open_reader(reader: str, model: str = "") -> BenchmarkReader:
@@ -36,3 +38,25 @@ def open_reader(reader: str, model: str = "") -> BenchmarkReader:
     from keepworth.models.inprocess import InProcessModel
 
     return ModelReader(InProcessModel.load(path_of(reader, kind=ModelKind.LANGUAGE), name=reader))
+
+
+def learning_reader(name: str, rate: float, seed: int) -> tuple[InProcessModel, Learner]:
+    """A model by its name or folder, and the learner of an adapter of it, for imitation.
+
+    Args:
+        name: Of the model.
+        rate: Learning rate.
+        seed: Of the adapter.
+    """
+    from keepworth.episodes.extras import require
+
+    require("train", "weights that learn")
+    from keepworth.learning.learner import Learner, Optimisation
+    from keepworth.learning.objective.presets import preset
+    from keepworth.models.adapter import attach_lora
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.inprocess import InProcessModel
+
+    model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
+    named = attach_lora(model, seed=seed)
+    return model, Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")

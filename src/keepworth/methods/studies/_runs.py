@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.recipes.system import System
 
 if TYPE_CHECKING:
-    from keepworth.episodes.episode import Task
+    from keepworth.episodes.episode import Episode, Task
     from keepworth.learning.run_folder import RunFolder
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.driver import Rollout
-
-TIERS = ("instance", "template", "family")
-"""How near a question is to those of training: one of them; of one of their units, with other values; of the same recipe."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,7 @@ class FinishedRun:
         train: Questions that it was trained on.
         test: Its test questions, all sets of them.
         unit: From a task's key to what several questions share; None where each stands for itself.
+        tiers: Of a test set what its recipe says of it, "" for nothing.
         rollout: Of a set's name ("" for training) and a model, how its questions are played, at temperature 1.
     """
 
@@ -36,6 +35,7 @@ class FinishedRun:
     train: Sequence[Task]
     test: Mapping[str, Sequence[Task]]
     unit: Callable[[str], str] | None
+    tiers: Mapping[str, str]
     rollout: Callable[[str, InProcessModel], Rollout]
 
     @property
@@ -67,10 +67,12 @@ class FinishedRun:
     def cluster(self, task: Task) -> str:
         return self.unit(task.key) if self.unit else str(task.tags.get("cluster") or task.key)
 
-    def tier(self, task: Task) -> str:
-        """One of `TIERS`; "unseen" where the recipe does not say what questions share."""
+    def tier(self, name: str, task: Task) -> str:
+        """One of `TIERS`; "unseen" where the recipe says neither that nor what questions share. name: of the task's set."""
         if task.input in self._trained_inputs:
             return "instance"
+        if declared := self.tiers.get(name):
+            return declared
         if self.unit is None:
             return "unseen"
         return "template" if self.unit(task.key) in self._trained_units else "family"
@@ -100,7 +102,6 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
     from keepworth.learning.run_folder import find_run
     from keepworth.recipes.front_door import TASKS, made_of
     from keepworth.recipes.recipe import Origin
-    from keepworth.recipes.system import System
     from keepworth.recipes.trained import trained_by
     from keepworth.rollouts.driver import playing
 
@@ -120,7 +121,12 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
         sets, recall = task_sets(config), recall_for(config)
         config = config.model_copy(update={"temperature": 1.0})
         return FinishedRun(
-            folder, sets["train"], {"test": sets["test"]}, None, lambda name, model: rollout_of(config, recall, model)
+            folder,
+            sets["train"],
+            {"test": sets["test"]},
+            None,
+            {"test": "family"},
+            lambda name, model: rollout_of(config, recall, model),
         )
     system = made(folder, **{key: getattr(config, key) for key in config.model_fields_set})
     if not isinstance(system, System):
@@ -133,13 +139,22 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
         play = system.test[name].ways.get("", system.play) if name else system.play
         return playing(model, play, temperature=1.0, limits=system.limits)
 
-    return FinishedRun(folder, system.train, {name: of.tasks for name, of in system.test.items()}, system.unit, rollout)
+    tests = {name: of.tasks for name, of in system.test.items()}
+    tiers = {name: of.tier for name, of in system.test.items()}
+    return FinishedRun(folder, system.train, tests, system.unit, tiers, rollout)
 
 
 def rewards_of(
     run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
 ) -> list[list[float]]:
-    """Of each question the rewards of `samples` episodes, drawn at temperature 1.
+    """Of each question the rewards of `episodes_of` it."""
+    return [[episode.reward for episode in group] for group in episodes_of(run, model, asked, samples, seed)]
+
+
+def episodes_of(
+    run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
+) -> list[Sequence[Episode]]:
+    """Of each question `samples` episodes, drawn at temperature 1.
 
     Args:
         run: Whose questions they are.
@@ -150,9 +165,8 @@ def rewards_of(
     """
     from keepworth.rollouts.driver import together
 
-    groups = [
-        group
+    return [
+        group.episodes
         for name, tasks in asked.items()
         for group in together(model, tasks, run.rollout(name, model), n=samples, seed=seed, label=f"{name or 'train'}/")
     ]
-    return [[episode.reward for episode in group.episodes] for group in groups]

@@ -64,7 +64,8 @@ def run(
         )
     if ":" in run or (Path(run) / "plan.json").is_file():
         return compare_evaluations(run, against, right)
-    from keepworth.methods.studies._runs import TIERS, finished_run, rewards_of
+    from keepworth.methods.studies._runs import finished_run, rewards_of
+    from keepworth.recipes.system import TIERS
 
     first = finished_run(run, runs, recipe=recipe, tasks=tasks, reward=reward)
     second = finished_run(against, runs, recipe=recipe, tasks=tasks, reward=reward) if against else None
@@ -78,7 +79,7 @@ def run(
     asked: dict[str, dict[str, list[Task]]] = {}
     for name, of_set in {"": first.train, **first.test}.items():
         for task in sorted(of_set, key=lambda task: draw_order("diagnose", seed, task.key)):
-            asked.setdefault(first.tier(task), {}).setdefault(name, []).append(task)
+            asked.setdefault(first.tier(name, task), {}).setdefault(name, []).append(task)
     rows: Rows = []
     models = {first.name: first.weights, second.name if second else BASE: second.weights if second else first.before}
     chosen = {tier: _share(asked[tier], questions) for tier in (*TIERS, "unseen") if tier in asked}

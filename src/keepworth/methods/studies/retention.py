@@ -108,7 +108,11 @@ def run(
             with Memory(Path(folder) / f"{mode}.mem", encoder=embeds, policy=None) as memory:
                 rows += _measure(f"memory, {mode}", _Store(memory, mode), groups, lures, later, after)
     if model:
-        rows += _measure(f"weights of {model}", _weights(model, rate, seed), groups, lures, later, after)
+        from keepworth.methods.studies._readers import learning_reader
+
+        rows += _measure(
+            f"weights of {model}", _Weights(*learning_reader(model, rate, seed)), groups, lures, later, after
+        )
     return rows
 
 
@@ -167,21 +171,6 @@ class _Weights:
         prompts = [self.model.encode(fact.cue) for fact in facts]
         branches = [[self.model.encode_continuation(f" {fact.value}.")] for fact in facts]
         return [sum(scores[0]) for scores in self.model.score(prompts, branches)]
-
-
-def _weights(name: str, rate: float, seed: int) -> _Weights:
-    from keepworth.episodes.extras import require
-
-    require("train", "retention in weights")
-    from keepworth.learning.learner import Learner, Optimisation
-    from keepworth.learning.objective.presets import preset
-    from keepworth.models.adapter import attach_lora
-    from keepworth.models.files import ModelKind, path_of
-    from keepworth.models.inprocess import InProcessModel
-
-    model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
-    named = attach_lora(model, seed=seed)
-    return _Weights(model, Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader"))
 
 
 def _measure(

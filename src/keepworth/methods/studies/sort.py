@@ -135,16 +135,10 @@ def run(
 
 def _learned(name: str, text: list[str], passes: int, rate: float, seed: int) -> Any:
     """A reader whose adapter has read a text in its order, some entries at a time."""
-    from keepworth.learning.learner import Learner, Optimisation
-    from keepworth.learning.objective.presets import preset
     from keepworth.methods.recipes._answerer import ModelReader
-    from keepworth.models.adapter import attach_lora
-    from keepworth.models.files import ModelKind, path_of
-    from keepworth.models.inprocess import InProcessModel
+    from keepworth.methods.studies._readers import learning_reader
 
-    model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
-    named = attach_lora(model, seed=seed)
-    learner = Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")
+    model, learner = learning_reader(name, rate, seed)
     chunks = ["\n".join(text[start : start + TOGETHER]) for start in range(0, len(text), TOGETHER)]
     for _ in range(passes):
         for chunk in chunks:

@@ -93,6 +93,7 @@ def writer_tables(run: RunFolder, config: Config, remark: str = "") -> list[dict
         note += f" The reader failed on up to {failed} banks of an arm, which count 0."
     table: dict[str, Any] = {
         "title": "Answers from a bounded bank",
+        "tier": "template",
         "note": f"{note} {remark}.".removesuffix(" ."),
         "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
     }

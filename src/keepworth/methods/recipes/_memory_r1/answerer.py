@@ -171,6 +171,7 @@ def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
         {
             "headline": f"Token F1 on questions it never saw: {before:.2f} before training, {after:.2f} after.",
             "title": "Answering from memory",
+            "tier": "family",
             "note": f"{questions}, {config.memories} memories shown, seed {config.seed}.",
             "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in ordered],
         }

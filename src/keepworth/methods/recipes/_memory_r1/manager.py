@@ -205,6 +205,8 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
         + (", of the kind it was trained on" if level == config.level else ", a kind it was not trained on")
         for level, cases in (("plain", "plain"), ("near-miss", "harder"))
     }
+    trained, other = ("plain operations, test", "near-miss operations, test")[:: 1 if config.level == "plain" else -1]
+    tiers = {trained: "template", other: "family", "banks, test": "family"}
     for split, title, note in (
         ("plain operations, test", "Right memory operations", kinds["plain"]),
         ("near-miss operations, test", "Right memory operations, near misses", kinds["near-miss"]),
@@ -218,6 +220,7 @@ def manager_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
             tables.append(
                 {
                     "title": title,
+                    "tier": tiers[split],
                     "note": f"{rows[0]['n']} {note}, seed {config.seed}.",
                     "rows": [{**row, "emphasis": row["arm"] == "reinforced"} for row in rows],
                 }

@@ -1,0 +1,137 @@
+"""Dials that make any world of control as awkward as plants are, and behaviours that log it as people do.
+
+What is seen is late, what is done is late, something drives the world that the agent does not choose, and some states are not
+allowed: the four properties of NeoRL-2 (arXiv 2503.19267). Its data come from careful, mixed and aimless operators.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from keepworth.episodes.needs import needs_control
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from keepworth.episodes.errors import require_known
+
+BEHAVIOURS = {
+    "conservative": "always what the good policy does",
+    "mixed": "half of the episodes the good policy, the others at random",
+    "play": "a few steps long the good policy, an action at random, or one action held",
+}
+Transition = tuple[Any, Any, float, Any, bool]
+"""An observation, the action, its reward, the next observation, and whether the episode ended there for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dials:
+    """How awkward a world is; as it stands, not at all.
+
+    Attributes:
+        delay: Steps by which what is seen is late. Until then the first observation is shown.
+        lag: Steps by which what is done is late. Until then the world is given its first action, or the middle of a box.
+        drive: Spread of a process that drives the world, x' = 0.9 x + drive * noise. Behind each observation x is shown. It is
+            added to an action of a box; of several actions the next one is done in the place of the chosen while |x| is above 1.
+        feature: The part of an observation that is bounded.
+        bound: Its greatest allowed size; None for any.
+        price: What a step outside takes from the reward. `info["violation"]` says whether it was one.
+    """
+
+    delay: int = 0
+    lag: int = 0
+    drive: float = 0.0
+    feature: int = 0
+    bound: float | None = None
+    price: float = 1.0
+
+
+class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A world under `Dials`. The bound looks at the world as it is, not at what is shown of it."""
+
+    def __init__(self, world: gymnasium.Env[Any, Any], dials: Dials) -> None:
+        super().__init__(world)
+        self.dials = dials
+        if dials.drive:
+            shown = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+            self.observation_space = spaces.Tuple([world.observation_space, shown])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin with nothing under way, and the drive at 0."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        if seed is not None or not hasattr(self, "noise"):
+            self.noise = np.random.default_rng(seed)
+        self.level = 0.0
+        self.seen = deque([observation] * (self.dials.delay + 1), maxlen=self.dials.delay + 1)
+        self.under_way = deque([self._idle()] * self.dials.lag)
+        return self._shown(), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """A step of the world with the action that is due."""
+        self.under_way.append(action)
+        observation, reward, over, cut, info = self.env.step(self._driven(self.under_way.popleft()))
+        self.level = 0.9 * self.level + self.dials.drive * self.noise.standard_normal()
+        self.seen.append(observation)
+        if self.dials.bound is not None:
+            violation = bool(abs(np.ravel(observation)[self.dials.feature]) > self.dials.bound)
+            reward, info = float(reward) - self.dials.price * violation, {**info, "violation": violation}
+        return self._shown(), float(reward), over, cut, info
+
+    def _idle(self) -> Any:
+        space = self.env.action_space
+        return (space.low + space.high) / 2 if isinstance(space, spaces.Box) else 0
+
+    def _driven(self, action: Any) -> Any:
+        space = self.env.action_space
+        if isinstance(space, spaces.Box):
+            return np.clip(action + self.level, space.low, space.high).astype(space.dtype)
+        if isinstance(space, spaces.Discrete) and abs(self.level) > 1:
+            return (action + 1) % space.n
+        return action
+
+    def _shown(self) -> Any:
+        late = self.seen[0]
+        return (late, np.array([self.level], np.float32)) if self.dials.drive else late
+
+
+def dialled(world: str, **dials: Any) -> Dialled:
+    """A world by its Gymnasium id under dials: see `Dials`."""
+    return Dialled(gymnasium.make(world), Dials(**dials))
+
+
+def behave(
+    world: gymnasium.Env[Any, Any], name: str, good: Callable[[Any], Any], episodes: int, seed: int = 0
+) -> Iterator[list[Transition]]:
+    """What somebody who behaves so logs of a world, episode by episode.
+
+    Args:
+        world: What is played.
+        name: One of `BEHAVIOURS`.
+        good: From an observation to a good action.
+        episodes: How many.
+        seed: Of the world and of what the behaviour draws.
+    """
+    require_known("behaviour", name, BEHAVIOURS)
+    draw = np.random.default_rng(seed)
+    world.action_space.seed(seed)
+    for episode in range(episodes):
+        observation, _ = world.reset(seed=seed if episode == 0 else None)
+        mood, left = ("good" if name == "conservative" or draw.random() < 0.5 else "random"), 0
+        held, log, over, cut = None, list[Transition](), False, False
+        while not (over or cut):
+            if name == "play" and not left:
+                mood, left = ("good", "random", "held")[draw.integers(3)], int(draw.integers(1, 9))
+                held = world.action_space.sample()
+            left -= name == "play"
+            if mood == "good":
+                action = good(observation)
+            else:
+                action = held if mood == "held" else world.action_space.sample()
+            after, reward, over, cut, _ = world.step(action)
+            log.append((observation, action, float(reward), after, over))
+            observation = after
+        yield log

@@ -1,0 +1,188 @@
+"""Whether scores of steps choose the right one of n answers of a run of one's own.
+
+From the run's weights n answers to each test question are drawn, and one is chosen: at random (pass@1), by vote (majority@n), by
+an oracle (pass@n), or by a score of its steps. An answer is as good as its weakest step; steps end at a comma or a line. Three
+scores are compared: the model is asked of every step whether the answer is right so far (Self-PRM: "Is PRM Necessary?
+Problem-Solving RL Implicitly Induces PRM Capability in LLMs", arXiv 2505.11227); its mean log-probability of the step; and a
+rule that needs no model, the share of the step's words that stand in the question or in an earlier step. Control: every answer
+is chosen by the scores that the answers to another question got.
+
+`keepworth methods run self_prm --set run=demo`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._passes import difference_row, need_clusters
+from keepworth.registry import Method
+from keepworth.tasks.splits import draw_order
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Episode, Task
+
+ASKED = "\nIs this right so far? Answer Yes or No.\nAnswer:"
+ENDS = re.compile(r"(?<=[,\n])")
+"""Behind what a step ends."""
+
+
+def run(
+    *,
+    run: str = "demo",
+    samples: int = 32,
+    questions: int = 40,
+    right: float = 0.5,
+    seed: int = 0,
+    runs: str = "runs",
+    recipe: str = "",
+    tasks: str = "",
+    reward: str = "",
+) -> Rows:
+    """The share of questions whose chosen answer is right, by who chooses.
+
+    Args:
+        run: A finished run.
+        samples: Answers to each question.
+        questions: Of its test questions, at most.
+        right: The reward from which an answer counts as right.
+        seed: Of the draws.
+        runs: The folder that runs are in.
+        recipe: The file of the run's recipe, where it was trained by one.
+        tasks: The file of the run's tasks, where it was trained on such.
+        reward: Its rewards as they were given with the tasks, with commas.
+    """
+    from keepworth.methods.studies._runs import episodes_of, finished_run
+
+    if samples < 2 or questions < 3:
+        raise KeepworthError(
+            f"samples={samples}, questions={questions}: there are 2 or more samples, and 3 or more questions.",
+            "Write samples=32 and questions=40, say.",
+        )
+    of = finished_run(run, runs, recipe=recipe, tasks=tasks, reward=reward)
+    tests = [(name, task) for name, of_set in of.test.items() for task in of_set]
+    drawn = sorted(tests, key=lambda pair: draw_order("self_prm", seed, pair[1].key))[:questions]
+    asked: dict[str, list[Task]] = {}
+    for name, task in drawn:
+        asked.setdefault(name, []).append(task)
+    clusters = [of.cluster(task) for of_set in asked.values() for task in of_set]
+    need_clusters(f"the test of {of.name}", clusters)
+    model = of.weights()
+    groups = episodes_of(of, model, asked, samples, seed)
+    solved = [[float(episode.reward >= right) for episode in group] for group in groups]
+    assessed = [assess(model, group) for group in groups]
+    scores = {
+        "its own assessment of steps": assessed,
+        "its own likelihood of steps": [[likelihood(model, episode) for episode in group] for group in groups],
+        "the rule for steps": [
+            [grounded(episode.question, steps_of(episode)) for episode in group] for group in groups
+        ],
+        "the assessment of another question": [*assessed[1:], assessed[0]],
+    }
+    chosen = {
+        "one at random": [fmean(of_one) for of_one in solved],
+        f"majority of {samples}": [vote(group, of_one) for group, of_one in zip(groups, solved, strict=True)],
+        f"any of {samples}": [max(of_one) for of_one in solved],
+        **{
+            name: [choose(by, of_one) for by, of_one in zip(of_name, solved, strict=True)]
+            for name, of_name in scores.items()
+        },
+    }
+    rows = rows_of(chosen, clusters)
+    for name in [*scores, f"any of {samples}"]:
+        for other in ("one at random", f"majority of {samples}"):
+            gaps = np.subtract(chosen[name], chosen[other])
+            rows.append(difference_row(f"{name} minus {other}", gaps, clusters))
+    pairs = [
+        (ahead(by, of_one), cluster)
+        for by, of_one, cluster in zip(assessed, solved, clusters, strict=True)
+        if 0.0 < fmean(of_one) < 1.0
+    ]
+    if len({cluster for _, cluster in pairs}) >= 3:
+        values, of_pairs = zip(*pairs, strict=True)
+        rows += rows_of({"a right answer is assessed above a wrong one": values}, of_pairs)
+    return rows
+
+
+def steps_of(episode: Episode) -> list[str]:
+    """What an episode's calls wrote, cut behind commas and lines."""
+    return [step for segment in episode.segments for step in ENDS.split(segment.text) if step.strip()]
+
+
+def assess(model: Any, group: Sequence[Episode]) -> list[float]:
+    """Of each answer the least of what the model says of its steps: how much likelier Yes is than No, as logarithm."""
+    asked: dict[str, float] = {}
+    answers = []
+    for episode in group:
+        steps = steps_of(episode) or [""]
+        begins = [f"{episode.question}\n{''.join(steps[: place + 1]).strip()}{ASKED}" for place in range(len(steps))]
+        answers.append(begins)
+        asked.update(dict.fromkeys(begins, 0.0))
+    yes, no = (model.encode_continuation(word) for word in (" Yes", " No"))
+    scores = model.score([model.encode(text) for text in asked], [[yes, no] for _ in asked])
+    asked = {text: sum(of[0]) - sum(of[1]) for text, of in zip(asked, scores, strict=True)}
+    return [min(asked[text] for text in begins) for begins in answers]
+
+
+def likelihood(model: Any, episode: Episode) -> float:
+    """The least mean log-probability of a step of an answer, as it was drawn."""
+    means = []
+    for segment in episode.segments:
+        step: list[float] = []
+        for token, logprob in zip(segment.ids, segment.logprobs, strict=True):
+            step.append(logprob)
+            if ENDS.search(model.decode([token])):
+                means.append(fmean(step))
+                step = []
+        means += [fmean(step)] if step else []
+    return min(means, default=0.0)
+
+
+def grounded(question: str, steps: Sequence[str]) -> float:
+    """The least share of a step's words and numbers that stand in the question or in an earlier step."""
+    before, shares = set(re.findall(r"\w+", question.lower())), []
+    for step in steps:
+        words = re.findall(r"\w+", step.lower())
+        shares += [fmean(float(word in before) for word in words)] if words else []
+        before |= set(words)
+    return min(shares, default=0.0)
+
+
+def choose(scores: Sequence[float], right: Sequence[float]) -> float:
+    """How often the answer with the highest score is right; among equals one is taken at random."""
+    best = max(scores)
+    return fmean(value for score, value in zip(scores, right, strict=True) if score == best)
+
+
+def vote(group: Sequence[Episode], right: Sequence[float]) -> float:
+    """How often the commonest answer is right; among equals one is taken at random."""
+    answers = [" ".join(episode.answer.lower().split()) for episode in group]
+    return choose([answers.count(answer) for answer in answers], right)
+
+
+def ahead(scores: Sequence[float], right: Sequence[float]) -> float:
+    """The share of pairs of a right and a wrong answer in which the right one scores higher, ties as half."""
+    best = [score for score, value in zip(scores, right, strict=True) if value]
+    others = [score for score, value in zip(scores, right, strict=True) if not value]
+    return fmean(float(one > other) + 0.5 * float(one == other) for one in best for other in others)
+
+
+METHOD = Method(
+    kind="study",
+    name="self_prm",
+    title="Self-PRM",
+    paper="arXiv 2505.11227",
+    about="Chooses one of n answers of a run by scores of its steps: the model's own or a rule's, against a vote and an oracle",
+    claim="A model that was trained by reinforcement chooses better by its own assessment of steps than a vote does, from 32 on.",
+    differs="A 135M model says yes or no of every step; the paper's models reason about a whole solution before they say so.",
+    tags=("parametric", "factual", "formation"),
+    label="protocol",
+    make=Study(run, "share of questions whose chosen answer is right"),
+    extra="train",
+)

@@ -1,0 +1,113 @@
+"""Dials and behaviours, against what happens step by step, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from keepworth.control.dials import BEHAVIOURS, Dialled, Dials, behave, dialled
+from keepworth.control.ppo import Trainer
+from keepworth.control.settings import PpoSettings
+from keepworth.episodes.errors import UnknownName
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Starts at 0, adds each action, shows and pays the sum, and ends after six steps."""
+
+    def __init__(self, action: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = spaces.Box(-99, 99, (1,), np.float32), action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.sum, self.time = 0.0, 0
+        return np.array([0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.sum, self.time = self.sum + float(np.ravel(action)[0]), self.time + 1
+        return np.array([self.sum], np.float32), self.sum, self.time == 6, False, {}
+
+
+DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-2, 2, (1,), np.float32)
+
+
+def rolled(
+    dials: Dials, actions: list[Any], space: spaces.Space[Any] = DISCRETE
+) -> tuple[list[Any], list[float], list[Any]]:
+    world = Dialled(Counter(space), dials)
+    first, _ = world.reset(seed=0)
+    steps = [world.step(action) for action in actions]
+    return (
+        [first, *(step[0] for step in steps)],
+        [step[1] for step in steps],
+        [step[4].get("violation") for step in steps],
+    )
+
+
+def test_without_a_dial_a_world_is_as_it_was() -> None:
+    seen, rewards, violations = rolled(Dials(), [1, 2, 0])
+    assert np.ravel(seen).tolist() == [0, 1, 3, 3]
+    assert rewards == [1, 3, 3]
+    assert violations == [None] * 3
+
+
+def test_what_is_seen_is_late_and_what_is_paid_is_not() -> None:
+    seen, rewards, _ = rolled(Dials(delay=2), [1, 1, 1, 1])
+    assert np.ravel(seen).tolist() == [0, 0, 0, 1, 2]
+    assert rewards == [1, 2, 3, 4]
+
+
+def test_what_is_done_is_late_and_idle_until_then() -> None:
+    seen, _, _ = rolled(Dials(lag=2), [1, 2, 0, 0])
+    assert np.ravel(seen).tolist() == [0, 0, 0, 1, 3]
+    seen, _, _ = rolled(Dials(lag=1), [np.array([2.0])] * 2, spaces.Box(0, 2, (1,), np.float32))
+    assert np.ravel(seen).tolist() == [0, 1, 3], "the middle of a box"
+
+
+def test_outside_the_bound_a_step_costs_its_price() -> None:
+    _, rewards, violations = rolled(Dials(bound=2, price=5), [1, 1, 1, 1])
+    assert rewards == [1, 2, 3 - 5, 4 - 5]
+    assert violations == [False, False, True, True]
+    late, _, violations = rolled(Dials(bound=2, delay=3), [1, 1, 1])
+    assert (np.ravel(late)[-1], violations[-1]) == (0, True), "the world as it is, not as it is shown"
+
+
+def test_a_drive_is_shown_and_follows_its_recursion() -> None:
+    noise = np.random.default_rng(0).standard_normal(4)
+    levels = [0.0]
+    for draw in noise:
+        levels.append(0.9 * levels[-1] + 5 * draw)
+    seen, _, _ = rolled(Dials(drive=5), [0] * 4)
+    assert [float(level[0]) for _, level in seen] == pytest.approx(levels, rel=1e-6)
+    done = [float(abs(level) > 1) for level in levels[:-1]]
+    assert [float(state[0]) for state, _ in seen] == [0, *np.cumsum(done)], "the next action in the place of the first"
+    seen, _, _ = rolled(Dials(drive=1), [np.array([0.5])], BOX)
+    assert float(seen[1][0][0]) == 0.5, "the drive begins at 0"
+
+
+def test_behaviours_log_what_they_say() -> None:
+    def logs(name: str) -> list[list[Any]]:
+        return list(behave(Counter(DISCRETE), name, lambda observation: 2, 40, seed=1))
+
+    actions = {name: [[step[1] for step in episode] for episode in logs(name)] for name in BEHAVIOURS}
+    assert all(set(episode) == {2} for episode in actions["conservative"])
+    good = sum(set(episode) == {2} for episode in actions["mixed"])
+    assert 10 <= good <= 30
+    assert {action for episode in actions["play"] for action in episode} == {0, 1, 2}
+    assert len({tuple(episode) for episode in actions["play"]}) > 20
+    observation, action, reward, after, over = logs("conservative")[0][-1]
+    assert (float(observation[0]), action, reward, float(after[0]), over) == (10, 2, 12, 12, True)
+    assert str(logs("play")) == str(logs("play"))
+    with pytest.raises(UnknownName):
+        next(behave(Counter(DISCRETE), "careless", lambda observation: 2, 1))
+
+
+def test_a_dialled_world_is_trained_on() -> None:
+    settings = PpoSettings(
+        world="cartpole", memory="gru", steps=64, envs=2, rollout=16, chunk=16, width=8, minibatches=1
+    )
+    trainer = Trainer(settings, lambda: dialled("CartPole-v1", lag=1, drive=0.5, bound=1.0))
+    assert len(list(trainer.train())) == 2

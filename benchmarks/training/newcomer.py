@@ -14,15 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from math import log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.rules import naive_bayes
 from benchmarks.speed.setting import machine
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
@@ -95,6 +97,27 @@ def rows(data: Path | None) -> list[dict[str, Any]]:
             split = "dev" if side == "train" and not number % 10 else side
             tasks.append({"id": f"{side}-{number}", "prompt": prompt, "intent": intent, "split": split})
     return tasks
+
+
+def naive_bayes(examples: Sequence[tuple[str, str]]) -> Callable[[str], str]:
+    """From a text to the label that its words make most probable, with add-one smoothing. examples: (text, label)."""
+    seen, often = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    for text, label in examples:
+        seen[label] += 1
+        often[label].update(words_of(text))
+
+    def likely(label: str, words: set[str]) -> float:
+        return log(seen[label] + 1) + sum(log((often[label][word] + 1) / (seen[label] + 2)) for word in words)
+
+    def label_of(text: str) -> str:
+        words = words_of(text) & set().union(*often.values())
+        return max(seen, key=lambda label: likely(label, words))
+
+    return label_of
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower()))
 
 
 def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ prompts; its greedy answers are compared with those of the trained run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
@@ -189,15 +189,14 @@ def _plain(python: str, folder: Path, shown: list[dict[str, Any]], answers: dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, default=None, help="where BANKING77 is; KEEPWORTH_DATA if not given")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plain", default=os.environ.get("KEEPWORTH_PLAIN_PYTHON", ""))
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()
     result = measured(given.data, given.steps, given.seed, given.plain)
-    given.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(given.json or Path(__file__).with_suffix(".json"), result)
     print(json.dumps(result, indent=1))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import SOURCE, files, nodes
+from tests.sources import SOURCE, nodes
 
 FORBIDDEN = {
     "environments": {"agents", "memory", "models"},
@@ -35,43 +35,6 @@ def test_a_room_keeps_its_own_rule(room: str) -> None:
         if name.startswith("keepworth.") and name.split(".")[1] in FORBIDDEN[room]
     ]
     assert broken == []
-
-
-def test_nobody_imports_the_command_line() -> None:
-    allowed = {SOURCE / "__main__.py"}
-    broken = [
-        str(path.relative_to(SOURCE))
-        for path in files()
-        if path not in allowed
-        and SOURCE / "cli" not in path.parents
-        and any(name.startswith("keepworth.cli") for name in imported(path))
-    ]
-    assert broken == []
-
-
-TWINS = {
-    "answer_one", "manage_one", "play_one", "SteeredCollector", "SteeredAhead", "Steering", "BranchesAhead", "PlayedAhead",
-    "AnsweringAhead", "ManagingAhead", "sampled_ahead", "ReadyFirst", "Attempt", "Tickets", "steering_of",
-}  # fmt: skip
-"""Names of what stood twice, once for synchronous training and once for sampling ahead."""
-
-
-ONCE = {
-    "LearningMemory", "EpisodeOfMemory", "WorldMaker", "OneQuestion", "played",
-}  # fmt: skip
-"""Names of the second memory, and of the second kind of environment with its own runner."""
-
-
-def test_there_is_one_memory_one_environment_and_one_loop() -> None:
-    defined = {
-        node.name
-        for path in files()
-        for node in nodes(path)
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert (TWINS | ONCE) & defined == set()
-    gone = ("ahead", "asynchronous", "attempt", "steering", "steering_ahead", "tickets")
-    assert [name for name in gone if (SOURCE / "learning" / "collect" / f"{name}.py").exists()] == []
 
 
 def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:

@@ -15,19 +15,17 @@ puts a chat model in the place of the rules.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.changes import DEV, HELD_OUT, REWORDED, SEEN, PlantedConversation, conversations
 from benchmarks.memory.engine import machine
+from benchmarks.record import arguments, save
 from keepworth.episodes.episode import Task
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.memory.item import Item
@@ -175,11 +173,8 @@ def measured(
     play: Callable[[Memory, str, Scores], None],
     encoder: str,
     arms: Sequence[str],
-    before: Scores | None = None,
-    checkpoints: dict[str, Scores] | None = None,
 ) -> dict[str, Any]:
-    """The arms over the same cases, with their differences from the first, paired by person. before: scores of the last arm by
-    other code, which it is compared with, too; kept: where those of the last arm are put."""
+    """The arms over the same cases, with their differences from the first, paired by person."""
     by_arm: dict[str, Scores] = {}
     row: dict[str, Any] = {}
     for arm in arms:
@@ -199,21 +194,7 @@ def measured(
             for score in by_arm[first]
             if score.startswith(("stale", "current", "both"))
         }
-    if before:
-        row[f"{arms[-1]} less {arms[-1]} before"] = differences(before, by_arm[arms[-1]])
-    if checkpoints is not None:
-        checkpoints[name] = by_arm[arms[-1]]
     return row
-
-
-def differences(before: Scores, after: Scores) -> dict[str, Any]:
-    compared = (
-        "stale answers",
-        "current answers",
-        "stale item among the first 8",
-        "facts that did not change and gave way",
-    )
-    return {score: _difference(score, before[score], after[score]) for score in compared}
 
 
 def _difference(name: str, before: dict[str, list[float]], after: dict[str, list[float]]) -> dict[str, Any]:
@@ -239,7 +220,7 @@ def _estimated(cell: dict[str, list[float]], name: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--people", type=int, default=40, help="conversations for each cell and seed")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--encoder", default="minilm")
@@ -247,9 +228,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--questions", type=int, default=-1, help="of LongMemEval; -1 for all")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
     parser.add_argument("--cells", nargs="*", choices=[name for name, _, _ in CELLS], help="all where none is named")
-    parser.add_argument("--scores", type=Path, help="writes the scores of each person, of the last arm, into this file")
-    parser.add_argument("--before", type=Path, help="such a file, of other code, to compare with")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     result: dict[str, Any] = {
         "machine": machine(),
@@ -258,8 +236,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         "encoder": options.encoder,
         "planted": {},
     }
-    before: dict[str, Scores] = json.loads(options.before.read_text()) if options.before else {}
-    checkpoints: dict[str, Scores] = {}
     for name, attributes, wording in CELLS:
         if options.cells and name not in options.cells:
             continue
@@ -272,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 planted(memory, arm, talk, scores)
 
         asked = sum(role == "user" for talk in talks for _, role, _ in talk.messages)
-        row = measured(name, play, options.encoder, options.arms, before.get(name), checkpoints)
+        row = measured(name, play, options.encoder, options.arms)
         result["planted"][name] = {"messages": asked, **row}
     tasks = [
         task
@@ -290,10 +266,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "distractors": options.distractors,
             **measured("longmemeval", play_updates, options.encoder, options.arms),
         }
-    if options.scores:
-        options.scores.write_text(json.dumps(checkpoints) + "\n")
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(options.json, result)
 
 
 if __name__ == "__main__":

@@ -32,14 +32,14 @@ def facts(result: dict[str, Any]) -> str:
         "facts that did not change and gave way",
     )
     rows = [
-        (name, arm, *(share(row[arm][score]) for score in scores))
+        (arm, *(share(row[arm][score]) for score in scores))
         for name, row in result["planted"].items()
         if name == "held-out attributes, held-out wordings"
         for arm in ("raw", "rules before", "rules")
         if arm in row
     ]
-    head = ("conversations", "kept", *scores[:-1], "unchanged facts that were replaced")
-    return f"{markdown(head, rows, left=2)}\n\n{measured(result)}"
+    head = ("kept", *scores[:-1], "unchanged facts that were replaced")
+    return f"{markdown(head, rows)}\n\n{measured(result)}"
 
 
 def updates(result: dict[str, Any]) -> str:
@@ -96,19 +96,17 @@ def kills(result: dict[str, Any]) -> str:
 
 
 def scan(result: dict[str, Any]) -> str:
-    rows = [
-        (
-            kind,
-            f"{row['flagged']:,}",
-            f"{row['per_million']:,} ({row['low']:,} to {row['high']:,})" if "per_million" in row else "0",
-        )
-        for kind, row in result["rates"].items()
-    ]
-    bound = next(row["sessions_at_most"] for row in result["rates"].values() if "sessions_at_most" in row)
-    listed = markdown(("", "sentences flagged", "of a million, with 95 % interval"), rows)
+    rates = result["rates"]
+    seen = "; ".join(
+        f"`{kind}` in {row['flagged']} ({row['per_million']:,} of a million, {row['low']:,} to {row['high']:,})"
+        for kind, row in rates.items()
+        if "per_million" in row
+    )
+    none = ", ".join(f"`{kind}`" for kind, row in rates.items() if "sessions_at_most" in row and kind != "any secret")
+    bound = next(row["sessions_at_most"] for row in rates.values() if "sessions_at_most" in row)
     return (
-        f"{listed}\n\n{result['sentences']:,} different sentences of {result['sessions']:,} sessions of LongMemEval, in which "
-        f"nobody tells a secret. Where none was flagged, at most {100 * bound:.1f} % of sessions have one that would be (95 %). "
+        f"Of {result['sentences']:,} different sentences of {result['sessions']:,} sessions of LongMemEval, in which nobody "
+        f"tells a secret: {seen}; {none} in none: at most {100 * bound:.1f} % of sessions have one that would be flagged (95 %). "
         f"{result['microseconds_per_sentence']:.0f} microseconds a sentence. {measured(result)}"
     )
 

@@ -27,80 +27,19 @@ from keepworth.evaluation.statistics import rate
 from keepworth.memory.policy.signals import signal_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
 
-ASKED = "How do I renew my passport in Norway before June?"
 SAMPLE = 14
 RIGHT = {"thanked": 14, "asked again": 8, "corrected": 4}
 """Read by hand, of at most `SAMPLE` each: who thanks is content; the same is asked again, not something like it; the user says
 that the answer was wrong, and does not decline an offer or change the subject."""
 
-# (words that come next, role, signal)
-DEV = (
-    ("Thanks, that helps!", "user", "thanked"),
-    ("Perfect, exactly what I needed.", "user", "thanked"),
-    ("That works now.", "user", "thanked"),
-    ("Great, thank you so much!", "user", "thanked"),
-    ("No, I meant Lisbon.", "user", "corrected"),
-    ("That's wrong, it is in May.", "user", "corrected"),
-    ("That doesn't work.", "user", "corrected"),
-    ("You forgot the salt.", "user", "corrected"),
-    ("I said metric units.", "user", "corrected"),
-    ("Actually, it's 7.", "user", "corrected"),
-    ("How do I renew my passport in Norway?", "user", "asked again"),
-    ("Once more: how do I renew a passport in Norway before June?", "user", "asked again"),
-    ("Traceback (most recent call last):\n  File 'a.py'\nKeyError: 'x'", "tool", "tool failed"),
-    ("bash: foo: command not found", "tool", "tool failed"),
-    ('{"error": "no such city"}', "tool", "tool failed"),
-    ("2 failed, 30 passed in 1.2s", "tool", "tests failed"),
-    ("32 passed in 1.2s", "tool", "tests passed"),
-    ("Ran 4 tests in 0.01s\n\nOK", "tool", "tests passed"),
-    ("What is the capital of Norway?", "user", ""),
-    ("And how much is it?", "user", ""),
-    ("No problem. Next: plan a trip to Rome.", "user", ""),
-    ("I live in Oslo.", "user", ""),
-    ('{"rows": 3, "error": null}', "tool", ""),
-    ("total 12\n-rw-r--r-- a.txt", "tool", ""),
-)
-HELD_OUT = (
-    ("You're a lifesaver!", "user", "thanked"),
-    ("Brilliant, problem solved.", "user", "thanked"),
-    ("Cheers, that did the trick.", "user", "thanked"),
-    ("Just what the doctor ordered.", "user", "thanked"),
-    ("Yes! It compiles now, thanks a million.", "user", "thanked"),
-    ("Lovely, I'll use that.", "user", "thanked"),
-    ("Hmm, that can't be right, the office closed in 2019.", "user", "corrected"),
-    ("Not Paris in France, Paris in Texas.", "user", "corrected"),
-    ("Try again, this time without the adverbs.", "user", "corrected"),
-    ("This isn't what I was after.", "user", "corrected"),
-    ("You mixed up the two columns.", "user", "corrected"),
-    ("My name is spelled with a K, as I mentioned.", "user", "corrected"),
-    ("Still crashes.", "user", "corrected"),
-    ("So what are the steps to renew my Norwegian passport?", "user", "asked again"),
-    ("I'm asking how to renew my passport in Norway before June.", "user", "asked again"),
-    ("Passport renewal in Norway before June, how?", "user", "asked again"),
-    ("Process exited with code 127", "tool", "tool failed"),
-    ("HTTP 500 Internal Server Error", "tool", "tool failed"),
-    ("TimeoutError: deadline exceeded", "tool", "tool failed"),
-    ("error[E0382]: borrow of moved value: `x`", "tool", "tool failed"),
-    ("Tests: 1 failed, 6 passed, 7 total", "tool", "tests failed"),
-    ("--- FAIL: TestAdd (0.00s)", "tool", "tests failed"),
-    ("12 passing (40ms)\n1 failing", "tool", "tests failed"),
-    ("test result: ok. 4 passed; 0 failed", "tool", "tests passed"),
-    ("ok  \texample.com/add\t0.004s", "tool", "tests passed"),
-    ("Tests: 7 passed, 7 total", "tool", "tests passed"),
-    ("Thanks, but that is for Sweden.", "user", "corrected"),
-    ("No idea, what would you suggest?", "user", ""),
-    ("Which documents do I bring to the passport office?", "user", ""),
-    ("I meant to ask you something about my garden.", "user", ""),
-    ("Great news, we are expecting a baby!", "user", ""),
-    ("Perfect pitch runs in our family.", "user", ""),
-    ("Explain what error: EACCES means.", "user", ""),
-    ("def parse_error(line): return None", "tool", ""),
-    ("0 failed logins, 3 users", "tool", ""),
-    ("The error rate fell to 2 %.", "tool", ""),
-)
+_TEXTS = json.loads((Path(__file__).parent / "signal_wordings.json").read_text(encoding="utf-8"))
+ASKED: str = _TEXTS["asked"]
+Case = tuple[str, str, str]
+"""Words that come next, their role, and the signal; "" for none."""
+DEV, HELD_OUT = (tuple(map(tuple, _TEXTS[side])) for side in ("dev", "held-out"))
 
 
-def on_wordings(cases: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
+def on_wordings(cases: Sequence[Case]) -> dict[str, Any]:
     seen = [
         (want, signal.name if (signal := signal_of(text, role=role, asked_before=ASKED)) else "")
         for text, role, want in cases

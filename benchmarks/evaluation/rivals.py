@@ -14,7 +14,6 @@ words.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.metadata
 import json
@@ -30,10 +29,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "mem0": ("mem0ai", "qdrant-client"),
     "langgraph": ("langgraph-checkpoint-sqlite", "sqlite-vec"),
     "bm25s": ("bm25s",),
-    "reme": ("reme-ai", "agentscope"),
 }
 """Distributions that each rival takes, by which it is installed."""
-ALSO = {"mem0": ("fastembed", "spacy"), "reme": ("fastmcp", "mcp")}
+ALSO = {"mem0": ("fastembed", "spacy")}
 """Those that change what it does where they are there."""
 
 
@@ -205,66 +203,6 @@ class LangGraphSystem(Rival):
         return self.store.get(("memories",), id) is not None
 
 
-class RemeSystem(Rival):
-    """ReMe 0.3 by its operations on memories, those that ask no model: retrieve; count a use of what was shown, and its success;
-    delete what was used five times and helped in less than half of them (the paper says: at most half). What was shown to a
-    task with a reward of at least one half succeeded."""
-
-    name = "reme"
-    _loop = asyncio.new_event_loop()
-
-    def open(self) -> None:
-        store: Any = importlib.import_module("reme.core.vector_store")
-        embedding: Any = importlib.import_module("reme.core.embedding")
-        part = "reme.extension.procedural_memory.retrieve"
-        self._retrieve: Any = importlib.import_module(f"{part}.memory_retrieval").MemoryRetrieval
-        self._count: Any = importlib.import_module(f"{part}.update_memory_metadata").UpdateMemoryMetadata
-        self._delete: Any = importlib.import_module(f"{part}.memory_deletion").MemoryDeletion
-        self._node: Any = importlib.import_module("reme.core.schema.memory_node").MemoryNode
-        embed = self.embed
-
-        class Given(embedding.BaseEmbeddingModel):  # type: ignore[misc]
-            async def _get_embeddings(self, input_text: list[str], **options: Any) -> list[list[float]]:
-                return embed(input_text)
-
-        given = Given(dimensions=len(self.embed(["."])[0]), enable_cache=False, cache_dir=self._folder / "cache")
-        self._store = store.LocalVectorStore("memories", self._folder / "reme", given)
-        self._retrieved: dict[str, Any] = {}
-        self._do(self._store.start())
-
-    def add(self, entries: list[dict[str, str]]) -> list[Any]:
-        nodes = [
-            self._node(memory_type="procedural", memory_id=entry["id"], content=entry["text"]) for entry in entries
-        ]
-        self._do(self._store.insert([node.to_vector_node() for node in nodes]))
-        return [entry["id"] for entry in entries]
-
-    def search(self, question: str, most: int) -> list[tuple[str, float]]:
-        hits = self._run(self._retrieve, query=question, top_k=most)["memory_list"]
-        self._retrieved = {node.memory_id: node for node in hits}
-        return [(node.memory_id, float(node.score)) for node in hits]
-
-    def learn(self, reward: float, shown: list[str]) -> None:
-        used = [self._retrieved[id].model_dump() for id in shown if id in self._retrieved]
-        self._run(self._count, memory_list=used, update_utility=reward >= 0.5)
-        self._run(self._delete, freq_threshold=5, utility_threshold=0.5)
-
-    def has(self, id: str) -> bool:
-        return bool(self._do(self._store.get([id])))
-
-    def size(self) -> dict[str, Any]:
-        """It writes its files when it is closed."""
-        return {}
-
-    def _run(self, operation: Any, **context: Any) -> Any:
-        made = operation(vector_store=self._store, raise_exception=True)
-        self._do(made.call(**context))
-        return made.response.metadata
-
-    def _do(self, coroutine: Any) -> Any:
-        return self._loop.run_until_complete(coroutine)
-
-
 class Bm25sSystem(Rival):
     name = "bm25s"
 
@@ -297,7 +235,7 @@ class Bm25sSystem(Rival):
         return {}
 
 
-RIVALS: dict[str, type[Rival]] = {rival.name: rival for rival in (Mem0System, LangGraphSystem, Bm25sSystem, RemeSystem)}
+RIVALS: dict[str, type[Rival]] = {rival.name: rival for rival in (Mem0System, LangGraphSystem, Bm25sSystem)}
 
 
 def main(name: str, *rest: str) -> None:

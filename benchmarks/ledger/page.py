@@ -1,4 +1,4 @@
-"""The tables of `ledger.json` and `power.json` in docs/worth.md and docs/appendix/worth.md."""
+"""The tables of `ledger.json` in docs/worth.md and docs/appendix/worth.md."""
 
 from __future__ import annotations
 
@@ -77,29 +77,7 @@ def costs(result: dict[str, Any]) -> str:
     return markdown(head, rows)
 
 
-def power(result: dict[str, Any]) -> str:
-    rows = [
-        (
-            f"{100.0 * row['rate']:g} %",
-            f"{row['points']:g}",
-            row["withheld"],
-            *(percent(row[test]) for test in ("ledger", "likelihood", "one look")),
-        )
-        for row in result["rows"]
-    ]
-    head = (
-        "withheld",
-        "costs, points of 100",
-        f"withheld in {result['episodes']}",
-        "ledger",
-        "likelihood ratio, chances known",
-        "best test at one look",
-    )
-    return markdown(head, rows)
-
-
 def tables() -> Iterator[tuple[Path, str, str]]:
     result = read("ledger/ledger")
     yield DOCS / "worth.md", "right", right(result)
     yield DOCS / "worth.md", "costs", costs(result)
-    yield DOCS / "worth.md", "power", power(read("ledger/power"))

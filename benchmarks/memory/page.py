@@ -12,32 +12,35 @@ Result = Any
 
 
 def engine(result: Result) -> str:
+    """What `cold` has a table of is left to that."""
+    elsewhere = {row["name"] for record in read("memory/cold") for row in record["figures"]}
     rows = [
         (
-            row["name"],
+            row["name"] if row["unit"] in row["name"] else f"{row['name']}, {row['unit']}",
             _number(row["p50"]),
             _number(row["p95"]),
-            _number(row["limit"]),
-            row["unit"],
             f"{row['p50'] / row['limit']:.2f}x" if row["limit"] and row["unit"] != "items/s" else "",
             row["target"],
             row["note"],
         )
         for row in result["figures"]
+        if row["name"] not in elsewhere
     ]
-    head = ("", "p50", "p95", "limit", "unit", "p50 / limit", "target", "how")
+    head = ("", "p50", "p95", "p50 / limit", "target", "how")
     return markdown(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
 
 
 def growth(result: Result) -> str:
-    """One column for each size."""
+    """One column for each size, and one for targets where there are any."""
     sizes = [{row["name"]: row for row in record["figures"]} for record in result]
-    names = dict.fromkeys(name for rows in sizes for name in rows)
+    first = {row["name"]: row for of in sizes[::-1] for row in of.values()}
     rows = [
-        (name, next(of[name]["unit"] for of in sizes if name in of), *(_with_limit(of.get(name)) for of in sizes))
-        for name in names
+        [f"{name}, {row['unit']}", *(_number(of[name]["p50"]) if name in of else "" for of in sizes), row["target"]]
+        for name, row in first.items()
     ]
-    head = ("median (limit)", "unit", *(f"{record['size']:,}" for record in result))
+    head = ["median", *(f"{record['size']:,}" for record in result), "target"]
+    if not any(row[-1] for row in rows):
+        head, rows = head[:-1], [row[:-1] for row in rows]
     return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
 
 
@@ -56,33 +59,11 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _with_limit(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return ""
-    return _number(row["p50"]) + (f" ({_number(row['limit'])})" if row["limit"] else "")
-
-
 def _setting(machine: dict[str, Any]) -> str:
     return (
         f"{machine['processor']}, {machine['cores']} cores, load average {machine['load_average_at_start']:.1f}, "
         f"{machine['measured_at'][:10]}."
     )
-
-
-def finding(result: Result) -> str:
-    """What is found, beside everything else, and the paired gain over the best of that in the mean."""
-    pools = result["pools"]
-    names = [name for name in next(iter(pools.values()))["recall"] if name not in ("ranks, 60", "min-max, 0.3 words")]
-    means = {name: sum(pool["recall"][name] for pool in pools.values()) / len(pools) for name in names}
-    best = max((name for name in names[1:] if not name.startswith(names[0])), key=lambda name: means[name])
-    rows = []
-    for pool, by_system in pools.items():
-        gain = by_system["gain"][best]
-        recalls = (f"{by_system['recall'][name]:.3f}" for name in names)
-        rows.append((f"{pool}: {by_system['questions']:,}", *recalls, spread(gain, "+.3f")))
-    rows.append(("mean", *(f"{mean:.3f}" for mean in means.values()), ""))
-    head = ("recall of the first ten; questions", *names, f"gain over {best}")
-    return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
 TABLES: dict[str, Callable[[Result], str]] = {
@@ -91,7 +72,6 @@ TABLES: dict[str, Callable[[Result], str]] = {
     "taught": growth,
     "rewarded": growth,
     "crash": crash,
-    "finding": finding,
 }
 """What makes a table of each file."""
 

@@ -46,7 +46,7 @@ def table(one: dict[str, Any]) -> str:
                 f"{np.mean(arm['final']):.2f}",
                 f"{np.mean(arm['area']):.2f}",
                 "" if base else spread(gap, "+.3f", "({} to {})"),
-                "baseline" if base else verdict(gap),
+                "baseline" if base else verdict(gap).removeprefix("no difference shown"),
             )
         )
     head = ("arm", "reward at the end", "area", "area beyond the baseline, 95 %", "verdict")

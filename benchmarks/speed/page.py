@@ -129,24 +129,38 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[object]], records: Sequ
 
 
 def _setting(records: Sequence[Result]) -> str:
-    """Where, with what and when; and whether the machine was idle."""
+    """Where and when; and whether the machine was idle."""
     machines = [round_number["machine"] for record in records for round_number in record["rounds"]]
-    machine, versions = machines[-1], machines[-1]["versions"]
     revisions = ", ".join(dict.fromkeys(machine["revision"] for machine in machines))
     load = max(machine["load_average_at_start"] for machine in machines)
-    lengths = " and ".join(str(length) for length in sorted({record["prompt_tokens"] for record in records}))
     busy = " **The machine was not idle: to be measured again.**" if load > BUSY else ""
     processors = ", and ".join(dict.fromkeys(machine["processor"] for machine in machines))
-    computing = f"{processors}; {machine['threads']} threads on {machine['cores']} cores"
-    packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "peft"))
+    return f"{processors}; revision {revisions}, {machines[-1]['measured_at'][:10]}.{busy}"
+
+
+def setting() -> str:
+    """What all tables share."""
+    rows = [*sampling.rows(), *episodes.rows(), *training_step.rows(""), *training_step.recomputed_rows()]
+    records = measured(rows)
+    machines = [round_number["machine"] for record in records for round_number in record["rounds"]]
+
+    def every(values: Iterable[object]) -> str:
+        return " and ".join(sorted({str(value) for value in values}))
+
+    packages = (
+        f"{name} {every(of['versions'][name] for of in machines)}" for name in ("torch", "transformers", "peft")
+    )
     return (
-        f"{computing}, load average at most {load:.1f} at the start; {records[0]['model']}, {records[0]['dtype']}, prompts of "
-        f"{lengths} tokens; {packages}; revision {revisions}, {machine['measured_at'][:10]}.{busy}"
+        f"{every(record['model'] for record in records)}, {every(record['dtype'] for record in records)}, prompts of "
+        f"{every(record['prompt_tokens'] for record in records)} tokens; {every(of['threads'] for of in machines)} threads on "
+        f"{every(of['cores'] for of in machines)} cores, load average at most "
+        f"{max(of['load_average_at_start'] for of in machines):.1f} at the start; {', '.join(packages)}."
     )
 
 
 def tables() -> Iterator[tuple[Path, str, str]]:
     of_page = {
+        "setting": setting,
         "sampling": sampling_table,
         "trl": training_table,
         "memory": memory_table,

@@ -44,80 +44,27 @@ class Planted:
 AS_IT_IS, SENTENCE, PARAPHRASE = "as it is", "in a sentence", "in other words"
 OTHER, GUESSES, VAGUE, DENIED, ABSTAINED = "another value", "list of guesses", "vague", "denied", "abstained"
 
-# Of each: question, gold, a sentence that holds it; then the same in other words, another value near to it, and something vague.
-_FACTS_TEXT = """
-When did Caroline go to the support group? | 7 May 2023 | Caroline went on 7 May 2023.
-    on May 7th, 2023 | 8 May 2023 | sometime in spring
-How many children does Melanie have? | 3 | Melanie has 3 children.
-    three | 4 | a few
-Where did Joanna move from? | Sweden | Joanna moved here from Sweden.
-    her Swedish hometown | Norway | another country in Europe
-What pet did Andrew adopt? | a puppy | Andrew adopted a puppy.
-    a young dog | a kitten | an animal he likes
-What is the name of the dog? | Luna | The dog is called Luna.
-    they call her Luna | Lana | a name that the family chose together
-How long did the flight take? | 90 minutes | The flight took 90 minutes.
-    an hour and a half | 80 minutes | not very long
-What instrument does Maria play? | violin | Maria plays the violin.
-    the fiddle | cello | a string instrument
-What did Tim pay for the bike? | $250 | Tim paid $250 for the bike.
-    250 dollars | $205 | less than he expected
-What is Nate's job? | nurse | Nate works as a nurse.
-    he cares for patients on a hospital ward | doctor | something in health
-Which book did they read in March? | Dune | In March they read Dune.
-    Frank Herbert's novel about Arrakis | Emma | a well-known novel
-What time is the appointment? | 3:30 pm | The appointment is at 3:30 pm.
-    half past three in the afternoon | 3:00 pm | in the afternoon
-Who taught Sam to swim? | his grandmother | His grandmother taught Sam to swim.
-    his father's mother | his aunt | someone in the family
-What was wrong with the car? | the battery was flat | The trouble was that the battery was flat.
-    its battery had run down | the tyre was flat | it would not go
-Which city hosts the conference? | Lisbon | The conference is in Lisbon.
-    the capital of Portugal | Porto | a city by the sea
-What is Evan allergic to? | peanuts | Evan is allergic to peanuts.
-    groundnuts | walnuts | certain foods
-How far does Kate run each day? | 5 km | Kate runs 5 km each day.
-    five kilometres | 6 km | quite a distance
-What colour is the new door? | dark green | The new door is dark green.
-    a deep shade of green | dark blue | a dark colour
-When is Priya's birthday? | February 29 | Priya's birthday is on February 29.
-    the leap day | February 28 | in winter
-What did John study? | geology | John studied geology.
-    the science of rocks and the earth | geography | a natural science
-How did they travel to Oslo? | by train | They travelled to Oslo by train.
-    they took the railway | by bus | over land
-What share of the class passed? | 75% | 75% of the class passed.
-    three quarters | 57% | most of them
-What does Gina sell in her store? | clothes | Gina sells clothes in her store.
-    garments | shoes | things to wear and more
-Why did Leo leave the band? | he had no time | Leo left because he had no time.
-    he was too busy | he had no money | for personal reasons
-Did Ana finish the marathon? | yes | Yes, Ana finished the marathon.
-    she did | no | she tried very hard
-"""
-_FACTS = [
-    tuple(part.strip() for line in pair for part in line.split("|"))
-    for pair in zip(*[iter(_FACTS_TEXT.strip().splitlines())] * 2, strict=True)
-]
+FACTS = json.loads((Path(__file__).parent / "planted_answers.json").read_text(encoding="utf-8"))
 
 
 def planted_answers() -> list[Planted]:
     """Answers to questions about people's lives, as a memory is asked them: three right and five wrong ones for each."""
     answers = []
-    for number, (question, gold, sentence, other_words, near, vague) in enumerate(_FACTS):
-        others = [_FACTS[(number + step) % len(_FACTS)][1] for step in (5, 11)]
+    for number, fact in enumerate(FACTS):
+        gold, near = fact["gold"], fact["near"]
+        others = [FACTS[(number + step) % len(FACTS)]["gold"] for step in (5, 11)]
         guesses = f"{near}, {gold} or {others[0]}" if number % 2 else f"either {gold} or {near} or {others[1]}"
         for form, answer, right in (
             (AS_IT_IS, gold, True),
-            (SENTENCE, sentence, True),
-            (PARAPHRASE, other_words, True),
+            (SENTENCE, fact["sentence"], True),
+            (PARAPHRASE, fact["other words"], True),
             (OTHER, near, False),
             (GUESSES, guesses, False),
-            (VAGUE, vague, False),
+            (VAGUE, fact["vague"], False),
             (DENIED, f"It was not {gold}.", False),
             (ABSTAINED, "I don't know." if number % 2 else "That was not mentioned.", False),
         ):
-            answers.append(Planted(question, gold, answer, right, form))
+            answers.append(Planted(fact["question"], gold, answer, right, form))
     return answers
 
 

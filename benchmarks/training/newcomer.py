@@ -11,18 +11,20 @@ prompts; its greedy answers are compared with those of the trained run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from math import log
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.rules import naive_bayes
+from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
@@ -97,6 +99,27 @@ def rows(data: Path | None) -> list[dict[str, Any]]:
     return tasks
 
 
+def naive_bayes(examples: Sequence[tuple[str, str]]) -> Callable[[str], str]:
+    """From a text to the label that its words make most probable, with add-one smoothing. examples: (text, label)."""
+    seen, often = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    for text, label in examples:
+        seen[label] += 1
+        often[label].update(words_of(text))
+
+    def likely(label: str, words: set[str]) -> float:
+        return log(seen[label] + 1) + sum(log((often[label][word] + 1) / (seen[label] + 2)) for word in words)
+
+    def label_of(text: str) -> str:
+        words = words_of(text) & set().union(*often.values())
+        return max(seen, key=lambda label: likely(label, words))
+
+    return label_of
+
+
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower()))
+
+
 def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, Any]:
     data_rows = rows(data)
     tests = [row for row in data_rows if row["split"] == "test"]
@@ -166,15 +189,14 @@ def _plain(python: str, folder: Path, shown: list[dict[str, Any]], answers: dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--data", type=Path, default=None, help="where BANKING77 is; KEEPWORTH_DATA if not given")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plain", default=os.environ.get("KEEPWORTH_PLAIN_PYTHON", ""))
-    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()
     result = measured(given.data, given.steps, given.seed, given.plain)
-    given.json.write_text(json.dumps(result, indent=1) + "\n")
+    save(given.json or Path(__file__).with_suffix(".json"), result)
     print(json.dumps(result, indent=1))
 
 

@@ -13,19 +13,14 @@ import pytest
 from keepworth import Advice, Facts, Memory, Writer, policy
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.memory.errors import InvalidAdvice, MemoryProblem, NothingToWrite, ReadOnly, UnknownOption
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.store.checks import check
-from keepworth.methods.recipes import memory_r1
 from keepworth.methods.writers._episodes import RawCases
 from keepworth.methods.writers._manager import Manager, ManagerState
 from keepworth.methods.writers.facts import extractor
-from keepworth.methods.writers.trained import trained
 from keepworth.models.chat import ChatModel
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.scripted import scripted
 
 SAID = [{"role": "user", "content": "I moved to Oslo."}, {"role": "assistant", "content": "Nice!"}]
@@ -139,24 +134,6 @@ def test_a_manager_writes_at_the_end_of_an_episode() -> None:
 
     assert played(lambda: made("ADD")) == ["where does Ana live?", "ask"]
     assert played(lambda: made("DELETE 7")) == []
-
-
-def test_a_run_that_has_trained_a_manager_is_a_writer(tmp_path: Path) -> None:
-    checkpoint = write_tiny_checkpoint(tmp_path / "model")
-    config = memory_r1.Config(
-        role="manager", model=str(checkpoint), precision="fp32", threads=1, steps=1, group_size=2, tasks_per_step=1,
-        questions=2, warm_start=8, maintained=False, token_budget=2048,
-    )  # fmt: skip
-    with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
-        with pytest.raises(KeepworthError, match="has not finished training a role"):
-            trained(folder=run.path)
-        memory_r1.METHOD.make.train(config, run, Progress())
-    manager = trained(folder=run.path)
-    (line,) = manager.choose([ManagerState((), (), "Ana moved to Oslo.")])
-    assert isinstance(line, str)
-    memory = opened(manager)
-    memory.add(SAID[:1], infer=True)
-    assert texts(memory) == (["I moved to Oslo."] if line.strip() == "ADD" else [])
 
 
 def test_what_cannot_be_written_is_refused_by_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -148,3 +149,6 @@ def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
         assert measured["controls"], file
         assert all(set(arm) == {"name", "mean", "interval", "n"} for arm in measured["arms"])
         assert all(set(other) == {"against", "mean", "interval"} for other in measured["comparisons"])
+        names = re.findall(r"python -m (benchmarks[\w.]+)", measured["command"])
+        here = all(Path(page.__file__).parents[2].joinpath(f"{name.replace('.', '/')}.py").is_file() for name in names)
+        assert here or measured["command"].startswith(f"git checkout {measured['revision']}; "), file

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.collect.curriculum import position_of
@@ -146,25 +145,3 @@ def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
     server.close()
     with pytest.raises(EngineUnreachable, match=url.replace("http://", "")):
         trained(recipe, config_of(recipe, checkpoint, url), tmp_path / "gone")
-
-
-@pytest.mark.parametrize(
-    ("recipe", "settings", "says"),
-    [
-        (
-            strings,
-            {"sampling": "synchronous"},
-            "engine = .* has no effect with sampling = synchronous, where this process",
-        ),
-        (memory_r1, {"sampling": "turns", "role": "manager"}, "engine = .* has no effect with sampling = turns"),
-        (memory_r1, {"method": "supervised"}, "no effect with method = supervised"),
-        (strings, {"engine": "", "engine_model": "m"}, "engine_model = 'm' has no effect without engine"),
-        (strings, {"engine": "gpu-host:8000"}, "is not the URL of a server"),
-        (strings, {"engine": "http://key@gpu-host:8000"}, f"set {KEY}"),
-        (strings, {"engine": ["http://a:8000", "b:8000"]}, "'b:8000' is not the URL of a server"),
-        (strings, {"engine": []}, "a list of no engines"),
-    ],
-)
-def test_an_engine_that_would_be_idle_is_refused(recipe: ModuleType, settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        recipe.Config(**{"sampling": "overlap", "engine": "http://gpu-host:8000", **settings})

@@ -135,23 +135,6 @@ def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: 
     assert said == ["Step 1: 2 episodes are not trained on: Dies.reset failed: ConnectionError: gone."]
 
 
-@pytest.mark.parametrize(
-    ("recipe", "settings", "says"),
-    [
-        (strings, {"depth": 3}, "length = 4 leaves nothing to compose at depth 4"),
-        (strings, {"warm_start": 0, "warm_start_batch": 4}, "warm_start_batch = 4 has no effect with warm_start = 0"),
-        (arithmetic, {"turns": 5}, "turns = 5 has no effect with answer = expression"),
-        (arithmetic, {"train": "full", "rank": 4}, "rank = 4 has no effect with train = full"),
-        (overwrite_reading, {"sektions": 5}, "Extra inputs"),
-    ],
-)
-def test_a_setting_that_cannot_take_effect_is_refused(recipe: ModuleType, settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        recipe.Config(**settings)
-    with pytest.raises(Exception, match="Did you mean 'dapo'"):
-        recipe.Config(objective="dappo")
-
-
 FED_BY_NONE = {
     "gigpo": "needs states of turns.*arithmetic with answer = calculator",
     "fine_mem": "needs rewards of turns.*the recipe fine_mem do",
@@ -176,44 +159,6 @@ def test_what_a_setting_or_another_recipe_gives_is_no_longer_refused() -> None:
     strings.Config(objective="kdrl", teacher="smollm2-360m-instruct")
     with pytest.raises(ValidationError, match=r"'a_star_po' needs soft_value.*sampling = synchronous"):
         strings.Config(objective="a_star_po", sampling="overlap")
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"objective": "rloo", "passes": 4}, "passes = 4 with objective 'rloo': it has no ratio"),
-        ({"objective": "grpo", "sampling": "overlap"}, "'grpo' takes tokens as drawn by the policy that is trained"),
-        ({"objective": "t_spmo", "train": "full"}, "needs adapter_decay"),
-        ({"passes": 0}, "greater than or equal to 1"),
-        ({"minibatches": 9}, "minibatches = 9 with tasks_per_step = 8: each has a group at least"),
-        ({"objective": "rloo", "minibatches": 2}, "minibatches = 2 with objective 'rloo'"),
-        ({"teacher": "other"}, "teacher = 'other' has no effect with the recipe's own objective, which has no teacher"),
-        ({"objective": "grpo", "critic_rank": 4}, "critic_rank = 4 has no effect with objective = grpo"),
-        ({"objective": "ppo", "train": "full", "critic_rank": 4}, "critic_rank = 4 has no effect with train = full"),
-        ({"objective": "grpo", "critic_replay": 64}, "critic_replay = 64 has no effect with objective = grpo"),
-        (
-            {"objective": "ppo", "critic_replay": 63},
-            "critic_replay = 63 has no effect below the 64 episodes of one update",
-        ),
-        ({"objective": "ppo", "critic_frozen": True}, "critic_frozen = True has no effect with critic_warmup = 0"),
-        (
-            {"objective": "ppo", "critic_frozen": True, "critic_warmup": 1, "critic_replay": 64},
-            "critic_replay = 64 has no effect with critic_frozen and critic_warmup = 1",
-        ),
-        (
-            {"objective": "archer", "critic_level": "turn"},
-            "critic_level = 'turn' has no effect with objective = archer",
-        ),
-        (
-            {"objective": {"preset": "ppo", "advantage": "Gae(0.9)"}, "critic_level": "turn"},
-            "critic_level = 'turn' has no effect with objective.advantage",
-        ),
-        ({"max_norm": 0.0}, "greater than 0"),
-    ],
-)
-def test_an_objective_that_does_not_fit_the_rest_is_refused(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        strings.Config(**settings)
 
 
 def run_answered(checkpoint: Path, path: Path, progress: Progress, **more: Any) -> RunFolder:
@@ -343,12 +288,6 @@ def test_the_supervised_arm_imitates_as_many_right_answers_as_are_sampled(
     losses = [row["loss"] for row in run.metrics()]
     assert losses[1] < losses[0]
     assert kept_weights(run, shown[0].role).is_dir()
-
-
-def test_what_samples_has_no_effect_on_the_supervised_arm() -> None:
-    for settings in ({"objective": "grpo"}, {"temperature": 0.5}, {"passes": 2}, {"entropy": 0.1}):
-        with pytest.raises(ValidationError, match="with method = supervised"):
-            strings.Config(method="supervised", **settings)
 
 
 def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: Path) -> None:

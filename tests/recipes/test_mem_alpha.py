@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
@@ -136,15 +135,3 @@ def test_the_rule_fills_the_bank_and_then_replaces_the_least_specific() -> None:
         plain.write(line, fact)
     assert stay == set(plain.texts)
     assert imitated(course(recent=0), 1) == "E0"
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"objective": "tis", "validity_weight": 0.2}, "validity_weight = 0.2 has no effect with objective = tis"),
-        ({"objective": "memory_r2"}, "needs re-rolls"),
-    ],
-)
-def test_what_cannot_take_effect_is_refused(changes: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        mem_alpha.Config(**changes)

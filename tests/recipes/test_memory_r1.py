@@ -202,23 +202,6 @@ def test_either_half_takes_an_objective(checkpoint: Path, tmp_path: Path, settin
     assert kept_weights(run, str(settings.get("role", "answerer"))).is_dir()
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"objective": "memory_r2"}, "'memory_r2' needs re-rolls"),
-        ({"objective": "kdrl"}, "needs lp_teacher.*Set teacher"),
-        ({"objective": "rloo", "passes": 2}, "passes = 2 with objective 'rloo'"),
-        ({"objective": "dapo", "sampling": "turns"}, "tokens as drawn by the policy that is trained"),
-        ({"method": "supervised", "objective": "dapo"}, "objective = 'dapo' has no effect with method = supervised"),
-    ],
-)
-def test_an_objective_that_cannot_be_fed_is_refused(settings: dict[str, object], says: str) -> None:
-    for role in ("answerer", "manager"):
-        if "method" not in settings or role == "answerer":
-            with pytest.raises(ValidationError, match=says):
-                memory_r1.Config(role=role, **settings)  # type: ignore[arg-type]
-
-
 # Training that was stopped where it is awkward: at its first step, in the warm start.
 
 STOPPED: dict[str, Any] = {

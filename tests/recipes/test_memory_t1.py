@@ -24,6 +24,7 @@ from keepworth.methods.studies._slates import (
     EvidencePolicy,
     EvidenceQuestion,
     features,
+    lexical_scores,
     slate_gradient,
     train_evidence,
 )
@@ -34,6 +35,12 @@ MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 
 def days(first: int, last: int, month: int = 5) -> TimeWindow:
     return TimeWindow(datetime(2023, month, first), datetime(2023, month, last, 23, 59))
+
+
+@pytest.mark.parametrize("asked", ["study", "studying"])
+def test_a_word_is_found_in_its_other_forms(asked: str) -> None:
+    """The index holds stems, so that the question has to ask for stems."""
+    assert lexical_scores(asked, ["I am studying.", "Hello."])[0] > 0.0
 
 
 def test_grounding_tells_one_right_of_three_from_two() -> None:

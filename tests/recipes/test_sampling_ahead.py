@@ -7,7 +7,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import memory_r1, overwrite_reading, strings
@@ -94,15 +93,3 @@ def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(
 def first_version(run: RunFolder) -> int:
     """Of the weights that training began with: imitation makes versions, too."""
     return min(span.version for s in run.episodes(step=1, arm="train") for e in s.episode.segments for span in e.spans)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "settings", "says"),
-    [
-        (strings, {"max_staleness": 3}, "max_staleness = 3 has no effect with sampling = synchronous"),
-        (memory_r1, {"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
-    ],
-)
-def test_a_setting_that_would_be_idle_is_refused(recipe: ModuleType, settings: dict[str, object], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        recipe.Config(**settings)

@@ -43,6 +43,8 @@ def managed(checkpoint: Path, place: Path) -> RunFolder:
         questions=2, warm_start=8, maintained=False, token_budget=2048,
     )  # fmt: skip
     with RunFolder.create(place / "runs" / "managed", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
+        with pytest.raises(KeepworthError, match="has not finished training a role"):
+            trained.trained(folder=run.path)
         memory_r1.METHOD.make.train(config, run, Progress())
     return run
 

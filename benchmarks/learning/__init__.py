@@ -1,1 +1,0 @@
-"""What reinforcement taught, measured."""

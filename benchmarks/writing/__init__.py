@@ -1,0 +1,1 @@
+"""What there is to gain by choosing what to write down, and what learning gains of it."""

@@ -1,0 +1,412 @@
+"""What `Keeper` keeps of conversations that it never saw, beside rules of one line, and after rewards.
+
+    python -m benchmarks.writing.keeping --data FOLDER [--draws 20] [--fit]
+
+FOLDER holds LoCoMo and BFCL's memory tasks; LongMemEval ships with the package. --fit only prints the weights of
+`importance.PRIOR`, which are fitted on LongMemEval and BFCL alone: LoCoMo is not commercial and is for evaluation.
+
+A person is one conversation of LoCoMo or BFCL, or the sessions of ten questions of LongMemEval: what the user says, by turns or
+by sentences, and the turns of user and assistant. A memory has places for an eighth
+of what a person says. Kept is the share of its evidence that a question finds in memory, averaged over questions.
+
+The weights that a keeper begins with are fitted on the other data sets, so that no number was fitted to its own data.
+Then, in each draw, half of the people come first: their facts are added, 400 rewards are given (the share of the evidence of a
+question that is in memory; questions are drawn evenly, and asked again where there are fewer), and `keeper.learned` is called.
+What is kept is counted on the other half. Controls: the same rewards permuted; a regression on the evidence of the first half,
+which no reward tells (the ceiling); an oracle. Intervals are over people, with draws inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import arguments, save
+from keepworth import Keeper, Memory
+from keepworth.episodes.episode import Operation, OperationKind, Session
+from keepworth.evaluation.statistics import interval
+from keepworth.learning.run_folder import versions
+from keepworth.memory.policy.slots import Finished
+from keepworth.memory.sentences import sentences
+from keepworth.methods.benchmarks._longmemeval_questions import questions
+from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
+from keepworth.methods.benchmarks.locomo import locomo
+from keepworth.methods.writers._facts import USER
+from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
+from keepworth.methods.writers._keeper_learning import KeeperCheck
+from keepworth.tasks.splits import SPLITS, draw_order
+
+OUT = Path(__file__).parent / "keeping.json"
+PLACES, REWARDS, LOOKS, PERSON = 8, 400, (100, 400), 10
+SHRINKAGE = 30.0
+RULE = np.array([0.5, -1.0, 1.0] + [0.0] * (len(MARKS) - 3))
+"""What a fit is shrunk towards: has digits; of equals the longer, but nothing very long."""
+FITTED_ON = ("LongMemEval, turns", "LongMemEval, sentences", "BFCL, sentences")
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """texts: in the order of time; marks: theirs; asked: of each question the places of its evidence; worth: of each text, how
+    many questions it is (a share of) the evidence of; source: the data set."""
+
+    texts: tuple[str, ...]
+    marks: Floats
+    asked: tuple[frozenset[int], ...]
+    worth: Floats
+    source: str
+
+    @property
+    def most(self) -> int:
+        return max(1, round(len(self.texts) / PLACES))
+
+
+Given = tuple[str, float, int, int]
+"""An episode, its reward, its person and its question."""
+
+
+def person(texts: Sequence[str], asked: Sequence[frozenset[int]], source: str) -> Person:
+    worth = np.zeros(len(texts))
+    for evidence in asked:
+        worth[list(evidence)] += 1.0 / len(evidence)
+    return Person(tuple(texts), marks(texts), tuple(asked), worth, source)
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))
+
+
+def said_once(texts: Sequence[str], asked: Sequence[frozenset[int]], source: str) -> Person:
+    """With each text on one line, and once."""
+    lines = [" ".join(text.split()) for text in texts]
+    number_of = {line: number for number, line in enumerate(dict.fromkeys(lines))}
+    return person(
+        list(number_of), [frozenset(number_of[lines[index]] for index in evidence) for evidence in asked], source
+    )
+
+
+def of_talk(
+    sessions: Sequence[Session],
+    asked: Sequence[tuple[str, str, set[tuple[str, int]]]],
+    source: str,
+    *,
+    whole: bool,
+    everyone: bool = False,
+) -> Person:
+    """asked: (question, answer, its marked turns). whole: a text is a turn; else it is a sentence, and the evidence of a marked
+    turn is the sentence that shares most words with question and answer."""
+    texts: list[str] = []
+    places: dict[tuple[str, int], list[int]] = {}
+    for session in sorted(
+        {session.id: session for session in sessions}.values(), key=lambda session: (session.date, session.id)
+    ):
+        for turn in session.turns:
+            if everyone or turn.speaker == USER:
+                parts = [turn.text] if whole else sentences(turn.text)
+                facts = [part.strip() for part in parts if part.strip()]
+                places[session.id, turn.index] = list(range(len(texts), len(texts) + len(facts)))
+                texts += facts
+    evidence = []
+    for question, answer, turns in asked:
+        chosen: set[int] = set()
+        for turn in turns:
+            if of_turn := places.get(turn, []):
+                hints, core = words(question), words(answer)
+                chosen.add(max(of_turn, key=lambda n: 3 * len(core & words(texts[n])) + len(hints & words(texts[n]))))
+        if chosen:
+            evidence.append(frozenset(chosen))
+    return said_once(texts, evidence, source)
+
+
+def marked(sessions: Sequence[Session]) -> set[tuple[str, int]]:
+    return {(session.id, turn.index) for session in sessions for turn in session.turns if turn.evidence}
+
+
+def of_longmemeval(name: str, *, whole: bool = True, everyone: bool = False) -> list[Person]:
+    own = [
+        question for question in questions() if not question.abstention and question.type != "single-session-assistant"
+    ]
+    order = sorted(own, key=lambda question: (draw_order("person", question.tie), question.id))
+    groups = [order[first : first + PERSON] for first in range(0, len(order) - PERSON + 1, PERSON)]
+    return [
+        of_talk(
+            [session for question in group for session in question.sessions],
+            [(question.text, " ".join(question.answers), marked(question.sessions)) for question in group],
+            name,
+            whole=whole,
+            everyone=everyone,
+        )
+        for group in groups
+    ]
+
+
+def of_tasks(tasks: Sequence[Any], by: Callable[[Any], str], source: str, *, whole: bool) -> list[Person]:
+    people: dict[str, list[Any]] = {}
+    for task in tasks:
+        people.setdefault(by(task), []).append(task)
+    return [
+        of_talk(
+            tasks[0].sessions,
+            [(task.input, " ".join(task.answers), marked(task.sessions)) for task in tasks],
+            source,
+            whole=whole,
+            everyone=True,
+        )
+        for tasks in people.values()
+    ]
+
+
+def worlds(data: Path | None) -> dict[str, list[Person]]:
+    talks = [task for split in SPLITS for task in locomo(split, data=data)]
+    tools = [task for split in SPLITS for task in bfcl_memory(split, data=data)]
+    return {
+        "LongMemEval, turns": of_longmemeval("LongMemEval, turns"),
+        "LongMemEval, sentences": of_longmemeval("LongMemEval, sentences", whole=False),
+        "LongMemEval, turns of both": of_longmemeval("LongMemEval, turns of both", everyone=True),
+        "LoCoMo, turns": of_tasks(talks, lambda task: str(task.tags["conversation"]), "LoCoMo, turns", whole=True),
+        "BFCL, sentences": of_tasks(tools, lambda task: str(task.tags["type"]), "BFCL, sentences", whole=False),
+    }
+
+
+def regression(people: Sequence[Person], towards: Floats, precision: float, each: float = 0.0) -> Floats:
+    """Conditional logistic regression of evidence on marks, by Newton's method. each: the weight of a data set, so that large
+    ones say no more; 0 counts questions."""
+    total: dict[str, float] = {}
+    for person in people:
+        total[person.source] = total.get(person.source, 0.0) + person.worth.sum()
+    share = {source: each / worth if each else 1.0 for source, worth in total.items()}
+
+    def likelihood(weights: Floats) -> float:
+        """Less the penalty."""
+        value = -0.5 * precision * float(((weights - towards) ** 2).sum())
+        for person in people:
+            score, worth = person.marks @ weights, person.worth * share[person.source]
+            value += float(worth @ score - worth.sum() * (score.max() + np.log(np.exp(score - score.max()).sum())))
+        return value
+
+    weights = towards.copy()
+    for _ in range(12):
+        slope, curve = -precision * (weights - towards), precision * np.eye(len(weights))
+        for person in people:
+            worth = person.worth * share[person.source]
+            odds = np.exp(person.marks @ weights - (person.marks @ weights).max())
+            odds /= odds.sum()
+            mean = odds @ person.marks
+            slope += worth @ person.marks - worth.sum() * mean
+            curve += worth.sum() * ((person.marks.T * odds) @ person.marks - np.outer(mean, mean))
+        step, now = np.linalg.solve(curve, slope), likelihood(weights)
+        while likelihood(weights + step) < now - 1e-9:
+            step /= 2
+        weights = weights + step
+    return weights
+
+
+def begun(people: Sequence[Person]) -> tuple[float, ...]:
+    return tuple(float(round(value, 2)) for value in regression(people, RULE, SHRINKAGE, each=400.0))
+
+
+def keep_evidence(person: Person, score: Floats) -> tuple[float, int]:
+    """The share of evidence that stays, over questions, and how many those are; of equals the latest stays."""
+    stay = np.lexsort((np.arange(len(score)), score))[::-1][: person.most]
+    return float(person.worth[stay].sum()), len(person.asked)
+
+
+def rules() -> dict[str, Callable[[Person], Floats]]:
+    def length(person: Person) -> Floats:
+        return np.array([len(text.split()) for text in person.texts], dtype=float)
+
+    def mark(name: str) -> Callable[[Person], Floats]:
+        return lambda person: person.marks[:, MARKS.index(name)]
+
+    return {
+        "newest": lambda person: np.arange(len(person.texts), dtype=float),
+        "longest": length,
+        "has digits": mark("digits"),
+        "has digits, of equals the longer": lambda person: mark("digits")(person) + 1e-6 * length(person),
+        "has a name": mark("a name"),
+        "has a time": mark("a time"),
+        "says my": mark("my"),
+        "asks nothing": lambda person: -person.marks[:, MARKS.index("asks")],
+        "most specific": lambda person: np.array([specificity(text) for text in person.texts]),
+    }
+
+
+def asked_of(memory: Memory, people: Sequence[Person], rng: np.random.Generator) -> list[Given]:
+    """Adds what they say, and asks `REWARDS` questions. Gives no reward yet."""
+    stay = []
+    for number, person in enumerate(people):
+        memory.add("\n".join(person.texts), infer=True, user_id=f"u{number}")
+        there = {item.text for item in memory.get_all(user_id=f"u{number}", limit=100_000)}
+        stay.append({index for index, text in enumerate(person.texts) if text in there})
+    every = [(n, question) for n, person in enumerate(people) for question in range(len(person.asked))]
+    asked: list[int] = []
+    while len(asked) < REWARDS:
+        asked += rng.permutation(len(every)).tolist()
+    given = []
+    for index in asked[:REWARDS]:
+        number, question = every[index]
+        evidence = people[number].asked[question]
+        with memory.episode(f"question {question}", user_id=f"u{number}") as episode:
+            episode.search(f"question {question}", top_k=1)
+        given.append((episode.id, len(evidence & stay[number]) / len(evidence), number, question))
+    return given
+
+
+def lines(finished: Finished) -> list[Operation]:
+    """A writer for which each line is a fact."""
+    return [
+        Operation(OperationKind.ADD, text=line)
+        for message in finished.messages
+        for line in message["content"].split("\n")
+    ]
+
+
+def opened(people: Sequence[Person], begin: tuple[float, ...]) -> tuple[Memory, Keeper]:
+    # One keeper has one budget: that of the mean person.
+    most = max(1, round(float(np.mean([person.most for person in people]))))
+    keeper = Keeper(lines, most, begin=begin)
+    return Memory(encoder=None, policy=None, writer=keeper), keeper
+
+
+def measured(people: Sequence[Person], begin: tuple[float, ...], draws: int) -> dict[str, Any]:
+    rows: dict[str, list[list[tuple[int, float, int]]]] = {}
+    promises: list[dict[str, float]] = []
+    for draw in range(draws):
+        rng = np.random.default_rng([7, draw])
+        order = rng.permutation(len(people)).tolist()
+        half = (len(order) + 1) // 2
+        seen, held = [people[n] for n in order[:half]], order[half:]
+
+        def note(arm: str, score: Callable[[Person], Floats], held: Sequence[int] = held) -> None:
+            rows.setdefault(arm, []).append([(n, *keep_evidence(people[n], score(people[n]))) for n in held])
+
+        note("chance", lambda person, rng=rng: rng.random(len(person.texts)))  # type: ignore[misc]
+        for name, rule in rules().items():
+            note(name, rule)
+        note("the keeper as it begins", lambda person: person.marks @ np.array(begin))
+        note("oracle", lambda person: person.worth)
+        ceiling = regression(seen, np.array(begin), 1.0)
+        note("regression on the evidence", lambda person, ceiling=ceiling: person.marks @ ceiling)  # type: ignore[misc]
+        memory, keeper = opened(seen, begin)
+        given = asked_of(memory, seen, rng)
+        done = 0
+        for look in LOOKS:
+            for episode, value, *_ in given[done:look]:
+                memory.reward(episode, value)
+            done, check = look, keeper.learned(memory)
+            learned = weights_of(keeper, memory, check)
+            note(f"after {look} rewards", lambda person, learned=learned: person.marks @ learned)  # type: ignore[misc]
+        earned = [
+            earned_more(seen[number], question, learned, np.array(begin), keeper.most)
+            for _, _, number, question in given
+        ]
+        promises.append(
+            {"promised": check.value, "low": check.low, "high": check.high, "earned": float(np.mean(earned))}
+        )
+        for (episode, *_), value in zip(given, rng.permutation([value for _, value, *_ in given]), strict=True):
+            memory.reward(episode, float(value))
+        permuted = weights_of(keeper, memory, keeper.learned(memory))
+        note(f"after {REWARDS} permuted rewards", lambda person, permuted=permuted: person.marks @ permuted)  # type: ignore[misc]
+        memory.close()
+    return summary(rows, promises)
+
+
+def weights_of(keeper: Keeper, memory: Memory, check: KeeperCheck) -> Floats:
+    """What was learned; then back to what it began with, so that every look is compared with that."""
+    learned = np.array(list(keeper.weights(memory).values()))
+    if check.promoted:
+        keeper.demote(memory)
+    return learned
+
+
+def earned_more(person: Person, question: int, new: Floats, old: Floats, most: int) -> float:
+    def share(weights: Floats) -> float:
+        score = person.marks @ weights
+        stay = set(np.lexsort((np.arange(len(score)), score))[::-1][:most].tolist())
+        return len(person.asked[question] & stay) / len(person.asked[question])
+
+    return share(new) - share(old)
+
+
+def summary(rows: dict[str, list[list[tuple[int, float, int]]]], promises: list[dict[str, float]]) -> dict[str, Any]:
+    totals: dict[str, dict[int, Floats]] = {}
+    for arm, draws in rows.items():
+        for number, share, count in (row for draw in draws for row in draw):
+            totals.setdefault(arm, {}).setdefault(number, np.zeros(2))
+            totals[arm][number] += (share, count)
+
+    def over_people(arm: str, than: str = "") -> dict[str, float]:
+        total = totals[arm]
+        sums = [float(total[n][0] - (totals[than][n][0] if than else 0.0)) for n in total]
+        counts = [float(total[n][1]) for n in total]
+        bounds = interval(sums, counts)
+        return {"mean": sum(sums) / sum(counts), "low": bounds.low, "high": bounds.high, "people": len(total)}
+
+    best = max(rules(), key=lambda arm: over_people(arm)["mean"])
+    covered = [promise["low"] <= promise["earned"] <= promise["high"] for promise in promises]
+    return {
+        "kept": {arm: over_people(arm) for arm in totals},
+        "best rule": best,
+        "more than the best rule": {arm: over_people(arm, best) for arm in totals if arm.startswith(("after", "the"))},
+        "more than the keeper as it begins": {
+            arm: over_people(arm, "the keeper as it begins") for arm in totals if arm.startswith(("after", "reg"))
+        },
+        "promises": {
+            "promised": float(np.mean([promise["promised"] for promise in promises])),
+            "earned": float(np.mean([promise["earned"] for promise in promises])),
+            "covered": sum(covered),
+            "of": len(covered),
+            "each": promises,
+        },
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__, json=False)
+    parser.add_argument("--data", type=Path, help="a folder with LoCoMo and BFCL's memory tasks")
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--fit", action="store_true", help="only print the weights that a keeper begins with")
+    given = parser.parse_args()
+    people = worlds(given.data)
+    if given.fit:
+        print(dict(zip(MARKS, begun([person for name in FITTED_ON for person in people[name]]), strict=True)))
+        return
+    begin = {
+        name: begun([person for other, group in people.items() if set_of(other) != set_of(name) for person in group])
+        for name in people
+    }
+    body: dict[str, Any] = {
+        "command": "python -m benchmarks.writing.keeping --data FOLDER",
+        "draws": given.draws,
+        "places": "for an eighth of what a person says",
+        "rewards": REWARDS,
+        "ships with": dict(zip(MARKS, PRIOR, strict=True)),
+        "versions": versions(),
+        "worlds": {},
+    }
+    with ProcessPoolExecutor(2) as pool:
+        results = pool.map(measured, people.values(), begin.values(), [given.draws] * len(people))
+        for name, result in zip(people, results, strict=True):
+            body["worlds"][name] = {"begins with": dict(zip(MARKS, begin[name], strict=True)), **result}
+            save(OUT, body)
+            print(name, table_row(result), flush=True)
+
+
+def set_of(world: str) -> str:
+    return world.split(",")[0]
+
+
+def table_row(record: dict[str, Any]) -> str:
+    keeps, promises = record["kept"], record["promises"]
+    shown = {arm: f"{value['mean']:.3f}" for arm, value in keeps.items()}
+    return f"{shown} best rule: {record['best rule']}; {promises['covered']} of {promises['of']} promises cover"
+
+
+if __name__ == "__main__":
+    main()

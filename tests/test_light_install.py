@@ -72,7 +72,7 @@ rooms = ("episodes", "tasks", "memory", "environments", "cli", "evaluation")
 light = [name for name in needs - bridges if name.split(".")[1] in rooms]
 assert not light, f"these must work without an extra: {light}"
 assert "keepworth.learning.objective.advantage" in needs
-assert not needs & {f"keepworth.learning.objective.{name}" for name in ("options", "parts", "presets", "inputs", "explain")}
+assert not needs & {f"keepworth.learning.objective.{name}" for name in ("options", "parts", "presets", "inputs")}
 """
 
 ENCODER = """

@@ -80,10 +80,7 @@ def show(
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":
-            from keepworth.learning.objective.explain import described
-            from keepworth.learning.objective.presets import preset, source_of
-
-            say(f"\n{described(preset(name), source_of(name))}\n")
+            say_terms(_objective_rows(name))
         for arm in (measured or {}).get("arms", ()):
             say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
         for gap in (measured or {}).get("comparisons", ()):
@@ -128,6 +125,20 @@ def _row(method: Any) -> dict[str, Any]:
     measured = evidence(method)
     file = f"benchmarks/methods/{measured['file']}" if measured else ""
     return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}
+
+
+def _objective_rows(name: str) -> list[tuple[str, str]]:
+    """What is on of an objective, as a configuration says it; what it needs, and where it was read."""
+    from keepworth.learning.objective.inputs import episode_inputs, inputs
+    from keepworth.learning.objective.presets import preset, source_of
+
+    objective, source = preset(name), source_of(name)
+    said = objective.model_dump(exclude_none=True)
+    rows = [(f"objective.{axis}", str(value)) for axis, value in said.items() if axis != "name" and value != 0.0]
+    needs = (*inputs(objective), *episode_inputs(objective), source.needs)
+    rows += [("needs of a run", ", ".join(filter(None, needs))), ("read from", source.status), ("note", source.note)]
+    rows += [("not verified", "; ".join(source.unverified))]
+    return [(term, text) for term, text in rows if text]
 
 
 def _paper(method: Any) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.learning.objective.explain import described
 from keepworth.learning.objective.inputs import inputs, require_inputs
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import (
@@ -195,51 +194,16 @@ def test_objectives_survive_a_round_trip_through_json() -> None:
         assert Objective.model_validate_json(objective.model_dump_json()) == objective
 
 
-@pytest.mark.parametrize("name", sorted(presets()))
-def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
-    text, objective = described(preset(name), source_of(name)), presets()[name]
-    assert source_of(name).title in text
-    assert text.startswith(name)
-    for doubt in source_of(name).unverified:
-        assert doubt in text
-    numbers = [objective.teacher.anneal.final] if objective.teacher and objective.teacher.anneal else []
-    numbers += [objective.reset.kl] if objective.reset else []
-    numbers += [objective.negatives.high] if objective.negatives else []
-    assert all(f"{number:g}" in text for number in numbers)
-    if objective.correction is not None:
-        assert f"{objective.correction.high:g}" in text
-    if isinstance(objective.surrogate, Clip | DualClip | Cispo):
-        assert f"{objective.surrogate.high:g}" in text
-    needed = {
-        "lp_reference": objective.needs_reference,
-        "lp_teacher": objective.teacher is not None,
-        "lp_proximal": objective.ratio.anchor == "proximal",
-    }
-    assert all(term in text for term, wanted in needed.items() if wanted)
-
-
-def test_explanations_of_fields_no_preset_uses() -> None:
-    odd = varied(
-        GRPO,
-        name="odd",
-        ratio=Sequence(unit="episode"),
-        surrogate=DualClip(0.2, 0.2, 7.5),
-        correction=Truncate(2.5),
-        overlong=OverlongMask(),
-        entropy=EntropyBonus(0.005),
-    )
-    text = described(odd)
-    for part in ("7.5", "min(rho, 2.5)", "length limit cut off", "over the episode", "0.005"):
-        assert part in text, part
+def test_an_objective_of_no_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownName, match="'gspo'"):
         source_of("gsppo")
 
 
-def test_configuration_and_explanations_do_not_load_torch() -> None:
+def test_configuration_does_not_load_torch() -> None:
     code = (
-        "import sys; from keepworth.learning.objective.explain import described\n"
+        "import sys; from keepworth.learning.objective.inputs import inputs\n"
         "from keepworth.learning.objective.presets import presets; from keepworth.learning.objective.options import initial\n"
-        "[described(objective) for objective in presets().values()]; initial(presets()['grpo'])\n"
+        "[inputs(objective) for objective in presets().values()]; initial(presets()['grpo'])\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,9 +2,8 @@
 
 A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. Free of torch. A new part is one
 decorated class: it derives from the class of its axis, has the function of that axis, and says in `needs` what it reads; nothing
-else has to know of it. The first paragraph of a
-part's description is what `explain` says of it, with the part's numbers in the place of `names`; what follows a semicolon is left
-out where it names a number that is None, or a choice that is off.
+else has to know of it. The first paragraph of a part's description is its row in docs/objectives.md; its numbers are `names`
+there.
 """
 
 from __future__ import annotations

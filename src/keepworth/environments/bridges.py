@@ -4,14 +4,12 @@
 | --- | --- |
 | a function of a task | makes what is played for that task: one of ours, or one of those below |
 | a class, or a function without arguments | makes one for each episode |
-| an object | each episode plays a copy of it as it was handed over |
 
 What is made is one of ours (`keepworth.environments.environment`), or one of Gymnasium's that speaks in texts.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +22,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.own import messages_of
 
 ACCEPTED = (
-    "Hand over a function of a task or of nothing, a class, or an object: an environment of keepworth (reset, step, close), "
+    "Hand over a function of a task or of nothing, or a class, that makes an environment of keepworth (reset, step, close), "
     "or of Gymnasium (reset, step, action_space)."
 )
 
@@ -37,7 +35,7 @@ def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
     """Make of `given` a function that makes an environment of ours for a task.
 
     Args:
-        given: A function, a class or an object, as in the table above.
+        given: A function or a class, as in the table above.
         task: One of those that will be played; what is made for it is looked at and closed again.
 
     Raises:
@@ -57,7 +55,7 @@ def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
     if other is made:
         raise UnplayableEnvironment(
             f"{_name(given)} returns the same object each time, and episodes are played beside one another.",
-            "Return a new one for each, or hand over the object itself, which is copied.",
+            "Return a new one for each.",
         )
     _close(made)
     _close(other)
@@ -70,8 +68,6 @@ def adapt(given: Any, task: Task) -> Callable[[Task], Environment]:
 
 
 def _maker(given: Any) -> Callable[[Task], Any]:
-    if not inspect.isclass(given) and callable(getattr(given, "reset", None)):
-        return _copies(given)
     if not callable(given):
         raise UnplayableEnvironment(f"{given!r:.60} is no environment.", ACCEPTED)
     try:
@@ -83,17 +79,6 @@ def _maker(given: Any) -> Callable[[Task], Any]:
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _copies(given: Any) -> Callable[[Task], Any]:
-    try:
-        copy.deepcopy(given)
-    except Exception as error:
-        raise UnplayableEnvironment(
-            f"The environment {_name(given)} is one object, and cannot be copied for each episode: {error}.",
-            "Hand over its class, or a function that makes one.",
-        ) from error
-    return lambda task: copy.deepcopy(given)
 
 
 def _name(given: Any) -> str:

@@ -8,8 +8,7 @@ that all have. The score of an arm and a seed is its success over the tasks of a
 are paired by seed, with 95 % intervals. *Plain similarity* is on each stream the better of `exprag` with its tuned and with its
 published settings. A *control* is the method without its idea: a part left out, values that are learned and not used
 (`+masked`), rewards of other tasks (`+shuffled`), or records drawn by chance. A method that has settings under which its
-mechanism decides something (`+on`) is judged by those, one that cites earlier outcomes beside its items by four pieces of
-advice in all (`+four`), any other by the better of its tuned and its published settings.
+mechanism decides something (`+on`) is judged by those, any other by the better of its tuned and its published settings.
 
 The verdict, by a rule from before any row was seen:
 
@@ -55,8 +54,6 @@ CONTROL = {
     **dict.fromkeys(("amemguard", "remem", "agent-workflow-memory", "dynamic-cheatsheet"), "exprag"),
 }
 """Of a method without its idea; of any other it is NAME+masked."""
-STRICT = ("on", "four")
-"""What a method is judged by where it has it: its mechanism on, and no more pieces of advice than others give."""
 WRITERS = {"notes": "amem-without-links", "distilled": "reme-without-deletion"}
 """Of a writer the policy that shows what it wrote by similarity alone. It is held against cases as they happened, `exprag`."""
 BESIDE = {
@@ -116,8 +113,8 @@ class Table:
 
 def judged(table: Table, name: str) -> str:
     """The arm by which a method is judged."""
-    arms = [arm for arm in table.everywhere([name]) if arm.partition("+")[2] in ("", "published", *STRICT)]
-    return next((arm for arm in arms if arm.partition("+")[2] in STRICT), max(arms, key=table.over))
+    arms = [arm for arm in table.everywhere([name]) if arm.partition("+")[2] in ("", "published", "on")]
+    return next((arm for arm in arms if arm.endswith("+on")), max(arms, key=table.over))
 
 
 def against(table: Table, arm: str, others: Sequence[str], streams: Sequence[str], name: str) -> dict[str, Any]:
@@ -151,7 +148,6 @@ def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
         verdict = "held in part" if claim else "held"
     words = [np.mean(table.mean(of, table.streams, "words")) for of in (arm, table.plain(table.streams[0]))]
     parts = [of for of in table.arms if of.startswith(f"{name}-without-") and of != control]
-    more = name if arm == f"{name}+four" else ""
     sentence = (
         f"{100 * table.over(arm):.1f} successes in 100 tasks over {len(table.streams)} streams; "
         f"{worded(gaps[0])} against {known}, {worded(gaps[1])} against `{control}`"
@@ -161,11 +157,8 @@ def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
     if arm != best:
         sentence += f"Against the best simple rule, `{best}`: {worded(gaps[2])}. "
     sentence += f"The agent reads {words[0]:.0f} words a task ({words[1]:.0f} with plain similarity)."
-    if more:
-        sentence += f" With all that it advises: {100 * table.over(more):.1f}, "
-        sentence += f"{worded(against(table, more, rivals, table.streams, ''))} against {known}."
     for part in parts:
-        less = [f"{worded(against(table, more or arm, [part], [stream], ''))} on {stream}" for stream in table.on(part)]
+        less = [f"{worded(against(table, arm, [part], [stream], ''))} on {stream}" for stream in table.on(part)]
         sentence += f" Against `{part}`: {', '.join(less)}."
     return {
         "n": len(table.seeds) * len(table.streams),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.streams.memories import CONTROL, STRICT
+from benchmarks.streams.memories import CONTROL
 from benchmarks.tables import DOCS, markdown, read
 from keepworth.registry import evidence, methods
 
@@ -43,8 +43,8 @@ def by_method(record: Record) -> str:
         control = CONTROL.get(name, f"{name}+masked")
         if "memories FOLDER" not in (measured or {}).get("command", "") or control not in gaps:
             continue
-        own = [arm for arm in (*(f"{name}+{of}" for of in STRICT), name, f"{name}+published") if arm in arms]
-        arm = own[0] if own[0].partition("+")[2] in STRICT else max(own, key=lambda arm: arms[arm]["mean"]["mean"])
+        own = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
+        arm = own[0] if own[0].endswith("+on") else max(own, key=lambda arm: arms[arm]["mean"]["mean"])
         rows.append((arms[arm]["mean"]["mean"], name, arms[arm], difference(gaps[control]) + f" `{control}`"))
     rows.sort(key=lambda row: -row[0])
     lines = [
@@ -61,7 +61,7 @@ def by_stream(record: Record) -> str:
     """Every arm on every stream, without those that are controls of others."""
     streams = list(record["streams"])
     rows = [
-        row for row in record["arms"] if "mean" in row and row["arm"].partition("+")[2] in ("", "published", *STRICT)
+        row for row in record["arms"] if "mean" in row and row["arm"].partition("+")[2] in ("", "published", "on")
     ]
     rows = [row for row in rows if "-without-" not in row["arm"]]
     best = {

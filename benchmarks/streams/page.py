@@ -60,9 +60,7 @@ def by_method(record: Record) -> str:
 def by_stream(record: Record) -> str:
     """Every arm on every stream, without those that are controls of others."""
     streams = list(record["streams"])
-    rows = [
-        row for row in record["arms"] if "mean" in row and row["arm"].partition("+")[2] in ("", "published", "on")
-    ]
+    rows = [row for row in record["arms"] if "mean" in row and row["arm"].partition("+")[2] in ("", "published", "on")]
     rows = [row for row in rows if "-without-" not in row["arm"]]
     best = {
         stream: max(row["learning"][stream]["mean"] for row in rows if row["arm"] != "oracle") for stream in streams

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keepworth import Memory
 from keepworth.memory.errors import InvalidAdvice
+from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from tests.memory.policy.test_learning import POLICIES, opened, play, state
 
@@ -95,3 +97,36 @@ def test_an_observation_does_not_set_what_policies_keep(tmp_path: Path) -> None:
         with pytest.raises(InvalidAdvice, match="earned"):
             episode.observe(Advice("k", "t", ("refund",), extra={"earned": 0.4}))
         assert episode.observe(Advice("k", "t", ("refund",), extra={"mine": 0.4})) is not None
+
+
+OFFERED = ("refund it", "replace it", "ask for a picture")
+
+
+def shop() -> Memory:
+    """A memory in which refunds paid where a shirt was torn, and replacing it did not; and an item on torn trousers."""
+    memory = Memory(encoder=HashedWords(256), seed=0)
+    for number in range(12):
+        with memory.episode("a torn shirt arrived") as episode:
+            episode.search(actions=OFFERED)
+            episode.act(OFFERED[number % 2])
+            episode.reward(float(number % 2 == 0))
+    memory.propose(Advice("torn trousers arrived", "torn trousers: ask for a picture", do=(OFFERED[2],), source="ana"))
+    return memory
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3, 10])
+def test_there_is_as_much_advice_as_was_asked_for_of_what_is_most_like_the_question(top_k: int) -> None:
+    for task, action in (("a torn shirt arrived", OFFERED[0]), ("torn trousers arrived", OFFERED[2])):
+        with shop().episode(task, explore=False) as episode:
+            pieces = episode.search(actions=OFFERED, top_k=top_k).advice
+        assert 1 <= len(pieces) <= top_k
+        assert pieces[0][:2] == (action, 1.0)
+        alike = [near for _, _, near in pieces]
+        assert alike == sorted(alike, reverse=True)
+
+
+def test_a_line_of_the_prompt_is_of_an_action_that_is_advised() -> None:
+    with shop().episode("a torn shirt arrived", explore=False) as episode:
+        hits = episode.search(actions=OFFERED, top_k=1)
+    assert "- refund it: right 6 of 6 times" in hits.text
+    assert "- replace it" not in hits.text

@@ -14,6 +14,7 @@ from keepworth.learning.objective.parts import PARTS
 from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.methods.objectives.a_star_po import soft_value
+from keepworth.methods.recipes import openclaw_rl
 from tests.learning.objective.toys import runnable, toy
 
 GRPO = preset("grpo", kl=None)
@@ -23,6 +24,7 @@ OBJECTIVES = (
         for name in ("Outcome(group, TaskStd)", "Outcome(batch, BatchStd)", "Outcome(group)")
     ),
     *(varied(GRPO, advantage=name) for name in ("RewardToGo(0.9, Whitened)", "PrefixTree")),
+    varied(GRPO, advantage=openclaw_rl.NextState.__name__),
     varied(GRPO, advantage="StepState(1.0, 1.0, 0.9, GroupStd)"),
     varied(GRPO, advantage="StepIndex(1.0, 1.0, 0.9, GroupStd)"),
     preset("ppo", advantage="Gae(0.9, 0.9, Whitened, value_clip=0.1, bootstrap=True)"),

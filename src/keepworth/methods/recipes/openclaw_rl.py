@@ -270,7 +270,9 @@ def system(config: Config) -> System:
         train=tasks("train"),
         play=play(config.turns),
         dev=Measured(tasks("dev"), {"": play(1)}),
-        test={"other questions": Measured(tasks("test"), {"": play(1), "hinted": play(1, hinted=True)})},
+        test={
+            "other questions": Measured(tasks("test"), {"": play(1), "hinted": play(1, hinted=True)}, tier="template")
+        },
         metrics={HABIT: "follows the habit"},
         limits=Limits(max_turns=config.turns, environment_seconds=config.environment_seconds),
         length_budget=config.max_tokens,

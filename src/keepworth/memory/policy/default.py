@@ -122,7 +122,7 @@ NOISE = 0.3
 RIDGES = np.array([1.0, 0.99])
 """Two ridge regressions of the rewards of an action on the question: what each further reward leaves of earlier ones."""
 POWER = 3
-"""In the ridges two questions are alike by their cosine to this power, and what is asked to the nearest one fully."""
+"""In the ridges two questions are alike by their cosine to this power, which is odd, and what is asked to the nearest fully."""
 STRANGE = 0.05
 """The least that the nearest one counts as, so that what is like nothing says little."""
 LATEST = 200
@@ -681,7 +681,7 @@ class RewardRecord:
         for key in self._unfitted.intersection(keys):
             self._fit(key)
         of_rewards, of_ones = self._pull[:, :, rows]
-        alike = np.maximum(near.distance[self._question[rows]] + np.float32(1.0), 0.0) ** POWER
+        alike = (near.distance[self._question[rows]] + np.float32(1.0)) ** POWER
         alike /= max(float(alike.max(initial=0.0)), STRANGE)
         pull = alike * RIDGES[:, None] ** (self._count - rows)
         pull = pull * (of_rewards - near.usual * of_ones)
@@ -697,7 +697,7 @@ class RewardRecord:
         rows = rows[self._credit[rows] > 0.0][-LATEST:]
         vectors = self._questions[self._question[rows]].astype(np.float64)
         for ridge, keep in enumerate(RIDGES):
-            alike = np.maximum(vectors @ vectors.T, 0.0) ** POWER * keep ** np.abs(rows[:, None] - rows)
+            alike = (vectors @ vectors.T) ** POWER * keep ** np.abs(rows[:, None] - rows)
             alike[np.diag_indices(len(rows))] += NOISE / self._credit[rows]
             goals = np.stack([self._rewards[rows], np.ones(len(rows))], axis=1)
             self._pull[:, ridge, rows] = np.linalg.solve(alike, goals).T
@@ -832,7 +832,7 @@ class RewardRecord:
             With `of_items` those that are most like the question, after successes in a role, which hold whatever is asked. And
             what rewards say of these actions, as lines of a prompt.
         """
-        nothing = (of_items[:most], "")
+        nothing = (nearest_first(of_items, most), "")
         if len(self._actions) == 1 or not actions or not len(self):
             return nothing
         weights = self._weigh(1 + NAMED if named else 1 + DONE).of_arms
@@ -870,6 +870,8 @@ class RewardRecord:
                 if not len(rows):
                     continue
             cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
+            if in_role_of is None:
+                cosines = cosines[cosines > 0.0]
             nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
             cited = [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
             if in_role_of:
@@ -877,10 +879,10 @@ class RewardRecord:
             else:
                 pieces += cited
             record = Worth(0.0, 0.0, float(judged_by.times[0, at]), float(judged_by.earned[0, at]), 1.0).sentence
-            if record:
-                role = "" if in_role_of is None else f"named by {ROLES[at]} of this episode; such an action was "
-                records[actions[place]] = f"- {as_line(actions[place])}: {role}{record}"
-        chosen = (*in_role, *sorted((*pieces, *of_items), key=lambda piece: -piece[2]))[:most]
+            record = record or f"{'wrong' if against else 'right'} where something like this was asked"
+            role = "" if in_role_of is None else f"named by {ROLES[at]} of this episode; such an action was "
+            records[actions[place]] = f"- {as_line(actions[place])}: {role}{record}"
+        chosen = (*in_role, *nearest_first((*pieces, *of_items), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
         return chosen, "\n".join(records[action] for action in advised if action in records)
 
@@ -976,6 +978,11 @@ class RewardRecord:
     def in_rewards(self, scaled: float) -> float:
         """A reward on the scale from 0 to 1, as it would be given."""
         return self.range[0] + scaled * self.span
+
+
+def nearest_first(pieces: AdvicePieces, most: int) -> AdvicePieces:
+    """The pieces of advice that are most like the question."""
+    return tuple(sorted(pieces, key=lambda piece: -piece[2])[:most])
 
 
 def _number_anew(numbers: dict[str, int], used: Rows) -> tuple[dict[str, int], Rows, Rows]:

@@ -29,7 +29,7 @@ from keepworth.memory.item import Item, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import checked_proposal
-from keepworth.memory.policy.default import Ranked, RewardRecord, explained, situation
+from keepworth.memory.policy.default import Ranked, RewardRecord, explained, nearest_first, situation
 from keepworth.memory.policy.experience import AtHand, Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
@@ -134,7 +134,8 @@ class Learning:
                 advising = (hit for hit in first if "do" in hit.item.metadata)
                 pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
                 advised: tuple[tuple[str, float, float], ...]
-                advised = tuple((action, weight, hit.score) for hit, (action, weight) in pairs)
+                of_items = tuple((action, weight, _alike(hit)) for hit, (action, weight) in pairs)
+                advised = nearest_first(of_items, top_k)
                 if named := self._named_in(ask, vector):
                     details["named"] = named
                 return Chosen(
@@ -164,9 +165,9 @@ class Learning:
             advised = ()
             advises = any("do" in items[index].metadata for index in slate)
             if policy.presenter is not lines or ask.actions or advises:
-                similarities = scores[list(slate)].tolist()
+                similarities = [_alike(hits[index]) for index in slate]
                 presented = policy.presenter([items[index] for index in slate], _query(ask, text, vector), similarities)
-                advised = presented.advice
+                advised = nearest_first(presented.advice, top_k)
                 # Hits make the same lines once they are asked for.
                 said = None if policy.presenter is lines and not ask.actions else presented.text
             details["part"] = part
@@ -187,7 +188,7 @@ class Learning:
             if ask.actions:
                 if named := self._named_in(ask, vector):
                     details["named"] = named
-                advised, line = record.advise(vector, ask.actions, named, of_items=advised, most=top_k)
+                advised, line = record.advise(vector, ask.actions, named, of_items=presented.advice, most=top_k)
                 said = "\n".join(filter(None, (said, line)))
             propensity = choice.probability(slate)
             shown = Hits(best, text=said, advice=advised, propensity=propensity, policy=self.policy)

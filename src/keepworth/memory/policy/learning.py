@@ -535,5 +535,12 @@ class Learning:
         return float((reward - low) / (high - low))
 
 
+def _alike(hit: Hit) -> float:
+    """How alike a hit is to the question: its cosine; of one that words or a reranker found alone, its score as one."""
+    if hit.dense is not None:
+        return hit.dense
+    return hit.score if abs(hit.score) <= 1.0 else 0.5 + 0.5 * hit.score / (1.0 + abs(hit.score))
+
+
 def _query(ask: Ask, text: str, vector: Vectors) -> Query:
     return Query(text, vector, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from keepworth.control.dials import BEHAVIOURS, Dialled, Dials, behave, dialled
 from keepworth.control.ppo import Trainer
 from keepworth.control.settings import PpoSettings
-from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.errors import KeepworthError, UnknownName
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -111,3 +111,15 @@ def test_a_dialled_world_is_trained_on() -> None:
     )
     trainer = Trainer(settings, lambda: dialled("CartPole-v1", lag=1, drive=0.5, bound=1.0))
     assert len(list(trainer.train())) == 2
+
+
+@pytest.mark.parametrize("dials", [{"delay": -1}, {"lag": -2}, {"drive": -0.1}, {"feature": -1}])
+def test_a_dial_below_zero_is_refused(dials: dict[str, Any]) -> None:
+    with pytest.raises(KeepworthError, match="0 or more"):
+        Dials(**dials)
+
+
+@pytest.mark.parametrize("action", [spaces.MultiDiscrete([2, 2]), spaces.Box(-np.inf, np.inf, (1,))])
+def test_a_lag_needs_actions_of_which_one_can_stand_first(action: spaces.Space[Any]) -> None:
+    with pytest.raises(KeepworthError, match="a box with bounds"):
+        Dialled(Counter(action), Dials(lag=1))

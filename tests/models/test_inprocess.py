@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import SamplingParams
+from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
 from keepworth.models.attention import Layout, round_up, tree, with_layout
 from keepworth.models.drawing import draw, together
@@ -73,6 +73,24 @@ def test_gradients_equal_the_plain_computation() -> None:
     sum(plain_scores(plain, p, b).sum() for p, own in zip(PROMPTS, BRANCHES, strict=True) for b in own).backward()
     for (name, ours), theirs in zip(model.network.named_parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours.grad, theirs.grad, atol=1e-10), name
+
+
+@pytest.mark.parametrize("precision", ["fp64", "fp32"])
+def test_sampled_logprobs_equal_the_scores_of_the_sampled_ids(precision) -> None:
+    model = tiny_model(precision=precision)
+    params = SamplingParams(max_tokens=9, n=5, temperature=0.7, seed=3, stop_ids=frozenset(range(0, 257, 11)))
+    groups = model.sample(PROMPTS, params)
+    scored = model.score(PROMPTS, [[s.ids for s in group] for group in groups], temperature=0.7)
+    gaps = [
+        abs(a - b)
+        for group, scores in zip(groups, scored, strict=True)
+        for sample, own in zip(group, scores, strict=True)
+        for a, b in zip(sample.logprobs, own, strict=True)
+    ]
+    assert len({len(s.ids) for group in groups for s in group}) > 1, "stops must end some branches early"
+    assert max(gaps) <= 1e-5
+    assert all(s.ids[-1] % 11 == 0 for g in groups for s in g if s.finish is FinishReason.STOP)
+    assert all(i % 11 for g in groups for s in g for i in s.ids[:-1])
 
 
 def test_greedy_equals_step_by_step_argmax() -> None:

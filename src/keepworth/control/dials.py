@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from keepworth.episodes.errors import require_known
+from keepworth.episodes.errors import KeepworthError, require_known
 
 BEHAVIOURS = {
     "conservative": "always what the good policy does",
@@ -49,12 +49,25 @@ class Dials:
     bound: float | None = None
     price: float = 1.0
 
+    def __post_init__(self) -> None:
+        if min(self.delay, self.lag, self.drive, self.feature) < 0:
+            raise KeepworthError(
+                f"{self}: delay, lag, drive and feature are 0 or more.", "Leave out what is not wanted."
+            )
+
 
 class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A world under `Dials`. The bound looks at the world as it is, not at what is shown of it."""
 
     def __init__(self, world: gymnasium.Env[Any, Any], dials: Dials) -> None:
         super().__init__(world)
+        space = world.action_space
+        bounded = isinstance(space, spaces.Discrete) or (isinstance(space, spaces.Box) and space.is_bounded())
+        if (dials.drive or dials.lag) and not bounded:
+            raise KeepworthError(
+                f"{space}: a drive or a lag needs single actions, or a box with bounds.",
+                "Leave both at 0, or wrap the world so that its actions are of such a space.",
+            )
         self.dials = dials
         if dials.drive:
             shown = spaces.Box(-np.inf, np.inf, (1,), np.float32)
@@ -83,14 +96,16 @@ class Dialled(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _idle(self) -> Any:
         space = self.env.action_space
-        return (space.low + space.high) / 2 if isinstance(space, spaces.Box) else 0
+        if isinstance(space, spaces.Box):
+            return (space.low + space.high) / 2
+        return space.start if isinstance(space, spaces.Discrete) else 0
 
     def _driven(self, action: Any) -> Any:
         space = self.env.action_space
         if isinstance(space, spaces.Box):
             return np.clip(action + self.level, space.low, space.high).astype(space.dtype)
         if isinstance(space, spaces.Discrete) and abs(self.level) > 1:
-            return (action + 1) % space.n
+            return space.start + (action - space.start + 1) % space.n
         return action
 
     def _shown(self) -> Any:

@@ -199,7 +199,7 @@ def system(config: Config, given: Given) -> System:
                 ways["another_memory"] = playing(another(recall, tasks))
             if all(task.evidence for task in tasks):
                 ways["oracle_evidence"] = playing(evidence_only())
-        return Measured(tasks, ways, "family" if split == "test" else "")
+        return Measured(tasks, ways)
 
     verifiers = {task.verifier for tasks in tasks_of.values() for task in tasks}
     names = [] if score is None else [reward.name for reward in score.rewards]

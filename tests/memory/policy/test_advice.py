@@ -130,3 +130,11 @@ def test_a_line_of_the_prompt_is_of_an_action_that_is_advised() -> None:
         hits = episode.search(actions=OFFERED, top_k=1)
     assert "- refund it: right 6 of 6 times" in hits.text
     assert "- replace it" not in hits.text
+
+
+def test_before_any_reward_there_is_no_more_advice_than_was_asked_for_either() -> None:
+    memory = Memory(encoder=HashedWords(256), seed=0)
+    memory.propose(Advice("a torn shirt arrived", "refund or replace it", do=OFFERED[:2], source="ana"))
+    with memory.episode("a torn shirt arrived", explore=False) as episode:
+        assert len(episode.search(actions=OFFERED, top_k=1).advice) == 1
+        assert len(episode.search(actions=OFFERED, top_k=2).advice) == 2

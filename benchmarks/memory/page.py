@@ -66,12 +66,33 @@ def _setting(machine: dict[str, Any]) -> str:
     )
 
 
+LEFT_OUT = ("ranks, 60", "ranks, 10", "min-max, 0.3 words", "meaning")
+"""Ways of finding that are nowhere the best; the file has them."""
+
+
+def finding(result: Result) -> str:
+    """What is found, beside everything else, and the paired gain over the best of that in the mean."""
+    pools = result["pools"]
+    names = [name for name in next(iter(pools.values()))["recall"] if name not in LEFT_OUT]
+    means = {name: sum(pool["recall"][name] for pool in pools.values()) / len(pools) for name in names}
+    best = max((name for name in names[1:] if not name.startswith(names[0])), key=lambda name: means[name])
+    rows = []
+    for pool, by_system in pools.items():
+        gain = by_system["gain"][best]
+        recalls = (f"{by_system['recall'][name]:.3f}" for name in names)
+        rows.append((f"{pool}: {by_system['questions']:,}", *recalls, spread(gain, "+.3f")))
+    rows.append(("mean", *(f"{mean:.3f}" for mean in means.values()), ""))
+    head = ("recall of the first ten; questions", *names, f"gain over {best}")
+    return markdown(head, rows) + "\n\n" + _setting(result["machine"])
+
+
 TABLES: dict[str, Callable[[Result], str]] = {
     "engine": engine,
     "cold": growth,
     "taught": growth,
     "rewarded": growth,
     "crash": crash,
+    "finding": finding,
 }
 """What makes a table of each file."""
 

@@ -33,6 +33,7 @@ from typing import Any
 
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.record import arguments
+from benchmarks.tables import ROOT
 from keepworth.episodes.episode import Group
 from keepworth.learning.collect.sources import Source
 from keepworth.learning.run_folder import RunFolder
@@ -43,16 +44,8 @@ from keepworth.recipes.system import Measured
 
 ARMS, PERMUTED, HINTED, STEPS = ("both", "directive", "evaluative"), "permuted", "hinted", (0, 8, 16)
 USERS = ("brief", "lists")
-LEARNED = (
-    "With both signals the habit of `brief` is learned in two of two seeds (0.19 to 0.91 and 0.97; permuted 0), that of `lists`, "
-    "who is never followed by chance, in none; over all four runs"
-)
-REMARK = (
-    " Votes alone learn `brief` in one seed of two; hints alone unlearn again what they gave after 8 updates (0.66 of `brief`, "
-    "0.34 of `lists`, in one seed each). Three seeds were planned, and there was time for two. Served while it learns (one seed, "
-    "8 updates), `brief` goes from 0.19 to 0.94, permuted to 0.25, and an answer takes 1.71 [1.58, 1.86] times as long on two "
-    "busy cores: benchmarks/serving/while_learning.json."
-)
+TRAFFIC = ROOT / "benchmarks" / "serving" / "while_learning.json"
+"""The same user, served while the model learns."""
 COMMON = {"precision": "bf16", "threads": 1, "tasks_per_step": 6, "max_tokens": 14, "checkpoint_every": 100}
 
 
@@ -130,6 +123,8 @@ def conclude(rows: Sequence[dict[str, Any]]) -> None:
     every = (*ARMS, PERMUTED)
     complete = {(user, seed) for _, user, seed in shares if all((name, user, seed) in shares for name in every)}
     runs = sorted(complete)
+    if not runs:
+        raise SystemExit("No run has all arms yet: give the same command without --arms.")
     seeds = {seed for _, seed in runs}
 
     def at(name: str, step: int, only: str = "") -> list[float]:
@@ -146,21 +141,45 @@ def conclude(rows: Sequence[dict[str, Any]]) -> None:
     gaps = [gap(f"both minus {name}", means["both"], means[name]) for name in (PERMUTED, "directive", "evaluative")]
     gaps += [gap(f"{name} minus {PERMUTED}", means[name], means[PERMUTED]) for name in ARMS[1:]]
     gaps += [gap(f"{name} after 16 minus before", at(name, 16), at(name, 0)) for name in every]
-    learned = any(each["interval"][0] > 0 for each in (gaps[0], *gaps[3:5]))
-    verdict = "held in part" if all(each["interval"][0] > 0 for each in gaps[:3]) else "not held" if learned else ABSENT
+    learned = any(row["interval"][0] > 0 for row in (gaps[0], *gaps[3:5]))
+    verdict = "held in part" if all(row["interval"][0] > 0 for row in gaps[:3]) else "not held" if learned else ABSENT
+
+    def by_seed(user: str, name: str) -> str:
+        columns = (at(name, step, user) for step in STEPS[1:])
+        return f"{name} {' then '.join(', '.join(f'{share:.2f}' for share in column) for column in columns)}"
+
+    users = sorted({user for user, _ in runs})
+    shares_said = (
+        f"of `{user}` {at('both', 0, user)[0]:.2f} before; {'; '.join(by_seed(user, name) for name in every)}"
+        for user in users
+    )
     write(
         "openclaw_rl",
         f"python -m benchmarks.methods.openclaw --rows rows.jsonl --seeds {len(seeds)}",
         verdict,
-        f"{LEARNED} {'; '.join(worded(each, 2, ' ') for each in gaps[:5])}.{REMARK}",
+        f"Share that follows the habit, by seeds, after 8 then after 16 updates: {'. And '.join(shares_said)}. "
+        f"Over all runs {'; '.join(worded(row, 2, ' ') for row in gaps[:5])}.{_of_traffic()}",
         model="SmolLM2-135M-Instruct, bf16, LoRA of rank 16",
         n=len(runs),
         seeds=len(seeds),
         unit="share of 32 held-out first answers that follow the habit, greedy, by runs (a user and a seed); "
         "comparisons of the first five are of the mean after 8 and after 16 updates of 6 sessions",
-        arms=[each for user in sorted({user for user, _ in runs}) for each in arms_of(user)],
+        arms=[row for user in users for row in arms_of(user)],
         comparisons=gaps,
         controls=["permuted votes with another user's hints", "before any update", "the habit told in the prompt"],
+    )
+
+
+def _of_traffic() -> str:
+    """What serving while learning cost, as its file says; nothing where it was not measured."""
+    if not TRAFFIC.exists():
+        return ""
+    record = json.loads(TRAFFIC.read_text())
+    ratio, seeds = record["latency_with_learning_over_without"], len({run["seed"] for run in record["runs"]})
+    means = "; ".join(f"{row['name']} {row['mean']:.2f}" for row in record["arms"])
+    return (
+        f" Served while it learns ({seeds} seed{'s' * (seeds > 1)}): {means}; an answer takes "
+        f"{ratio['mean']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}] times as long as without."
     )
 
 

@@ -96,13 +96,13 @@ def run(name: str, seed: int, updates: int) -> dict[str, Any]:
         for step in range(updates):
             alone, together = list[float](), list[float]()
             while len(samples) < SESSIONS or len(alone) < SESSIONS:
-                alone.append(_heard(traffic, samples))
+                alone.append(_talk_and_keep(traffic, samples))
             trained, samples = samples, []
             work: Future[float] = beside.submit(
                 learn, learner, permuted.review(trained, step) if permuted else trained, traffic
             )
-            while not work.done():
-                together.append(_heard(traffic, samples))
+            while not together or not work.done():
+                together.append(_talk_and_keep(traffic, samples))
             published.append(work.result())
             rounds.append({"alone": sum(alone) / len(alone), "beside": sum(together) / len(together)})
         after = traffic.probe()
@@ -113,10 +113,12 @@ def _traffic(config: openclaw.Config, system: System, model: InProcessModel, lea
     return Traffic(config, system, Replica(model, learner.master_weights.named))
 
 
-def _heard(traffic: Traffic, samples: list[Group]) -> float:
+def _talk_and_keep(traffic: Traffic, samples: list[Group]) -> float:
     """A session whose answers are added to what an update learns from; the seconds of an answer."""
     session, seconds = traffic.talk()
-    samples += [Group(session.task, session.memory_snapshot, (each,)) for each in openclaw.samples_of(session, BOTH)]
+    samples += [
+        Group(session.task, session.memory_snapshot, (sample,)) for sample in openclaw.samples_of(session, BOTH)
+    ]
     return seconds
 
 
@@ -129,7 +131,7 @@ def main() -> None:
     for seed in range(options.seeds):
         for name in (BOTH, PERMUTED):
             runs.append(run(name, seed, options.updates))
-            rounds = [each for one in runs for each in one["rounds"]]
+            rounds = [times for one in runs for times in one["rounds"]]
             of = {arm: [one for one in runs if one["arm"] == arm] for arm in (BOTH, PERMUTED)}
             after = {arm: [one["after"] for one in of[arm]] for arm in of}
             record = {
@@ -137,7 +139,7 @@ def main() -> None:
                 "command": f"python -m benchmarks.serving.while_learning --seeds {options.seeds} --updates {options.updates}",
                 "rounds": len(rounds),
                 "latency_with_learning_over_without": ratio(
-                    [each["beside"] for each in rounds], [each["alone"] for each in rounds]
+                    [times["beside"] for times in rounds], [times["alone"] for times in rounds]
                 ),
                 "arms": [arm(f"{BOTH}, before", [one["before"] for one in of[BOTH]])]
                 + [arm(f"{name}, after {options.updates} updates", values) for name, values in after.items() if values],

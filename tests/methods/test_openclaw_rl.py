@@ -81,14 +81,14 @@ def test_what_of_a_session_is_trained_on() -> None:
     which nothing followed, is never among them."""
     talk = session("No, not like that. Please be brief. And now?", "Thanks, that is how I like it. And now?")
 
-    def found(signals: str) -> list[tuple[str, float, tuple[str, ...]]]:
+    def collect(signals: str) -> list[tuple[str, float, tuple[str, ...]]]:
         samples = openclaw.samples_of(talk, signals)
         assert all(len(sample.segments) == 1 for sample in samples)
         return [(sample.id, sample.reward, tuple(item.text for item in sample.shown)) for sample in samples]
 
-    assert found("evaluative") == [("0/0/0", -1.0, ()), ("0/0/1", 1.0, ())]
-    assert found("directive") == [("0/0/0", 0.0, ("Please be brief.",))]
-    assert found("both") == [("0/0/0", -1.0, ("Please be brief.",)), ("0/0/1", 1.0, ())]
+    assert collect("evaluative") == [("0/0/0", -1.0, ()), ("0/0/1", 1.0, ())]
+    assert collect("directive") == [("0/0/0", 0.0, ("Please be brief.",))]
+    assert collect("both") == [("0/0/0", -1.0, ("Please be brief.",)), ("0/0/1", 1.0, ())]
     assert [sample.segments[0].ids[0] for sample in openclaw.samples_of(talk, "both")] == [3, 4]
     assert openclaw.samples_of(session("Let us go on. And now?"), "both") == []
 

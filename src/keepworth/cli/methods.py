@@ -127,6 +127,14 @@ def _row(method: Any) -> dict[str, Any]:
     return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}
 
 
+READ_FROM = {
+    "code": "the method's public code",
+    "text": "the method's paper or documentation",
+    "secondary": "descriptions by others",
+}
+"""What was read of an objective, by the status of its citation."""
+
+
 def _objective_rows(name: str) -> list[tuple[str, str]]:
     """What is on of an objective, as a configuration says it; what it needs, and where it was read."""
     from keepworth.learning.objective.inputs import episode_inputs, inputs
@@ -136,7 +144,11 @@ def _objective_rows(name: str) -> list[tuple[str, str]]:
     said = objective.model_dump(exclude_none=True)
     rows = [(f"objective.{axis}", str(value)) for axis, value in said.items() if axis != "name" and value != 0.0]
     needs = (*inputs(objective), *episode_inputs(objective), source.needs)
-    rows += [("needs of a run", ", ".join(filter(None, needs))), ("read from", source.status), ("note", source.note)]
+    rows += [
+        ("needs of a run", ", ".join(filter(None, needs))),
+        ("read from", READ_FROM[source.status]),
+        ("note", source.note),
+    ]
     rows += [("not verified", "; ".join(source.unverified))]
     return [(term, text) for term, text in rows if text]
 

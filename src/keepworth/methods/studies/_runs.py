@@ -125,7 +125,7 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
             sets["train"],
             {"test": sets["test"]},
             None,
-            {"test": "family"},
+            {},
             lambda name, model: rollout_of(config, recall, model),
         )
     system = made(folder, **{key: getattr(config, key) for key in config.model_fields_set})

@@ -141,8 +141,8 @@ def _objective_rows(name: str) -> list[tuple[str, str]]:
     from keepworth.learning.objective.presets import preset, source_of
 
     objective, source = preset(name), source_of(name)
-    said = objective.model_dump(exclude_none=True)
-    rows = [(f"objective.{axis}", str(value)) for axis, value in said.items() if axis != "name" and value != 0.0]
+    settings = objective.model_dump(exclude_none=True)
+    rows = [(f"objective.{axis}", str(value)) for axis, value in settings.items() if axis != "name" and value != 0.0]
     needs = (*inputs(objective), *episode_inputs(objective), source.needs)
     rows += [
         ("needs of a run", ", ".join(filter(None, needs))),

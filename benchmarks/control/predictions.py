@@ -13,19 +13,15 @@ Only the cue was measured with all seeds.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.speed.setting import machine
+from benchmarks.control.cells import Row, cell_arguments, collect
 from keepworth.control.ppo import Trainer
 from keepworth.control.prediction import Prediction
 from keepworth.control.settings import PpoSettings
@@ -86,34 +82,21 @@ def train(world: str, arm: str, seed: int, steps: int, weight: float) -> dict[st
 
 
 def main(words: list[str] | None = None) -> None:
-    """Train every cell, and print or write JSON; what is written has all cells that are done."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", nargs="*", default=list(STEPS))
-    parser.add_argument("--arms", nargs="*", default=list(ARMS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=list(range(5)))
+    parser = cell_arguments(__doc__, worlds=tuple(STEPS), arms=ARMS)
     parser.add_argument("--steps", type=int, default=0, help="other steps than those of the worlds")
     parser.add_argument("--weight", type=float, default=0.1)
-    parser.add_argument("--json", type=Path, help="goes on with what is there")
+    parser.set_defaults(seeds=list(range(5)))
     options = parser.parse_args(words)
-    torch.set_num_threads(1)
-    there = options.json and options.json.is_file()
-    cells = json.loads(options.json.read_text(encoding="utf-8"))["cells"] if there else []
-    done = {(cell["seed"], cell["world"], cell["arm"]) for cell in cells}
-    for seed, world, arm in itertools.product(options.seeds, options.worlds, options.arms):
-        if (seed, world, arm) in done:
-            continue
-        cells.append(train(world, arm, seed, options.steps or STEPS[world], options.weight))
-        print(json.dumps(cells[-1]), flush=True)
-        report = {
-            "command": "python -m benchmarks.control.predictions " + " ".join(words or sys.argv[1:]),
-            "machine": machine(1, ("torch", "gymnasium", "popgym", "numpy")),
-            "seeds": options.seeds,
-            "unit": "mean return of the episodes of an update, over all of training; last: over its last tenth",
-            "weight": options.weight,
-            "cells": cells,
-        }
-        if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    cells = (
+        train(world, arm, seed, options.steps or STEPS[world], options.weight)
+        for seed, world, arm in itertools.product(options.seeds, options.worlds, options.arms)
+    )
+
+    def report(cells: list[Row]) -> Row:
+        unit = "mean return of the episodes of an update, over all of training; last: over its last tenth"
+        return {"seeds": options.seeds, "unit": unit, "weight": options.weight, "cells": cells}
+
+    collect("predictions", words, options.json, cells, report, ("torch", "gymnasium", "popgym", "numpy"))
 
 
 if __name__ == "__main__":

@@ -176,13 +176,58 @@ def judged(name: str, curves: Mapping[str, list[list[float]]], seeds: int) -> No
     )
 
 
+COINS: dict[str, Arm] = {
+    "true rewards": ("strings", STRINGS, ()),
+    "coins": ("strings", {**STRINGS, "objective": {"advantage": "Spurious(0.5)"}}, ()),
+    PERMUTED: ("strings", {**STRINGS, "dealt": True}, ()),
+}
+COIN_RULE = (
+    "Measured on a model that was imitated from a pupil who is mostly wrong, and so does not lean the right way. held in part: "
+    "coins are not above the model before any reward and true rewards are above coins, as the claim says of such models (of "
+    "those that lean the right way nothing is measured, so there is no held); not held: coins are above the model before any "
+    "reward; not reachable here: true rewards are not above coins, so that nothing is learned in this world."
+)
+
+
+def measure_coins(seeds: int) -> None:
+    """Coins beside true and permuted rewards, with the same tasks, steps, first weights and seeds."""
+    print(f"spurious: {seeds} seeds, paired. {COIN_RULE}", flush=True)
+    curves = {label: [curve(made, seed) for seed in range(seeds)] for label, made in COINS.items()}
+    learned = {label: [sum(values[1:]) / len(values[1:]) for values in of] for label, of in curves.items()}
+    learned["before any reward"] = [values[0] for values in curves["coins"]]
+    print(curves, flush=True)
+    pairs = [("true rewards", "coins"), ("coins", "before any reward"), ("coins", PERMUTED)]
+    gaps = [gap(f"{one} minus {other}", learned[one], learned[other]) for one, other in pairs]
+    over, rise, _ = (one["interval"] for one in gaps)
+    verdict = ABSENT if over[0] <= 0 else "not held" if rise[0] > 0 else "held in part"
+    write(
+        "spurious",
+        f"python -m benchmarks.methods.recipes spurious --seeds {seeds}",
+        verdict,
+        f"Coins change the score by {worded(gaps[1], 2, '')}{'' if rise[0] > 0 else ', so they raise nothing'}. With the same "
+        f"steps and seeds true rewards are {worded(gaps[0], 2, '')} over coins, and coins are {worded(gaps[2], 2, '')} to "
+        "permuted rewards. This is a tiny network that does not lean the right way; no model that does was measured, which is "
+        "the other half of the claim.",
+        model="a network of two layers, with weights by chance at first",
+        n=seeds,
+        seeds=seeds,
+        unit="answers that are right, greedy, mean over measurements while it learns; benchmarks/methods/tiny_worlds.py",
+        arms=[arm(label, values) for label, values in learned.items()],
+        comparisons=gaps,
+        controls=["true rewards", PERMUTED, "before any reward"],
+    )
+
+
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*", help="all where none is named")
     parser.add_argument("--seeds", type=int, default=4)
     options = parser.parse_args()
     curves: dict[str, list[list[float]]] = {}
-    for name in options.names or ARMS:
+    for name in options.names or (*ARMS, "spurious"):
+        if name == "spurious":
+            measure_coins(options.seeds)
+            continue
         for made in ARMS[name].values():
             if repr(made) not in curves:
                 curves[repr(made)] = [curve(made, seed) for seed in range(options.seeds)]

@@ -3,13 +3,17 @@
 python -m benchmarks.methods.study ama
 python -m benchmarks.methods.study mind_palace --rows rows.jsonl     what `keepworth methods run mind_palace --json` printed
 
-Numbers are measured anew. Model, controls, verdict and sentence stay as the file has them: somebody concluded them, and has to
-read them again beside new numbers. Studies that are run on data from elsewhere have a script of their own.
+Numbers are measured anew. Model, controls, verdict and sentence stay as the file has them: somebody concluded them, by the rule
+in `PLANS` where there is one, and has to read them again beside new numbers. Every rule there was written before a row of its
+seeds was seen; its study runs with the 135M model. Where a study reads finished runs or evaluations, the command in its file
+begins with what makes them. Studies that are run on data from elsewhere have a script of their own.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,32 +22,122 @@ from benchmarks.record import arguments
 from keepworth.evaluation.study import Rows, Study
 from keepworth.registry import method
 
-STUDIES = (
-    "ama",
-    "cues",
-    "exploitation",
-    "game_on",
-    "igl_nav",
-    "macro_hft",
-    "mind_palace",
-    "persistbench",
-    "starling",
-    "vilomem",
-    "written_or_neural",
-)
+MODEL = "smollm2-135m-instruct"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a study is measured, and what would refute its claim.
+
+    Attributes:
+        settings: Of the study.
+        rule: What each verdict means, in words.
+        size: How much is asked, and what that can see.
+        also: Settings beside those of a second run of the study, of which new rows are taken.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rule: str = "of its file"
+    size: str = ""
+    also: Mapping[str, Any] = field(default_factory=dict)
+
+
+PLANS = {
+    "ama": Plan(),
+    "cues": Plan(),
+    "diagnose": Plan(
+        {"run": "rewarded", "samples": 16, "questions": 60, "seed": 1},
+        "By questions that were not trained on. held: true rewards above the model before and above coins at k = 1, and below "
+        "the model before at k = 16; held in part: at k = 16 the lead is smaller, but not below 0; not held: at k = 16 the lead "
+        "is as large, or above 0; not reachable here: at k = 1 not above the model before, or not above coins: nothing was "
+        "learned from rewards. For a second look the interval over the model before counts 1.144 times as wide.",
+        "60 questions of a tier, 16 answers each: about .09 to both sides at k = 1, .15 at k = 16",
+        also={"against": "coins"},
+    ),
+    "domains": Plan(
+        {"trained": "rewarded,strings", "questions": 60, "seed": 1},
+        "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
+        "held: runs gain where they were trained, and elsewhere all intervals lie within .05 of 0; not reachable here: no run "
+        "gains where it was trained, or intervals elsewhere are wider and hold 0.",
+        "60 questions of each of two domains, 4 answers each: about .08 to both sides",
+    ),
+    "exploitation": Plan(),
+    "game_on": Plan(),
+    "hierarchy": Plan(
+        {},
+        "held: the realm is right more often with the path named than straight away, and by more than the family is; held in "
+        "part: the first alone; not held: the path is not above straight away; not reachable here: the edge above a leaf is not "
+        "known in more than half, or the realm of leaves never met is right in more than a third.",
+        "42 leaves of 14 families: about .15 to both sides",
+    ),
+    "igl_nav": Plan(),
+    "macro_hft": Plan(),
+    "mind_palace": Plan(),
+    "persistbench": Plan(),
+    "retention": Plan(
+        {"facts": 40, "delays": "0,10,100", "model": MODEL},
+        "Three parts: one exposure is recognised in .9 or more; three exposures are recalled above .5; of ten exposures the "
+        "first ten later facts take more than 0, and more than the ninety after them. held: all three; held in part: one or "
+        "two; not held: none; not reachable here: ten exposures are not recalled above .5, or facts never met are above .05.",
+        "40 facts of each number of exposures: about .15 to both sides, less near 0 and 1",
+    ),
+    "self_prm": Plan(
+        {"run": "composed", "samples": 32, "questions": 24},
+        "held: the answer that the model assesses best is right more often than the commonest; held in part: more often than "
+        "one at random; not held: not told from one at random; not reachable here: any of 32 is not above one at random, so "
+        "that there is nothing to choose, or scores of another question choose better than chance. The likelihood and the rule "
+        "are no part of it.",
+        "24 questions, 32 answers each: about .2 to both sides",
+    ),
+    "sort": Plan(
+        {"texts": 15, "distances": "1,2,4,8", "items": 5, "passes": 1, "rate": 1e-3},
+        "held: context above .5 and above weights, and the weights have learned their text; held in part: context above .5, but "
+        "not above weights, or the weights have not learned; not held: context below .5, or weights above .5 and not below "
+        "context; not reachable here: context not above .5, so that this reader tells no order from anything.",
+        "60 pairs of 15 texts: about .13 to both sides, so that .63 can be told from chance",
+    ),
+    "starling": Plan(),
+    "three_settings": Plan(
+        {"questions": 60, "words": 40},
+        "held: evidence alone above another question's, contextual above parametric, external below contextual; held in part: "
+        "the first two, and external is not told from contextual; not held: external above contextual, which holds the evidence "
+        "always, or contextual not above parametric; not reachable here: the reader does no better with the right evidence than "
+        "with another's.",
+        "the 43 test questions that are answered in words, paired: about .1 of F1 to both sides",
+    ),
+    "tulving": Plan(
+        {},
+        "The claim is taken as: models recall better than they are aware of chronology. held: simple recall above chronological "
+        "awareness with a search and with the right chapters shown; held in part: in one of the two; not held: in neither; not "
+        "reachable here: the right chapters do not raise simple recall over no memory, so that this reader reads no book.",
+        "189 questions of 10 books, 7 of which have all types: about .1 to both sides",
+    ),
+    "vilomem": Plan(),
+    "written_or_neural": Plan(),
+}
 
 
 def main() -> None:
     parser = arguments(__doc__, json=False)
-    parser.add_argument("name", choices=STUDIES)
+    parser.add_argument("name", choices=PLANS)
     parser.add_argument("--rows", type=Path, help="rows that were measured before")
     options = parser.parse_args()
-    name = options.name
+    name, plan = options.name, PLANS[options.name]
     study = method("study", name).make
     assert isinstance(study, Study)
     before = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    rows = [json.loads(line) for line in options.rows.read_text().splitlines()] if options.rows else study()()
-    numbers = {"n": max(row["n"] for row in rows), "seeds": max(row["clusters"] for row in rows), "unit": study.unit}
+    print(f"{name}: {plan.size or before['unit']}. The rule of its verdict: {plan.rule}", flush=True)
+    if options.rows:
+        rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
+    else:
+        rows = study(**plan.settings)()
+    if plan.also and not options.rows:
+        names = {row["arm"] for row in rows}
+        rows += [row for row in study(**{**plan.settings, **plan.also})() if row["arm"] not in names]
+    clusters = max(row["clusters"] for row in rows)
+    numbers = {"n": max(row["n"] for row in rows), "seeds": clusters, "unit": study.unit}
+    if plan.settings or plan.size:
+        numbers |= {"seeds": 1, "unit": f"{study.unit}; intervals over {clusters} clusters, one seed of draws"}
     concluded = {key: before[key] for key in ("model", "controls", "verdict", "sentence")}
     write(name, before["command"], **concluded, **numbers, **parted(rows))
 

@@ -218,6 +218,13 @@ def test_empty_lines_are_read_once() -> None:
     assert time.process_time() - began < 2.0
 
 
+def test_comments_that_never_end_are_looked_through_once() -> None:
+    began = time.process_time()
+    (found,) = FORMATS["markdown"]("<!-- a --> tea" + " <!--" * 50_000)
+    assert found.record["text"].startswith("tea <!--")
+    assert time.process_time() - began < 2.0
+
+
 def test_a_turn_of_line_breaks_alone_is_read_at_once() -> None:
     with Memory(":memory:", encoder=None) as memory:
         memory.add([{"role": "user", "content": "I like tea."}], infer=True)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 import unicodedata
@@ -98,6 +100,29 @@ def test_what_a_user_states_is_kept_and_takes_the_place_of_what_it_contradicts(g
     assert (new.provenance.speaker, [link.relation for link in new.links]) == ("user", ["supersedes"])
     gate.ask(user("Where do I live, Bergen?"), user="ana")
     assert "I live in Bergen" not in str(gate.script.sent[-1].messages)
+
+
+FIRST_FACT = """
+import sys
+from pathlib import Path
+import keepworth
+from tests.serving.gate import Gate
+from tests.serving.scripted_upstream import Script, upstream
+package, read, script = str(Path(keepworth.__file__).parent), [], Script()
+sys.addaudithook(lambda event, given: read.append(str(given[0])) if event == "open" else None)
+with upstream(script) as model:
+    gate = Gate(Path(sys.argv[1]), script, f"{model.url}/v1")
+    read.clear()
+    gate.ask({"role": "user", "content": "I live in Oslo."}, user="ana")
+    print(gate.noted(), [path for path in read if path.startswith(package)])
+    gate.close()
+"""
+
+
+def test_the_first_fact_of_a_new_server_waits_for_nothing_to_be_read(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FIRST_FACT, str(tmp_path / "agent.mem")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "['I live in Oslo.'] []"
 
 
 def test_what_was_sent_is_never_rewritten(gate: Gate) -> None:

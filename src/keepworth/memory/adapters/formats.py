@@ -161,7 +161,8 @@ def read_mem0(text: str) -> Iterator[FoundRecord]:
 
 # -- markdown ---------------------------------------------------------------------------------------------------------
 
-_TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>", re.S)
+_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_COMMENT_OR_TAG = re.compile(rf"<!--.*?-->|{_TAG.pattern}", re.S)
 
 
 def read_markdown(text: str) -> Iterator[FoundRecord]:
@@ -183,10 +184,16 @@ def read_markdown(text: str) -> Iterator[FoundRecord]:
         elif token.type in ("inline", "fence", "code_block", "html_block"):
             start = start if parts or token.map is None else token.map[0]
             fenced = f"{token.markup}{token.info}\n{token.content}{token.markup}"
-            plain = _TAG.sub("", token.content) if token.type == "html_block" else token.content
+            plain = _without_tags(token.content) if token.type == "html_block" else token.content
             entry = fenced if token.type == "fence" else re.sub(r"\A\[[ xX]\]\s", "", plain).strip()
             parts += [entry] if entry else []
         before = token.tag if token.type == "heading_open" else ""
+
+
+def _without_tags(html: str) -> str:
+    """Comments and tags are left out. A comment that never ends is text: behind the last end none is looked for."""
+    ended, end, rest = html.rpartition("-->")
+    return _COMMENT_OR_TAG.sub("", ended + end) + _TAG.sub("", rest)
 
 
 FORMATS: dict[str, Callable[[str], Iterator[FoundRecord]]] = {

@@ -45,7 +45,6 @@ from keepworth.memory.item import (
     on_word_of,
     one_spelling,
     timestamp,
-    whose,
     worded,
     worded_actions,
 )
@@ -53,7 +52,6 @@ from keepworth.memory.learned import Learned, check_retrieved
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
-from keepworth.memory.policy.signals import from_use
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
@@ -84,7 +82,6 @@ if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.slots import Policy, Writer
-    from keepworth.memory.store.transaction import Transaction
 
     PolicyLike = str | Policy | Callable[[], Policy] | None
 
@@ -443,24 +440,10 @@ class Memory(Changes, Learned):
         about = episode_log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
-            if from_use(person):
-                return OperationOutcome(False, reason="rewards are final here, and a signal of use is none")
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
         act = Credit(value, items, on_word_of(person) if person else source, about.decision)
-        with self.store.database.reading() as connection:
-            earlier = [] if about.decision else log.rewards_of(connection, about.episode)
-        if from_use(person) and any(given == value or not from_use(whose(word)) for _, word, given in earlier):
-            return OperationOutcome(False, reason="it has a reward already")
-        guesses = tuple((seq, seq) for seq, word, _ in earlier if from_use(whose(word)))
-
-        def work(transaction: Transaction) -> OperationOutcome:
-            if guesses:  # what somebody says of an episode takes the place of what use seemed to say
-                undo.roll_back(transaction, guesses, now=self._clock(), reason="a reward of its own", scope=about.scope)
-                transaction.finish()
-            return transaction.perform(act, Draft(scope=about.scope), now=self._clock(), episode=about.episode)
-
-        outcome: OperationOutcome = self.store.change(about.scope, work)
+        outcome = self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
         if self.learning is not None:
             self.learning.count_reward()
         return outcome

@@ -141,21 +141,6 @@ def latency(result: dict[str, Any]) -> str:
     )
 
 
-def signals(result: dict[str, Any]) -> str:
-    held, real, first = result["held-out wordings"], result["longmemeval"], result["prefeval"]["seen"]
-    rightly = "; ".join(
-        f"`{name}` in {share(real[name]['seen'])} of the turns, right in {share(real[name]['right by hand'])} of "
-        f"{real[name]['right by hand']['n']} by hand"
-        for name in ("thanked", "corrected", "asked again")
-    )
-    return (
-        f"On held-out wordings {share(held['right of those seen'])} of the signals that are seen are right, and "
-        f"{share(held['seen of those there'])} of those that are there are seen. Of {real['thanked']['seen']['n']:,} turns of "
-        f"LongMemEval's users: {rightly}. In {first['n']:,} first messages of PrefEval {share(first)} seem to hold one. "
-        f"{measured(result)}"
-    )
-
-
 def closed_loop(result: dict[str, Any]) -> str:
     names = {
         "none": "no memory",
@@ -244,7 +229,6 @@ def tables() -> Iterator[tuple[Path, str, str]]:
         "fuzz": fuzz,
         "latency": latency,
         "facts": facts,
-        "signals": signals,
         "closed_loop": closed_loop,
     }
     for name, table in of_server.items():

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import Provenance, content_digest
+from keepworth.memory.item import content_digest
 from keepworth.memory.memory import Memory
-from keepworth.memory.operations import Credit, Draft
+from keepworth.memory.operations import Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.background import SENTENCES
 from keepworth.memory.search.scan import best
@@ -147,22 +147,6 @@ def test_best_of_many_is_a_stable_sort(n, count, levels):
     assert best(few, count).tolist() == np.argsort(-few, kind="stable")[:count].tolist()
 
 
-def test_filters_look_deeper_until_k_are_found():
-    b = Bank.empty(WordEncoder())
-    for number in range(300):
-        b.add(
-            f"cat number {number}",
-            kind="episode",
-            metadata={"even": number % 2 == 0},
-            event_time=f"20{number % 90 + 10}-01-01",
-        )
-    b.add("cat of another kind entirely", kind="lesson")
-    assert [h.item.kind.value for h in b.search("cat", 5, kinds=["lesson"], mode="lexical")] == ["lesson"]
-    assert len(b.search("cat", 40, where={"even": True}, mode="dense")) == 40
-    found = b.search("cat", 500, since="2020-01-01", until="2021-01-01", mode="lexical")
-    assert {h.item.event_time[:4] for h in found} == {"2020"}
-
-
 def test_a_bank_shows_only_what_is_in_force_at_the_time():
     """What lies in the store, what changed there since the bank was taken, and what was written on the bank."""
     time = ["2026-01-01T00:00:00"]
@@ -207,34 +191,6 @@ def test_vectors_are_made_once_for_all_members_of_a_group():
         fork.search("text 7", 3)
     assert encoder.texts == before + 50 + 1  # the items and the new text; the query is one of the items
     assert encoder.calls <= 1 + 4
-
-
-def test_provenance_time_and_values_travel():
-    b = Bank.empty(WordEncoder())
-    item = b.add(
-        "x y", provenance=Provenance("conversation", "s1", 3, "user", "2024-01-01"), event_time="2024-01-01T10:00Z"
-    )
-    assert item.event_time == "2024-01-01T10:00:00"
-    assert item.provenance.turn == 3
-    hash_before = b.content_hash()
-    for reward, propensity in ((1.0, 0.5), (0.0, 0.25)):
-        b.perform(Credit(reward, ((item.id, propensity),)), Draft(scope=b.scope))
-    values = b.get(item.id).values
-    assert (values.shown, values.mean, values.variance, values.propensity_total) == (2, 0.5, 0.25, 0.75)
-    assert b.content_hash() == hash_before
-    assert b.search("x", 1)[0].utility == 0.5
-
-
-def test_hash_does_not_see_the_clock_but_sees_everything_else():
-    one, two = Bank.empty(None, clock=lambda: "2020-01-01"), Bank.empty(None, clock=lambda: "2030-01-01")
-    for b in (one, two):
-        b.add("a")
-        b.add("b")
-        b.apply(Operation(K.SUPERSEDE, ("m1",), "c"))
-    assert one.content_hash() == two.content_hash()
-    two.add("d", trust=0.5)
-    one.add("d")
-    assert one.content_hash() != two.content_hash()
 
 
 def test_without_an_encoder_only_words_are_searched():

@@ -175,5 +175,5 @@ def test_what_is_remembered_of_scopes_is_bounded(monkeypatch):
             m.add("a cat", user_id=f"u{n}")
         for n in range(40):
             assert [hit.item.scope.user for hit in m.search("cat", user_id=f"u{n}")] == [f"u{n}"]
-        assert len(m.store._inside) <= 8
+        assert len(m.store.inside) <= 8
         assert len(m.store._scope_names) <= 8

@@ -270,7 +270,7 @@ def test_a_file_of_another_format_is_refused_and_untouched(
 
 def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:
     public = [name for kind in (Memory, LiveEpisode) for name in dir(kind) if not name.startswith("_")]
-    assert {"observe", "came_next", "end", "record", "policy"} <= set(public)
+    assert {"observe", "end", "record", "policy"} <= set(public)
 
     async def story() -> None:
         async with AsyncMemory(memory(policy="memrl")) as m:

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from keepworth.memory import errors
-from keepworth.memory.by_name import encoder
 from keepworth.memory.item import now
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.newer import about_the_past
@@ -143,75 +142,6 @@ def test_what_the_encoder_cannot_read_is_found_by_words_and_by_nothing_else():
     for question, fact in (("แพ้ถั่ว", 1), ("고양이", 3), ("땅콩", 4), ("x" * 300, 2)):
         (first,) = m.search(question, top_k=1, threshold=0.1)
         assert first.text == facts[fact]
-
-
-CHAT = """\
-Hey Nora, how was your weekend?
-Pretty good! We finally took Otis to the lake.
-Aww, how is the little guy doing?
-He loves the water, he would not come out.
-I started the pottery class on Tuesday.
-Oh nice, what did you make?
-A lopsided bowl, but I am proud of it.
-Send me a picture later!
-Sure. By the way, did you call the plumber?
-Not yet, the sink still drips.
-Ask Henrik, he fixed ours in an hour.
-Good idea, thanks!
-What are you reading these days?
-Still Middlemarch, fifty pages to go.
-I gave up on that one, too long.
-Ha, it gets better after the middle.
-My sister is visiting in June.
-The one from Lyon?
-Yes, she stays two weeks.
-We should all go hiking then.
-I would love that, she does too.
-How is the new job?
-Busy, but the team is kind.
-Do you still bike there?
-Every day, twenty minutes along the canal.
-Lucky you, I sit in traffic for an hour.
-I tried the ramen place on Vester street.
-And?
-The broth was great, a bit salty.
-Let's go together next week.
-Thursday works for me.
-Perfect, Thursday at seven.
-Did Otis get his shots?
-Yes, the vet says he is healthy.
-What did the vet say about his weight?
-Two kilos too many, less treats now.
-Poor Otis!
-I am thinking about a trip to Iceland.
-In winter? Bold.
-For the northern lights, February maybe.
-Take a warm coat.
-My mother knitted me a scarf already.
-That is sweet of her.
-She also sent a jar of plum jam.
-Plum jam is the best.
-I will bring you some on Thursday.
-You are an angel.
-How did the exam go?
-I passed, barely.
-Congratulations! We have to celebrate.
-""".splitlines()
-
-
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("Did anybody call the plumber?", "Sure. By the way, did you call the plumber?"),
-        ("Who sits in traffic?", "Lucky you, I sit in traffic for an hour."),
-        ("What is salty?", "The broth was great, a bit salty."),
-        ("How does Nora get to work along the canal?", "Every day, twenty minutes along the canal."),
-    ],
-)
-def test_among_short_turns_the_words_of_a_short_question_decide(question: str, answer: str):
-    memory = Memory(":memory:", encoder=encoder("hashing:256"), policy=None)
-    memory.add_many(CHAT)
-    assert memory.search(question, top_k=1)[0].text == answer
 
 
 def test_facts_that_share_one_word_alone_do_not_contradict_each_other():

@@ -21,7 +21,8 @@ def test_credits_alone_and_with_other_changes_end_in_the_same_rows(tmp_path: Pat
         assert memory.get(kept).values == ValueStatistics(2, 2, 2.0, 2.0, 0.75)
         assert memory.get(retired).values == ValueStatistics(1, 1, 0.5, 0.25, 1.0)
         assert memory.get(retired).status is Status.ARCHIVED
-        assert [hit.id for hit in memory.search("purr bark", mode="lexical")] == [kept]
+        (hit,) = memory.search("purr bark", mode="lexical")
+        assert (hit.id, hit.utility) == (kept, 1.0)
         assert [each.after.values.credited for each in memory.history(kept) if each.after is not None] == [0, 2]
     with Memory(tmp_path / "one.mem", encoder=None, log="off") as memory:
         assert memory.get(kept).values == ValueStatistics(2, 2, 2.0, 2.0, 0.75)

@@ -185,7 +185,7 @@ def test_a_reward_adds_no_vectors(tmp_path: Path) -> None:
         m.search("filler 3", mode="dense")
         index = m.store.derived._dense
         assert index is not None
-        assert index.rows == 20
+        assert sum(block.size for block in index._blocks) == 20
 
 
 @pytest.mark.parametrize(

@@ -525,7 +525,7 @@ def test_blocks_go_with_what_is_erased(gate: Gate) -> None:
     assert gate.http.get(f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}/receipt").status_code == 404
 
 
-@pytest.mark.parametrize("at", ["_record", "_went_on"])
+@pytest.mark.parametrize("at", ["_record", "_write_words"])
 def test_a_turn_that_ends_after_an_erasure_leaves_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     step = getattr(Gateway, at)
@@ -713,50 +713,6 @@ def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
 
 
 # -- what comes next --------------------------------------------------------------------------------------------------
-
-
-def rewarded(gate: Gate, item: str, times: int) -> Any:
-    for _ in range(2000):
-        values = gate.memory.get(item).values
-        if values.credited >= times:
-            return values
-        time.sleep(0.005)
-    raise AssertionError(values)
-
-
-def test_what_comes_next_rewards_the_turn_before_where_that_is_asked_for(
-    tmp_path: Path, script: Script, upstream_url: str
-) -> None:
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url, signals=True)
-    item = gate.memory.add("The router is reset with the button.", user_id="ana").id
-    history = [user("How do I reset the router?")]
-    gate.ask(*history, user="ana")
-    history += [says("Hold the button."), user("That's wrong, my router has no button.")]
-    gate.ask(*history, user="ana")
-    assert rewarded(gate, item, 1).total == 0.0
-    call = {"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    called = {"role": "assistant", "content": None, "tool_calls": [call]}
-    gate.ask(user("Is the router reset?"), user="ana")
-    tool = {"role": "tool", "tool_call_id": "t", "content": "3 passed in 0.1s"}
-    gate.ask(user("Is the router reset?"), called, tool, user="ana")
-    assert rewarded(gate, item, 2).total == 1.0
-    gate.close()
-
-
-def test_signals_are_off_where_nothing_is_said_and_for_tokens_that_may_not_reward(
-    gate: Gate, tmp_path: Path, script: Script, upstream_url: str
-) -> None:
-    strict = Gate(tmp_path / "other.mem", script, upstream_url, signals=True)
-    for each, roles in ((gate, ROLES), (strict, ["read", "write"])):
-        token = each.server.tokens.add(new_access(roles=list(roles)))
-        item = each.memory.add("The router is reset with the button.").id
-        asked = user("How do I reset the router?")
-        for messages in ([asked], [asked, says("So."), user("Thanks, I like the router now!")]):
-            body = {"model": "scripted", "messages": messages}
-            each.http.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {token}"})
-        each.noted(2)
-        assert each.memory.get(item).values.credited == 0
-    strict.close()
 
 
 def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: Gate) -> None:

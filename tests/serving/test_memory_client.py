@@ -270,7 +270,7 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
         <= {name for name in vars(Client) if not name.startswith("_")}
         == public - here | {"close", "receipt"}
     )
-    local = {"came_next", "observe", "apply", "reward_range", "decisions", "taken"}
+    local = {"observe", "apply", "reward_range", "decisions", "taken"}
     verbs = {name for name in vars(LiveEpisode) if not name.startswith("_")}
     assert verbs - local == {name for name in vars(RemoteEpisode) if not name.startswith("_")}
     for mine, theirs in ((Client, Memory), (RemoteEpisode, LiveEpisode)):

@@ -53,9 +53,6 @@ def serve(
     ] = "quarantine",
     personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
-    signals: Annotated[
-        str, option("--signals", "Whether a gateway takes thanks, corrections, failing tools as rewards: off, rules.")
-    ] = "off",
     writer: Annotated[
         str,
         option(
@@ -74,7 +71,7 @@ def serve(
 
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
-    gateway = signals != "off" or memory_tokens != TOKENS or memory_items != ITEMS
+    gateway = memory_tokens != TOKENS or memory_items != ITEMS
     _refuse(
         (memory is None, "There is no memory to serve.", "Name it: keepworth serve --memory agent.mem."),
         (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
@@ -83,7 +80,7 @@ def serve(
         (stdio and bool(what), alone, f"Leave {what} out."),
         (
             gateway and not (what or upstream),
-            "--signals, --memory-tokens and --memory-items are of a gateway.",
+            "--memory-tokens and --memory-items are of a gateway.",
             "Name what answers in it, such as --upstream https://api.openai.com/v1.",
         ),
         (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
@@ -118,14 +115,12 @@ def serve(
     elif upstream:
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
-        from keepworth.episodes.errors import require_known
         from keepworth.serving.gateway import GatewaySettings
 
         options["gateway"] = GatewaySettings(
             top_k=memory_items,
             tokens=memory_tokens,
             turn_tokens=min(500, memory_tokens),
-            signals=require_known("--signals", signals, ("off", "rules")) == "rules",
         )
     _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 

@@ -12,6 +12,7 @@ from keepworth.memory.errors import (
     InvalidFilter,
     InvalidScope,
     InvalidText,
+    InvalidTime,
     UnknownItem,
     check_keywords,
     unknown_option,
@@ -25,7 +26,6 @@ from keepworth.memory.item import (
     Scope,
     Status,
     Timestamp,
-    checked_interval,
     checked_label,
     checked_provenance,
     checked_source,
@@ -179,8 +179,11 @@ class Changes:
         if given.get("ttl") is not None:
             times["expires_at"] = later(timestamp(self._clock()), given["ttl"])
         times = {name: time if time == "" else timestamp(time) for name, time in times.items()}
-        if times["valid_from"] and times["valid_to"]:
-            checked_interval(times["valid_from"], times["valid_to"])
+        start, end = times["valid_from"], times["valid_to"]
+        if start and end and end <= start:  # what was never true is never found
+            raise InvalidTime(
+                f"valid_to ({end}) must come after valid_from ({start}): give a later end, or leave one of them out"
+            )
         kind, status = given.get("kind", ItemKind.FACT), given.get("status", Status.ACTIVE)
         return Draft(
             kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),

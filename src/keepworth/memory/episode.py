@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, Operation
-from keepworth.episodes.text import as_text
 from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidScope, InvalidText, check_keywords
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
-from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
 from keepworth.memory.search.search import Ask, Hits, ScopedOptions
 from keepworth.memory.store import decision_log, episode_log, log
 
@@ -92,20 +90,6 @@ class LiveEpisode:
         if self._action is None or self._rewarded():
             raise ClosedEpisode(f"episode {self.id!r} has no open action to reward.", "Call `act` first.")
         self._note("step", reward=checked_reward(value, self.reward_range))
-
-    def came_next(self, text: str, *, role: str = "user") -> UseSignal | None:
-        """Let what came after this episode reward it at once, where it says how good it was: what the user said next, or, with
-        role="tool", what a tool answered. By rules (`policy.signals`) whose votes are scaled to the reward range (0 to 1 where
-        none was declared).
-
-        It is the reward of "signal:" and the episode's person, and gives way to any other reward of this episode, also a later
-        one. Where the policy keeps what an episode taught, whose rewards are final, nothing is rewarded. Raises InvalidText."""
-        signal = signal_of(worded(text, "what came next"), role=role, asked_before=self.task)
-        if signal is not None and signal.vote:
-            low, high = self.reward_range or (0.0, 1.0)
-            value = low + (signal.vote + 1.0) / 2.0 * (high - low)
-            self._memory.reward(self.id, value, by=f"{PREFIX}:{self.by or 'nobody'}")
-        return signal
 
     def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         """As `Memory.add`, as part of this episode."""
@@ -190,16 +174,3 @@ class LiveEpisode:
 
     def _bounds(self) -> dict[str, Any]:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
-
-
-def answered(
-    memory: Memory, task: str, agent: Callable[[str], str], grade: Callable[[str], float], *, by: str = ""
-) -> str:
-    """One whole turn around an agent that is a function of its prompt (a wrapper of any chat endpoint is one). by: who asks and
-    grades."""
-    with memory.episode(task, by=by) as episode:
-        shown = episode.search()
-        answer = agent(f"{shown.text}\n\n{as_text(task)}".strip())
-        episode.act(answer)
-        episode.reward(grade(answer))
-    return answer

@@ -7,7 +7,7 @@ import json
 import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
@@ -151,14 +151,6 @@ def later(start: str, seconds: float) -> str:
         ) from error
 
 
-def checked_interval(start: str, end: str) -> None:
-    """Raise InvalidTime where canonical times leave no moment between them: what was never true is never found."""
-    if start and end and end <= start:
-        raise InvalidTime(
-            f"valid_to ({end}) must come after valid_from ({start}): give a later end, or leave one of them out"
-        )
-
-
 LONGEST_WORDING = 200_000
 """Characters of a goal, an observation or an action: a case holds all three, and an item at most a million."""
 _CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\r\t"}
@@ -272,13 +264,6 @@ class ValueStatistics:
     @property
     def mean(self) -> float:
         return self.total / self.credited if self.credited else 0.0
-
-    @property
-    def variance(self) -> float:
-        """Of one reward (population); 0 where fewer than two were seen."""
-        if self.credited < 2:
-            return 0.0
-        return max(0.0, self.total_squared / self.credited - self.mean**2)
 
     def after(self, reward: float, propensity: float) -> ValueStatistics:
         return ValueStatistics(
@@ -470,18 +455,10 @@ def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _deeper_than(depth: int, value: object) -> bool:
-    layer: list[object] = [value]
-    for _ in range(depth):
-        layer = [
-            part
-            for value in layer
-            if isinstance(value, (Mapping, list, tuple))
-            for part in (value.values() if isinstance(value, Mapping) else value)
-            if isinstance(part, (Mapping, list, tuple))
-        ]
-        if not layer:
-            return False
-    return True
+    if not isinstance(value, (Mapping, list, tuple)):
+        return False
+    parts = value.values() if isinstance(value, Mapping) else value
+    return depth == 0 or any(_deeper_than(depth - 1, part) for part in parts)
 
 
 Option = TypeVar("Option", Status, ItemKind)
@@ -686,11 +663,6 @@ def from_record(record: Mapping[str, Any]) -> Item:
     if "links" in values:
         values["links"] = tuple(Link(target, relation) for target, relation in values["links"])
     return Item(**values)
-
-
-def ended(item: Item, *, at: str, event_time: str = "", by: str = "") -> Item:
-    """`item` closed by a successor: true until `event_time` where that is known, and closed in the store `at`."""
-    return replace(item, ended_at=at, valid_to=event_time, superseded_by=by)
 
 
 _NAMES = tuple(part.name for part in fields(Item))

@@ -45,18 +45,16 @@ from keepworth.memory.item import (
     on_word_of,
     one_spelling,
     timestamp,
-    whose,
     worded,
     worded_actions,
 )
-from keepworth.memory.learned import Learned, check_retrieved
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
-from keepworth.memory.policy.signals import from_use
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
+    CURRENT,
     Ask,
     Chosen,
     Hit,
@@ -65,6 +63,7 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
+    Worth,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -83,8 +82,9 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
+    from keepworth.memory.policy.ledger import Balance
+    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
-    from keepworth.memory.store.transaction import Transaction
 
     PolicyLike = str | Policy | Callable[[], Policy] | None
 
@@ -94,7 +94,7 @@ NEARBY = 5
 
 
 @check_keywords
-class Memory(Changes, Learned):
+class Memory(Changes):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
@@ -148,7 +148,7 @@ class Memory(Changes, Learned):
         durability = settings.get("durability", "process")
         self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
         self.store.scan = settings.get("scan")
-        self.learning = None
+        self.learning: Learning | None = None
         try:
             if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one
                 encoder = by_name.encoder("default", self.store.encoder_identity())
@@ -174,6 +174,11 @@ class Memory(Changes, Learned):
     @property
     def path(self) -> str:
         return self.store.database.path
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that chooses; None where none does."""
+        return None if self.learning is None else self.learning.policy
 
     @property
     def read_only(self) -> bool:
@@ -354,7 +359,11 @@ class Memory(Changes, Learned):
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
-        check_retrieved(self.policy, request, mode)
+        if mode is None and request.statuses != CURRENT:
+            raise InvalidFilter(
+                f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
+                "mode=, which lets the search of the memory find the candidates"
+            )
         request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
         # A policy that retrieves has learned from everybody.
         return learning.retrieve(
@@ -443,24 +452,10 @@ class Memory(Changes, Learned):
         about = episode_log.rewarded(self.store, self.scopes.changeable, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
-            if from_use(person):
-                return OperationOutcome(False, reason="rewards are final here, and a signal of use is none")
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
         act = Credit(value, items, on_word_of(person) if person else source, about.decision)
-        with self.store.database.reading() as connection:
-            earlier = [] if about.decision else log.rewards_of(connection, about.episode)
-        if from_use(person) and any(given == value or not from_use(whose(word)) for _, word, given in earlier):
-            return OperationOutcome(False, reason="it has a reward already")
-        guesses = tuple((seq, seq) for seq, word, _ in earlier if from_use(whose(word)))
-
-        def work(transaction: Transaction) -> OperationOutcome:
-            if guesses:  # what somebody says of an episode takes the place of what use seemed to say
-                undo.roll_back(transaction, guesses, now=self._clock(), reason="a reward of its own", scope=about.scope)
-                transaction.finish()
-            return transaction.perform(act, Draft(scope=about.scope), now=self._clock(), episode=about.episode)
-
-        outcome: OperationOutcome = self.store.change(about.scope, work)
+        outcome = self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
         if self.learning is not None:
             self.learning.count_reward()
         return outcome
@@ -496,6 +491,43 @@ class Memory(Changes, Learned):
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
         return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
+
+    # What the policy learned.
+
+    def worth(self, id: str, query: str) -> Worth:
+        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
+        `.interval`). Raises UnknownItem, InvalidPolicy."""
+        self._decisions.flush()
+        return self._learns("worth").worth(self.get(id), checked_query(query))
+
+    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
+        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
+
+        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
+        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
+        learning = self._learns("ledger")
+        self._decisions.flush()
+        if items is not None:
+            items = [self.get(id).id for id in several(items, "items", "m1")]
+        if source:
+            checked_source(source, "source")
+            listed = self.store.items(self.scope, current=not everything)
+            there = [item.id for item in listed if item.provenance.source == source]
+            items = there if items is None else [id for id in items if id in set(there)]
+        return learning.ledger(items, everything=everything)
+
+    def propose(self, advice: Advice) -> str:
+        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
+        experience. Raises InvalidAdvice, InvalidPolicy."""
+        return self._learns("propose").propose(advice)
+
+    def _learns(self, verb: str) -> Learning:
+        if self.learning is None:
+            raise InvalidPolicy(
+                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
+            )
+        self.store.database.check_open()  # before a lock is taken that a thread of the parent may have held at a fork
+        return self.learning
 
     # Undo.
 

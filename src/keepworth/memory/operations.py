@@ -32,7 +32,6 @@ from keepworth.memory.item import (
     Provenance,
     Scope,
     Status,
-    ended,
     indented_alike,
     later,
     text_problem,
@@ -280,7 +279,7 @@ def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: st
     # A merge rewords: nothing became untrue, so no end of validity is known, only that the store closed the item.
     until = "" if merging else draft.valid_from or draft.event_time
     for old in closed:
-        view.put(ended(old, at=now, event_time=until, by=survivor))
+        view.put(replace(old, ended_at=now, valid_to=until, superseded_by=survivor))
     changed = tuple(old.id for old in closed)
     if survivor == new_id:
         links = tuple(Link(old.id, "merged" if merging else "supersedes") for old in closed)

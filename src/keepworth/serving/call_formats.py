@@ -245,17 +245,6 @@ def strip_host_words(message: Mapping[str, Any]) -> str:
     return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
 
 
-def tool_words(pieces: Sequence[Any]) -> str:
-    """What the tools answered with which a call ends, whatever its format: the texts in its last pieces."""
-    texts: list[str] = []
-    for piece in reversed(pieces):
-        answers = _answers(piece)
-        if not answers:
-            break
-        texts += [text for part in answers for text in _texts(part.get("output", part.get("content")))]
-    return "\n".join(reversed(texts))
-
-
 def tools_answered(pieces: Sequence[Any]) -> bool:
     """Whether any of the pieces is what a tool answered, as in a call that goes on with a turn."""
     return any(map(_answers, pieces))
@@ -288,12 +277,6 @@ def _answers(piece: Body) -> list[Body]:
 def _is_answer(part: Body) -> bool:
     kind = str(part.get("type", ""))
     return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    return [part["text"] for part in _listed(value if isinstance(value, list) else [value]) if _text(part.get("text"))]
 
 
 def _is_text(part: Any) -> bool:

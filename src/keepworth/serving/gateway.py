@@ -55,7 +55,6 @@ from keepworth.serving.call_formats import (
     first_answer,
     names_kept,
     strip_host_words,
-    tool_words,
     tools_answered,
 )
 from keepworth.serving.calls import NotServed, ServedCall, json_object
@@ -101,13 +100,11 @@ class GatewaySettings:
         top_k: Items recalled for a turn.
         tokens: Of all blocks in one prompt.
         turn_tokens: Of one block (see `tokens_of`).
-        signals: Whether what comes after a turn rewards it, as the rules read it.
     """
 
     top_k: int = 8
     tokens: int = 1500
     turn_tokens: int = 500
-    signals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +138,6 @@ class TurnMemory:
         head: The newest entry of the journal when memory was asked.
         digest: Of the conversation up to its newest turn; `block` stands before that.
         after: The episode of the turn before.
-        tools: What tools answered.
     """
 
     open: OpenMemory
@@ -152,8 +148,6 @@ class TurnMemory:
     digest: str = ""
     block: MemoryBlock | None = None
     after: str = ""
-    tools: str = ""
-    signals: bool = False
 
 
 @dataclass(slots=True)
@@ -285,9 +279,6 @@ class Gateway:
             last = max((place for place in before if place < newest), default=-1)
             memory.after = before[last].episode if last >= 0 else ""
             before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
-        elif goes_on:
-            memory.tools = tool_words(pieces)
-        memory.signals = self.settings.signals and turn.mode == "on" and "reward" in call.access.roles
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
         if memory.block is None:
             return GatewayTurn(turn.content)
@@ -357,7 +348,7 @@ class Gateway:
         text = self._screened(memory.open.memory, query) if turn.mode == "on" else ""
         if text:
             words = {"text": text, "scope": list(live.scope.parts()), "at": now()}
-            words |= {"after": memory.after, "signals": memory.signals} if memory.after else {}
+            words |= {"after": memory.after} if memory.after else {}
         store = memory.open.memory.store
         return notes.begin_turn(
             store, memory.digest, asdict(memory.block), memory.episode, receipt, words, since=memory.head
@@ -491,8 +482,9 @@ class Gateway:
         memory = turn.memory
         assert memory is not None
         try:
-            live, words = self._record(memory, status, copy, kind, outcome)
-            self._went_on(memory, live, words)
+            words = self._record(memory, status, copy, kind, outcome)
+            if words is not None:
+                self._write_words(memory.open, memory.episode, words)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
         except Exception as error:
@@ -500,8 +492,8 @@ class Gateway:
 
     def _record(
         self, memory: TurnMemory, status: int, copy: bytes, kind: str, outcome: str
-    ) -> tuple[LiveEpisode, Mapping[str, Any] | None]:
-        """How the turn ended; with what is to be written of what was said in it."""
+    ) -> Mapping[str, Any] | None:
+        """Note how the turn ended; what is to be written of what was said in it."""
         store = memory.open.memory.store
         with store.database.reading():
             live, words = memory.open.episode(memory.episode), notes.waiting_turn(store, memory.episode)
@@ -513,13 +505,7 @@ class Gateway:
                     digest = _digest("answered", memory.digest, said)
                     notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
             live.end(outcome)
-        return live, words
-
-    def _went_on(self, memory: TurnMemory, live: LiveEpisode, words: Mapping[str, Any] | None) -> None:
-        if memory.signals and memory.tools:
-            live.came_next(memory.tools, role="tool")  # which rewards the turn whose tool answered
-        if words is not None:
-            self._write_words(memory.open, memory.episode, words)
+        return words
 
     def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
@@ -540,8 +526,6 @@ class Gateway:
         before = None
         with contextlib.suppress(UnknownEpisode):  # the turn before was erased meanwhile
             before = open.episode(words["after"]) if words.get("after") else None
-        if before is not None and words.get("signals"):
-            before.came_next(text, role="user")
         with notes.ending_turn(memory.store, episode) as done:
             with contextlib.suppress(RefusedText):  # it will be refused the next time, too
                 if memory.writer is not None:

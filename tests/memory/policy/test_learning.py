@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from keepworth import policy
-from keepworth.memory.episode import answered
 from keepworth.memory.errors import ClosedEpisode, InvalidFilter, StorageFull, UnknownEpisode
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
@@ -219,20 +218,6 @@ def test_a_scope_sees_its_own_items_alone(tmp_path: Path) -> None:
         assert episode.search(actions=ACTIONS).text == ""
     with ana.episode("a torn shirt arrived") as episode:
         assert "refund" in episode.search(actions=ACTIONS).text
-
-
-def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem", "exprag")
-    prompts: list[str] = []
-
-    def agent(prompt: str) -> str:
-        prompts.append(prompt)
-        return "refund"
-
-    for _ in range(2):
-        answered(memory, "a torn shirt arrived", agent, lambda answer: float(answer == "refund"))
-    assert "refund" not in prompts[0]
-    assert "refund" in prompts[1]
 
 
 def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:

@@ -309,11 +309,10 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
         raise InvalidVector(
             f"encoder {identity.model!r} gave NaN or infinity for text number {row}: check the encoder; nothing was done"
         )
-    # Squares of very large or very small numbers are no float32: each row is brought near 1 first.
-    largest = np.abs(array).max(axis=1, keepdims=True)
-    scaled = np.divide(array, largest, out=np.zeros_like(array), where=largest > 0)
-    norms = np.sqrt(np.add.reduce(scaled * scaled, axis=1, keepdims=True))
-    unit: Vectors = np.divide(scaled, norms, out=np.zeros_like(array), where=norms > 0)
+    # Squares of very large or very small numbers are no float32.
+    wide = array.astype(np.float64)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    unit: Vectors = np.divide(wide, norms, out=np.zeros_like(wide), where=norms > 0).astype(np.float32)
     return unit
 
 
@@ -327,31 +326,14 @@ class Block:
 
     __slots__ = ("alive", "matrix", "numbers", "scopes", "size")
 
-    def __init__(
-        self,
-        numbers: npt.NDArray[np.int64],
-        scopes: npt.NDArray[np.int32],
-        alive: npt.NDArray[np.bool_],
-        matrix: Vectors,
-        size: int,
-    ) -> None:
-        self.numbers = numbers
-        self.scopes = scopes
-        self.alive = alive
-        self.matrix = matrix
-        self.size = size
-
-    @classmethod
-    def empty(cls, dimension: int, room: int = 64) -> Block:
+    def __init__(self, dimension: int, room: int = 64) -> None:
         import numpy as np
 
-        return cls(
-            np.zeros(room, np.int64),
-            np.zeros(room, np.int32),
-            np.zeros(room, bool),
-            np.zeros((room, dimension), np.float32),
-            0,
-        )
+        self.numbers: npt.NDArray[np.int64] = np.zeros(room, np.int64)
+        self.scopes: npt.NDArray[np.int32] = np.zeros(room, np.int32)
+        self.alive: npt.NDArray[np.bool_] = np.zeros(room, bool)
+        self.matrix: Vectors = np.zeros((room, dimension), np.float32)
+        self.size = 0
 
     def append(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike, vectors: Vectors) -> None:
         """Rows that count. Grows by doubling, so n appends cost O(n)."""
@@ -410,7 +392,7 @@ class DenseIndex:
         self.dimension = dimension
         self._lock = threading.RLock()
         self._blocks = [base] if base is not None else []
-        self._tail = Block.empty(dimension)
+        self._tail = Block(dimension)
         self._blocks.append(self._tail)
         self._at: dict[int, tuple[int, int, int]] = {}  # item number -> (block, first row, row after the last)
         self._several = base is not None and bool((base.numbers[1 : base.size] == base.numbers[: base.size - 1]).any())
@@ -418,13 +400,6 @@ class DenseIndex:
         self._newest = int(base.numbers[: base.size].max()) if base is not None and base.size else 0
         self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
         self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
-
-    def __len__(self) -> int:
-        return sum(block.size for block in self._blocks) - sum(self._dead)
-
-    @property
-    def rows(self) -> int:
-        return sum(block.size for block in self._blocks)
 
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
         """Add current items, or give them new vectors. vectors: (n, dimension), unit rows; an item that has several has its

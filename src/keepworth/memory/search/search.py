@@ -730,17 +730,14 @@ class Search:
 
     def _rerank(self, asked: Asked, ranked: Ranked) -> Ranked:
         """In the order of the reranker."""
-        reranker, items = self.request.reranker, self._items(ranked)
+        reranker, fetched = self.request.reranker, self.corpus.fetch([id for id, _ in ranked])
         if reranker is None or not ranked:
             return ranked
+        items = [item for id, _ in ranked if (item := fetched[id]) is not None]
         fresh = [float(score) for score in reranker(asked.query, [item.text for item in items])]
         if len(fresh) != len(items):
             raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(items)} texts")
         return [(items[at].id, fresh[at]) for at in sorted(range(len(items)), key=lambda at: -fresh[at])]
-
-    def _items(self, ranked: Ranked) -> list[Item]:
-        items = self.corpus.fetch([id for id, _ in ranked])
-        return [item for id, _ in ranked if (item := items[id]) is not None]
 
     # Stages of hits.
 

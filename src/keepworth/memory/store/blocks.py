@@ -131,7 +131,7 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
     end = listed[-1][0] if listed else 0
     room = scalar(connection, f"SELECT count(*) FROM {VECTORS.format(set_id)} WHERE n > ?", (end,))
     room += sum(size for _, _, size, _ in listed if isinstance(size, int) and 0 <= size < 64 * ITEMS) + len(outdated)
-    block = Block.empty(dimension, max(room, 64))
+    block = Block(dimension, max(room, 64))
     unfit: list[Range] = []
     loose = end = 0
     for last, since, size, checksum in listed:
@@ -151,7 +151,7 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
 
 def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str, values: str) -> Block:
     """The vectors of some current items, from the rows. which: SQL over `v`, the rows of the set; values: its parameter."""
-    block = Block.empty(dimension)
+    block = Block(dimension)
     _append_rows(block, connection, set_id, which, (values,))
     return block
 
@@ -165,7 +165,7 @@ def problems(connection: AnyConnection, deep: bool) -> list[str]:
     set_id, made, dimension = served
     outdated = {n for (n,) in select(connection, "SELECT n FROM outdated")}
     for last, since, size, checksum in select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last"):
-        block, fresh = Block.empty(dimension), Block.empty(dimension)
+        block, fresh = Block(dimension), Block(dimension)
         if not _append_body(connection, block, (set_id, made, since, last), size, checksum):
             out.append(f"table blocks: m{last}: it is damaged: the next search by meaning writes it again")
         elif deep:

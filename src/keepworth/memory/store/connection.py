@@ -67,14 +67,11 @@ class FullText(Protocol):
         """Rows of which it does not hold just the terms of their texts."""
 
 
-class Executes(Protocol):
-    """What queries need. Values are given for each `?` in turn."""
-
-    def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor: ...
-
-
-class AnyConnection(Executes, Protocol):
+class AnyConnection(Protocol):
     """A connection in a transaction."""
+
+    def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor:
+        """Values are given for each `?` in turn."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -106,17 +103,17 @@ def among(values: Iterable[int] | Iterable[str]) -> Listed:
     return Listed(json.dumps([*values]))
 
 
-def select(connection: Executes, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+def select(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """All rows of a query."""
     return connection.execute(query, values).fetchall()
 
 
-def first(connection: Executes, query: str, values: Sequence[Any] = ()) -> Any:
+def first(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
     """The first row of a query as a tuple, or None."""
     return connection.execute(query, values).fetchone()
 
 
-def scalar(connection: Executes, query: str, values: Sequence[Any] = ()) -> Any:
+def scalar(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
     """The first value of the first row of a query, or None."""
     row = connection.execute(query, values).fetchone()
     return None if row is None else row[0]

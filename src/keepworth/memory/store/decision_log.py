@@ -59,7 +59,7 @@ class DecisionLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._closed = False
+        self.closed = False
         self._waiting: list[Callable[[], Logged]] = []
         self._since = 0  # the newest purge when the first of them began to wait
         self._wake = threading.Condition()
@@ -120,16 +120,12 @@ class DecisionLog:
 
     def wait(self, seconds: float) -> None:
         with self._wake:
-            if not self._closed:
+            if not self.closed:
                 self._wake.wait(seconds)
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def close(self) -> None:
         with self._wake:
-            self._closed = True
+            self.closed = True
             self._wake.notify_all()
         self.flush()
 

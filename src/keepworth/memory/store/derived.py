@@ -90,8 +90,8 @@ class Derived:
         self._asked = False  # for anything by meaning
         self._to_keep = False  # whether there are blocks of vectors to write
         self._unfit: list[blocks.Range] = []
-        self._scope_words = ScopeWords()
-        self._words_at = Follower()
+        self.scope_words = ScopeWords()
+        self.words_at = Follower()
         self._columns = MetadataColumns()
         self._columns_at = Follower()
         self.word_counts = WordStatistics()
@@ -256,12 +256,12 @@ class Derived:
     ) -> ScopeWords | None:
         """The words of these scopes, as of what this connection sees or of somewhat later (exact: not later); None where they
         are not held. at_once: hold them at the first question, where the index of the file cannot tell them from others."""
-        held, ids = self._scope_words, tuple(sorted(inside))
+        held, ids = self.scope_words, tuple(sorted(inside))
         if not held.asked_before(ids) and not at_once:
             return None
         with self._words_lock:
             follow = partial(self._follow_words, connection, corpus.seq)
-            if not self._words_at.reach(connection, corpus.seq, corpus.name, follow, held.clear):
+            if not self.words_at.reach(connection, corpus.seq, corpus.name, follow, held.clear):
                 # This connection may not read the whole of a scope for it.
                 return None if exact or held.missing(ids) else held
             for id in held.missing(ids):
@@ -271,15 +271,6 @@ class Derived:
                 texts = select(connection, f"SELECT n, {WHOLE_TEXT} FROM items WHERE scope = ? AND {CURRENT}", (id,))
                 held.put(id, texts, only_latin(corpus.languages))
         return held
-
-    @property
-    def words_head(self) -> int:
-        """The entry of the journal that the words of scopes are up to."""
-        return self._words_at.head
-
-    def words_at_hand(self, ids: frozenset[int] | None) -> bool:
-        """Whether the words of these scopes are held, as far as is known without a look at the file."""
-        return ids is not None and not self._scope_words.missing(ids)
 
     def _follow_words(self, connection: AnyConnection, seq: int, since: int) -> bool:
         """Apply to the words of scopes what changed after entry `since`; False where that is much, or cannot be told."""
@@ -294,7 +285,7 @@ class Derived:
         if any(scope is None for _, scope, _ in listed):
             return False
         for n, scope, text in listed:
-            self._scope_words.change(scope, n, text)
+            self.scope_words.change(scope, n, text)
         return True
 
     # Columns of metadata.

@@ -113,7 +113,7 @@ def noted_request(store: Store, name: str) -> NotedRequest | None:
 @contextmanager
 def noting(store: Store, name: str, digest: str) -> Iterator[None]:
     """Inside, whatever is written is written together with the note that this request was carried out."""
-    text = json.dumps({"until": _until(store, REQUEST_SECONDS), "digest": digest})
+    text = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest})
     with _in_every_transaction(lambda connection: keep(connection, _REQUEST + name, text)):
         yield
 
@@ -122,7 +122,7 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
     """What was answered, for whoever asks again; notes of more than a day ago go. Where nothing was written there is no note."""
     if len(answer) > LARGEST_ANSWER:
         return
-    body = json.dumps({"until": _until(store, REQUEST_SECONDS), "digest": digest, "answer": answer})
+    body = json.dumps({"until": later(timestamp(store.clock()), REQUEST_SECONDS), "digest": digest, "answer": answer})
 
     def work(connection: AnyConnection) -> None:
         connection.execute("UPDATE facts_of_file SET value = ? WHERE name = ?", (body, _REQUEST + name))
@@ -130,10 +130,6 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
             _drop_over(connection, _REQUEST, store.clock())
 
     store.database.write(work)
-
-
-def _until(store: Store, seconds: float) -> str:
-    return later(timestamp(store.clock()), seconds)
 
 
 def forget_answers(connection: AnyConnection) -> None:
@@ -159,7 +155,7 @@ def begin_turn(
     """Note, in one transaction, what is about to be sent. turn: what is to be written of it once it was answered. since: the
     newest entry of the journal when memory was asked. False, and nothing noted, where something was erased after it, which the
     block may quote."""
-    until = _until(store, BLOCK_SECONDS)
+    until = later(timestamp(store.clock()), BLOCK_SECONDS)
     bodies = {_BLOCK + digest: {**block, "until": until}, _RECEIPT + episode: {**receipt, "until": until}}
     if turn is not None:
         bodies[_TURN + episode] = dict(turn)
@@ -179,7 +175,7 @@ def begin_turn(
 
 def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
     """Note one more name for what is in prompts: what an upstream keeps of a conversation. since: as for `begin_turn`."""
-    body = {**block, "until": _until(store, BLOCK_SECONDS)}
+    body = {**block, "until": later(timestamp(store.clock()), BLOCK_SECONDS)}
 
     def work(connection: AnyConnection) -> None:
         if not erased_since(connection, since):

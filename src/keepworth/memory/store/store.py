@@ -29,7 +29,7 @@ from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import PARTS, Transaction, changed_since
-from keepworth.memory.store.views import ScopeView, Snapshot
+from keepworth.memory.store.views import Snapshot
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
@@ -84,7 +84,7 @@ class Store:
         self.embedder: Embedder | None = None
         self.clock = clock
         self._scope_names: dict[int, Scope] = {}
-        self._inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
+        self.inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
         self.set_id: int | None = None
         self._lock = threading.RLock()
         self.reset_caches()
@@ -133,12 +133,8 @@ class Store:
         with self._lock:
             self.derived = Derived(self)
             self._scope_count = -1
-            self._inside.clear()
+            self.inside.clear()
             self._scope_names.clear()
-
-    def words_at_hand(self, scope: Scope, nobody: bool = False) -> bool:
-        """Whether the words of a scope are held, as far as is known without a look at the file."""
-        return self.derived.words_at_hand(self._inside.get((scope, nobody)))
 
     def scope_named(self, connection: AnyConnection, id: int) -> Scope:
         """The scope of an integer id."""
@@ -155,18 +151,18 @@ class Store:
         with self._lock:
             count = self.database.once(connection, "scopes", lambda: scalar(connection, "SELECT max(id) FROM scopes"))
             if count != self._scope_count:
-                self._inside.clear()
+                self.inside.clear()
                 self._scope_count = count
-            if (scope, nobody) not in self._inside:
+            if (scope, nobody) not in self.inside:
                 ids = frozenset(id for part in scope.each() for id in _inside(connection, part, nobody))
                 # No further than it takes to see that there are others: this is asked anew after each new scope.
                 everything = scalar(
                     connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
                 )
-                if len(self._inside) >= SCOPES:
-                    self._inside.clear()
-                self._inside[scope, nobody] = None if ids and len(ids) == everything else ids
-            return self._inside[scope, nobody]
+                if len(self.inside) >= SCOPES:
+                    self.inside.clear()
+                self.inside[scope, nobody] = None if ids and len(ids) == everything else ids
+            return self.inside[scope, nobody]
 
     def _served(self, connection: AnyConnection) -> tuple[int, EncoderIdentity] | None:
         """The set of vectors that searches use, and what made it; None where there is none yet."""
@@ -399,10 +395,6 @@ class Store:
         token, None where nobody ever wrote in any."""
         listed = [tokens for part in scope.each() if (tokens := _tokens_of(connection, part)) is not None]
         return ([] if [] in listed else listed) if listed else None
-
-    def view(self, scope: Scope) -> ScopeView:
-        """The items of a scope as they are at each moment."""
-        return ScopeView(self, scope)
 
     def base(self, scope: Scope, snapshot: str | None = None) -> Snapshot:
         """The memory at a snapshot (None: now), for a bank to stand on. Raises UnknownSnapshot, Purged."""

@@ -38,7 +38,8 @@ class ScopeView:
 
     @property
     def on_file(self) -> bool:
-        return not self.store.words_at_hand(self.scope, self.nobody)
+        inside = self.store.inside.get((self.scope, self.nobody))  # as far as is known without a look at the file
+        return inside is None or bool(self.store.derived.scope_words.missing(inside))
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
         missing = [id for id in ids if id not in self._fetched]
@@ -94,7 +95,7 @@ class ScopeView:
                 exact = statistics is not None
                 held = derived.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
                 best_ = None if held is None else held.scores(sorted(inside), terms, ranking, count + len(hidden), mask)
-                if best_ is not None and not (exact and derived.words_head != corpus.seq):
+                if best_ is not None and not (exact and derived.words_at.head != corpus.seq):
                     return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
             tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
             if tokens is None:

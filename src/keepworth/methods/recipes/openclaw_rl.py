@@ -8,7 +8,7 @@ questions, says before the next one what the last answer was like, and sometimes
     directive    hint, one to three sentences of that message    A_t = log pi(a_t | prompt with the hint) - log pi(a_t | prompt)
     both         A_t = vote + directive
 
-The votes are those of the rules of `keepworth serve --signals rules`. The hint is written behind the last thing that the user
+The votes are by rules: thanks, and corrections. The hint is written behind the last thing that the user
 said, for the teacher alone, which has the weights that are trained. A turn without a next message is left out, unless the session
 has no other.
 """
@@ -31,7 +31,7 @@ from keepworth.episodes.model import Reads, Tokens
 from keepworth.episodes.text import as_text
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Advantage, Amount, Clip, KlLoss, Token, part
-from keepworth.memory.policy.signals import signal_of
+from keepworth.memory.english import Patterns
 from keepworth.recipes.hooks import Hooks
 from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Count, Idle, Rate, Settings, objective_of
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from keepworth.recipes.system import System
 
 HABIT, VOTE, HINT, NEXT = "habit", "vote", "hint", "next message"
+_WORDS = Patterns("signals")
+LONGEST = 20_000
+"""Characters of a message that are looked at."""
 SHORTEST, SENTENCES = 10, 3
 """A hint has more characters than this, and so many sentences at most."""
 _REQUEST = re.compile(r"[^.!?]*\bplease\b[^.!?]*[.!?]", re.IGNORECASE)
@@ -125,8 +128,11 @@ class Assistant(Chat):
 
 def vote_of(message: str) -> float:
     """What the next message says of the answer before it: 1, -1, or 0 where it says nothing that is sure."""
-    signal = signal_of(message)
-    return 0.0 if signal is None else signal.vote
+    text = message[:LONGEST].replace("’", "'").strip()
+    if _WORDS.correction.match(text):
+        return -1.0
+    first = text.split("\n", 1)[0]
+    return float(_WORDS.thanks.match(first) is not None and not _WORDS.but.search(first))
 
 
 def hint_of(message: str) -> str:

@@ -111,7 +111,7 @@ def test_version(command: Command) -> None:
         (("report",), "There is no run in runs yet"),
         (("show", "nothing"), "There is no run 'nothing'"),
         (("methods", "show", "grppo"), "Did you mean"),
-        (("models", "check", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
+        (("models", "fetch", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
     ],
 )
 @pytest.mark.usefixtures("recipe")

@@ -141,12 +141,12 @@ def run(
     from keepworth.episodes.errors import KeepworthError, require_known
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
+    from keepworth.evaluation.kept_vectors import KeptVectors
     from keepworth.evaluation.named_systems import chosen, maker
     from keepworth.evaluation.reading import ChatReader
     from keepworth.evaluation.run import arms_of, evaluate, open_questions
     from keepworth.evaluation.system import SETTINGS
     from keepworth.memory import by_name
-    from keepworth.models.vectors import KeptVectors
 
     require("eval", "keepworth eval run")
     names = chosen(systems or list(USUAL))
@@ -261,7 +261,8 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
             f"there is no endpoint for the judge {model!r}: it is asked where the reader is.",
             "Give its URL as --reader.",
         )
-    from keepworth.models.chat import ChatModel, judge
+    from keepworth.evaluation.judge import judge
+    from keepworth.models.chat import ChatModel
 
     return judge(ChatModel(url, model, key_variable=key_variable))
 

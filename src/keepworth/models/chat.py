@@ -6,10 +6,9 @@ It gives text, not token ids; what is trained is sampled through an engine (`kee
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject, NoWholeAnswer
@@ -186,29 +185,6 @@ def _balanced(text: str, start: int) -> int | None:
             if not depth:
                 return position + 1
     return None
-
-
-_JUDGE = """Question: {question}
-Right answer: {expected}
-Answer to judge: {answer}
-
-Does the answer say what the right answer says? Other words and more detail are fine, a contradiction or a missing part is not. \
-Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
-
-
-def judge(chat: ChatModel) -> Callable[[str, str, str], float]:
-    """(question, right answer, answer) -> score in [0, 1], one call each."""
-
-    def score(question: str, expected: str, answer: str) -> float:
-        prompt = _JUDGE.format(question=question, expected=expected, answer=answer)
-        found = chat.complete_json([{"role": "user", "content": prompt}]).get("score")
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
-            raise ChatError(f"{chat.model} judged with {found!r} instead of a number.")
-        if not 0 <= found <= 1:
-            raise ChatError(f"{chat.model} judged with {found!r}, which is not from 0 to 1.")
-        return float(found)
-
-    return score
 
 
 def _excerpt(text: str) -> str:

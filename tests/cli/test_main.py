@@ -153,12 +153,6 @@ def test_starting_over_deletes_no_files_of_something_else(command: Command, tmp_
     assert (tmp_path / "mine" / "weights" / "model.bin").read_text() == "precious"
 
 
-def test_streams_are_evaluated_under_eval(command: Command) -> None:
-    code, out, _ = command("eval", "stream", "--streams", "list")
-    assert code == 0
-    assert "near-miss" in out.split()
-
-
 @pytest.mark.usefixtures("recipe")
 def test_an_interrupted_run_says_how_to_go_on_and_does(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOP_AT", "2")

@@ -35,14 +35,19 @@ def listing(
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
     from keepworth.cli.output import say, say_terms, say_text
+    from keepworth.environments.streams import KIND_NAMES, missing, worlds
+    from keepworth.evaluation.arms import CHANGES, describe_methods
     from keepworth.evaluation.named_systems import NAMES as SYSTEMS
     from keepworth.evaluation.named_systems import PATTERNS
+    from keepworth.evaluation.stream_claims import CONTROL_ABOUT
     from keepworth.evaluation.system import SETTINGS
     from keepworth.registry import methods
     from keepworth.tasks.benchmark import benchmarks as all_benchmarks
     from keepworth.tasks.benchmark import sizes
 
     known, declared, made = sizes(), methods("benchmark"), all_benchmarks()
+    lacking = {name: missing(name) for name in worlds()}
+    about = {name: method.about for name, method in methods("world").items()}
     if as_json:
         benchmarks = {
             name: {
@@ -56,10 +61,13 @@ def listing(
             for name, benchmark in declared.items()
         }
         systems = {**SYSTEMS, **PATTERNS}
-        say_json(
-            {"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS, "streams": list(methods("world"))},
-            indent=1,
-        )
+        streams = {
+            name: {"kind": world.kind, "about": about[name], "needs": lacks.fix if (lacks := lacking[name]) else None}
+            for name, world in worlds().items()
+        }
+        arms = {"methods": describe_methods(), "controls": CONTROL_ABOUT, "changes": CHANGES}
+        evaluated = {"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS}
+        say_json({**evaluated, "streams": streams, "arms": arms}, indent=1)
         return
     rows = []
     for name, benchmark in declared.items():
@@ -75,9 +83,15 @@ def listing(
     say_terms([*SYSTEMS.items(), *PATTERNS.items()])
     say("\nsettings, for --setting")
     say_terms(SETTINGS.items())
-    say("")
-    say_text("streams, for `keepworth eval stream --streams NAME`")
-    say_terms([("", ", ".join(methods("world")))])
+    say("\nstreams, for `keepworth eval stream --streams NAME`")
+    for kind, title in KIND_NAMES.items():
+        of_kind = [name for name, world in worlds().items() if world.kind == kind]
+        say(f"\n{title}")
+        say_terms((name, f"{about[name]}{f'. {lacks.fix}' if (lacks := lacking[name]) else ''}") for name in of_kind)
+    say_text("NAME~swap, NAME~event, NAME~drift or NAME~hidden=0.5 is that stream with chance in it.")
+    for title, named in (("arms, for --arms", describe_methods()), ("controls", CONTROL_ABOUT), ("changes", CHANGES)):
+        say(f"\n{title}")
+        say_terms(named.items())
 
 
 @app.command(

@@ -88,23 +88,6 @@ def _summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
-def _evaluation_page(folder: Path) -> Path:
-    """Written anew where the folder holds all that is on it: the texts of questions are not there."""
-    from keepworth.episodes.errors import KeepworthError
-    from keepworth.evaluation.stream import Results, load
-    from keepworth.evaluation.stream_page import write_stream_page
-
-    summary = _summary(folder)
-    if "claims" in summary:
-        return write_stream_page(folder, summary, Results(load(folder / "rows.jsonl")))
-    page = folder / "report.html"
-    if not page.is_file():
-        raise KeepworthError(
-            f"{page} is not there.", "Give the command of `keepworth eval run` again: it writes the page."
-        )
-    return page
-
-
 def _print_evaluation(summary: dict[str, Any], console: Console, as_json: bool) -> None:
     if as_json:
         say_json(summary, indent=1)
@@ -156,11 +139,10 @@ def report(
     as_json: Annotated[bool, option("--json", "Print the path of what was written as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Make a run's report.html anew, or a stream's page."""
+    """Make a run's report.html anew."""
     from keepworth.evaluation.report import write_report
 
-    folder = _evaluated(name, runs)
-    page = write_report(named_or_latest(name, runs)) if folder is None else _evaluation_page(folder)
+    page = write_report(named_or_latest(name, runs))
     if as_json:
         say_json({"page": str(page)})
     else:

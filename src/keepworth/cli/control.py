@@ -40,7 +40,7 @@ def train(
     require("control", "keepworth control train", "torch", "gymnasium")
     import torch
 
-    from keepworth.control.published import published
+    from keepworth.control.published import LABEL, published
     from keepworth.control.run import run as train_in
     from keepworth.learning.watch.progress import sparkline
 
@@ -49,10 +49,9 @@ def train(
     torch.set_num_threads(threads)
     rows: list[dict[str, Any]] = []
     beside = published(world)
-    message = f"The last checkpoint is in {folder}; the same command goes on from there."
     if not as_json:
         say(f"{memory} in {world}, seed {seed}")
-    with stopping(message):
+    with stopping(f"The last checkpoint is in {folder}; the same command goes on from there."):
         for update in train_in(settings, folder):
             row: dict[str, Any] = dict(update)
             rows.append(row)
@@ -67,7 +66,7 @@ def train(
     best = max((row["return"] for row in rows if row["return"] is not None), default=None)
     say(f"best {_number(best)}, last hundred episodes {_number(rows[-1]['recent'])}, {rows[-1]['steps']:,} steps")
     if beside:
-        say(_describe_published(beside))
+        say(f"{LABEL}: GRU {beside[0]:.3f}, best {beside[1]:.3f} ({beside[2]})")
     say(f"in {folder}: curve.json, checkpoint.pt")
 
 
@@ -88,12 +87,6 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
     # With fewer worlds than minibatches an update is not divided.
     given["minibatches"] = min(4, envs)
     return PpoSettings(**{**given, "memory_settings": memory_values, **values})
-
-
-def _describe_published(numbers: tuple[float, float, str]) -> str:
-    from keepworth.control.published import LABEL
-
-    return f"{LABEL}: GRU {numbers[0]:.3f}, best {numbers[1]:.3f} ({numbers[2]})"
 
 
 def _number(value: float | None) -> str:

@@ -225,43 +225,37 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     """Who answers. Raises KeepworthError where an option does not fit."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
 
-    if name.startswith(("http://", "https://")):
-        from keepworth.evaluation.reading import ChatReader
-        from keepworth.models.chat import ChatModel
-
-        if not endpoint_model:
-            raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
-        chat = ChatModel(name, endpoint_model, key_variable=key_variable, max_tokens=256)
-        return ChatReader(lambda text: chat.complete([{"role": "user", "content": text}]), f"{endpoint_model}@{name}")
-    if endpoint_model or key_variable:
+    endpoint = name.startswith(("http://", "https://"))
+    if endpoint and not endpoint_model:
+        raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
+    if not endpoint and (endpoint_model or key_variable):
         raise KeepworthError("--model and --key-variable are for an endpoint.", "Give its URL as --reader.")
     if name == "none":
         return None
+    if not name.startswith("run:"):
+        from keepworth.methods.studies._readers import open_reader
+
+        return open_reader(name, endpoint_model, key_variable)
     from keepworth.episodes.extras import require
 
     require("llm", "a reader in this process")
-    from keepworth.methods.recipes._answerer import ModelReader
-    from keepworth.models.files import ModelKind, path_of
+    from keepworth.learning.run_folder import find_run
+    from keepworth.methods.recipes._answerer import ModelReader, Style
+    from keepworth.models.files import ModelKind, path_of, sha256_of
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.recipes.training import kept_weights, with_weights
 
-    if name.startswith("run:"):
-        from keepworth.learning.run_folder import find_run
-        from keepworth.methods.recipes._answerer import Style
-        from keepworth.models.files import sha256_of
-        from keepworth.recipes.training import kept_weights, with_weights
-
-        named = name.removeprefix("run:")
-        try:
-            run = find_run(named, runs)
-        except UnknownName as error:
-            if named == "demo":
-                error.fix = "`keepworth demo` makes it, in some minutes."
-            raise
-        base, folder = str(run.config["model"]), kept_weights(run, "answerer")
-        model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
-        sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))
-        return ModelReader(model, weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct")))
-    return ModelReader(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
+    named = name.removeprefix("run:")
+    try:
+        run = find_run(named, runs)
+    except UnknownName as error:
+        if named == "demo":
+            error.fix = "`keepworth demo` makes it, in some minutes."
+        raise
+    base, folder = str(run.config["model"]), kept_weights(run, "answerer")
+    model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
+    sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))
+    return ModelReader(model, weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct")))
 
 
 def judge_of(model: str, url: str, key_variable: str) -> Judge | None:

@@ -61,7 +61,7 @@ def show(
                 )
                 console.print(episode_panel(stored.episode, named))
     elif (evaluated := _evaluated(name, runs)) is not None:
-        _print_evaluation(_summary(evaluated), console, as_json)
+        _print_evaluation(evaluated, console, as_json)
     else:
         run = named_or_latest(name, runs)
         if as_json:
@@ -81,14 +81,10 @@ def _evaluated(name: str, runs: Path) -> Path | None:
     return None
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def _print_evaluation(folder: Path, console: Console, as_json: bool) -> None:
     import json
 
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return summary
-
-
-def _print_evaluation(summary: dict[str, Any], console: Console, as_json: bool) -> None:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     if as_json:
         say_json(summary, indent=1)
     elif "claims" in summary:

@@ -88,7 +88,7 @@ from keepworth.cli.main import main
 assert main(["--version"]) == 0
 for line in ["memory add hello --encoder hashing", "memory search hello", "memory stats", "memory check", "doctor",
              "models list", "methods --kind objective", "methods show grpo", "train strings --print-config",
-             "eval stream --streams list"]:
+             "eval list"]:
     assert main(line.split()) == 0, line
 """
 

@@ -35,10 +35,10 @@ import numpy as np
 from benchmarks.memory.engine import machine
 from benchmarks.memory.page import finding
 from benchmarks.record import arguments, save
+from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
-from keepworth.models.vectors import KeptVectors
 
 FIRST = 10
 DEPTH = 50

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import arguments, save
-from keepworth.evaluation.judge import Judge, judged
+from keepworth.evaluation.judge import Judge, judge, judged
 from keepworth.evaluation.statistics import MeanEstimate, rate
-from keepworth.models.chat import ChatModel, judge
+from keepworth.models.chat import ChatModel
 from keepworth.tasks.metrics import exact_match, token_f1
 
 ACCEPTED = 0.5

@@ -68,7 +68,7 @@ def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "words", [["--debug", "models", "check", "no such"], ["models", "check", "no such", "--debug"]]
+    "words", [["--debug", "models", "fetch", "no such"], ["models", "fetch", "no such", "--debug"]]
 )
 def test_debug_stands_anywhere(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))

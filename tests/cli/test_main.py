@@ -111,7 +111,7 @@ def test_version(command: Command) -> None:
         (("report",), "There is no run in runs yet"),
         (("show", "nothing"), "There is no run 'nothing'"),
         (("methods", "show", "grppo"), "Did you mean"),
-        (("models", "check", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
+        (("models", "fetch", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
     ],
 )
 @pytest.mark.usefixtures("recipe")
@@ -151,12 +151,6 @@ def test_starting_over_deletes_no_files_of_something_else(command: Command, tmp_
     assert code == 2
     assert "mine holds files, but no record of a run" in err
     assert (tmp_path / "mine" / "weights" / "model.bin").read_text() == "precious"
-
-
-def test_streams_are_evaluated_under_eval(command: Command) -> None:
-    code, out, _ = command("eval", "stream", "--streams", "list")
-    assert code == 0
-    assert "near-miss" in out.split()
 
 
 @pytest.mark.usefixtures("recipe")

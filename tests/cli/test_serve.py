@@ -16,7 +16,7 @@ from keepworth.serving.memory_server import MemoryServer
 def test_a_port_in_use_is_said_before_anything_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("keepworth.models.inprocess.InProcessModel.load", lambda *_, **__: pytest.fail("loaded"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -63,7 +63,7 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
 def test_mistakes_are_named(
     arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("keepworth.models.inprocess.InProcessModel.load", lambda *_, **__: pytest.fail("loaded"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     for name, roles in (("both", ("answerer", "manager")), ("none", ())):
         with RunFolder.create(tmp_path / name, {}) as run:

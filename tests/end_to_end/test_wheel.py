@@ -96,7 +96,7 @@ def test_the_readmes_lines_learn_with_the_default_encoder(installed: tuple[Path,
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("command", ["--help", "doctor", "models check", "memory add tofu --file one.mem"])
+@pytest.mark.parametrize("command", ["--help", "doctor", "models list", "memory add tofu --file one.mem"])
 def test_commands_of_a_light_install_work(command: str, installed: tuple[Path, Path, dict[str, str]]) -> None:
     programs, folder, variables = installed
     ran = run([programs / "keepworth", *command.split()], folder, variables)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.models.files import KnownModel, ModelKind, WheelFile
+from keepworth.models.files import KnownModel, ModelKind
 
 LAYERS, HIDDEN, HEADS, KV_HEADS, WIDE = 2, 64, 4, 2, 96
 WORDS = [
@@ -139,10 +139,7 @@ def publish(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         archive.writestr(f"{info}/RECORD", "")
-    files = tuple(
-        WheelFile(f"{module}/{source.name}", hashlib.sha256(source.read_bytes()).hexdigest(), source.stat().st_size)
-        for source in sources
-    )
+    files = {f"{module}/{source.name}": hashlib.sha256(source.read_bytes()).hexdigest() for source in sources}
     return KnownModel(
         name=name,
         kind=kind,

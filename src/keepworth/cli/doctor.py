@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import typer
 from keepworth.cli.command import option
 from keepworth.cli.output import say_json
 from keepworth.episodes.extras import EXTRAS, fix_for, missing
+from keepworth.models.threads import available_cores
 
 MARKS = {"good": ("✓", "green"), "missing": ("○", "yellow"), "bad": ("✗", "red")}
 PACKAGES = ("numpy", "apsw", "onnxruntime", "tokenizers", "safetensors", "pydantic")
@@ -78,9 +78,7 @@ def _models() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    yield Finding(
-        "cores", "good", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
-    )
+    yield Finding("cores", "good", str(available_cores()))
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     fix = "" if free >= 2 else "the demo and the model files take about 2 GiB"
     yield Finding("disk", "missing" if fix else "good", f"{free:.1f} GiB free in {Path.cwd()}", fix)

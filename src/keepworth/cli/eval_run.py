@@ -35,14 +35,19 @@ def listing(
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
     from keepworth.cli.output import say, say_terms, say_text
+    from keepworth.environments.streams import KIND_NAMES, missing, worlds
+    from keepworth.evaluation.arms import CHANGES, describe_methods
     from keepworth.evaluation.named_systems import NAMES as SYSTEMS
     from keepworth.evaluation.named_systems import PATTERNS
+    from keepworth.evaluation.stream_claims import CONTROL_ABOUT
     from keepworth.evaluation.system import SETTINGS
     from keepworth.registry import methods
     from keepworth.tasks.benchmark import benchmarks as all_benchmarks
     from keepworth.tasks.benchmark import sizes
 
     known, declared, made = sizes(), methods("benchmark"), all_benchmarks()
+    lacking = {name: missing(name) for name in worlds()}
+    about = {name: method.about for name, method in methods("world").items()}
     if as_json:
         benchmarks = {
             name: {
@@ -56,10 +61,13 @@ def listing(
             for name, benchmark in declared.items()
         }
         systems = {**SYSTEMS, **PATTERNS}
-        say_json(
-            {"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS, "streams": list(methods("world"))},
-            indent=1,
-        )
+        streams = {
+            name: {"kind": world.kind, "about": about[name], "needs": lacks.fix if (lacks := lacking[name]) else None}
+            for name, world in worlds().items()
+        }
+        arms = {"methods": describe_methods(), "controls": CONTROL_ABOUT, "changes": CHANGES}
+        evaluated = {"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS}
+        say_json({**evaluated, "streams": streams, "arms": arms}, indent=1)
         return
     rows = []
     for name, benchmark in declared.items():
@@ -75,9 +83,15 @@ def listing(
     say_terms([*SYSTEMS.items(), *PATTERNS.items()])
     say("\nsettings, for --setting")
     say_terms(SETTINGS.items())
-    say("")
-    say_text("streams, for `keepworth eval stream --streams NAME`")
-    say_terms([("", ", ".join(methods("world")))])
+    say("\nstreams, for `keepworth eval stream --streams NAME`")
+    for kind, title in KIND_NAMES.items():
+        of_kind = [name for name, world in worlds().items() if world.kind == kind]
+        say(f"\n{title}")
+        say_terms((name, f"{about[name]}{f'. {lacks.fix}' if (lacks := lacking[name]) else ''}") for name in of_kind)
+    say_text("NAME~swap, NAME~event, NAME~drift or NAME~hidden=0.5 is that stream with chance in it.")
+    for title, named in (("arms, for --arms", describe_methods()), ("controls", CONTROL_ABOUT), ("changes", CHANGES)):
+        say(f"\n{title}")
+        say_terms(named.items())
 
 
 @app.command(
@@ -141,12 +155,12 @@ def run(
     from keepworth.episodes.errors import KeepworthError, require_known
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
+    from keepworth.evaluation.kept_vectors import KeptVectors
     from keepworth.evaluation.named_systems import chosen, maker
     from keepworth.evaluation.reading import ChatReader
     from keepworth.evaluation.run import arms_of, evaluate, open_questions
     from keepworth.evaluation.system import SETTINGS
     from keepworth.memory import by_name
-    from keepworth.models.vectors import KeptVectors
 
     require("eval", "keepworth eval run")
     names = chosen(systems or list(USUAL))
@@ -211,43 +225,37 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     """Who answers. Raises KeepworthError where an option does not fit."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
 
-    if name.startswith(("http://", "https://")):
-        from keepworth.evaluation.reading import ChatReader
-        from keepworth.models.chat import ChatModel
-
-        if not endpoint_model:
-            raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
-        chat = ChatModel(name, endpoint_model, key_variable=key_variable, max_tokens=256)
-        return ChatReader(lambda text: chat.complete([{"role": "user", "content": text}]), f"{endpoint_model}@{name}")
-    if endpoint_model or key_variable:
+    endpoint = name.startswith(("http://", "https://"))
+    if endpoint and not endpoint_model:
+        raise KeepworthError("an endpoint serves several models.", "Name one with --model.")
+    if not endpoint and (endpoint_model or key_variable):
         raise KeepworthError("--model and --key-variable are for an endpoint.", "Give its URL as --reader.")
     if name == "none":
         return None
+    if not name.startswith("run:"):
+        from keepworth.methods.studies._readers import open_reader
+
+        return open_reader(name, endpoint_model, key_variable)
     from keepworth.episodes.extras import require
 
     require("llm", "a reader in this process")
-    from keepworth.methods.recipes._answerer import ModelReader
-    from keepworth.models.files import ModelKind, path_of
+    from keepworth.learning.run_folder import find_run
+    from keepworth.methods.recipes._answerer import ModelReader, Style
+    from keepworth.models.files import ModelKind, path_of, sha256_of
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.recipes.training import kept_weights, with_weights
 
-    if name.startswith("run:"):
-        from keepworth.learning.run_folder import find_run
-        from keepworth.methods.recipes._answerer import Style
-        from keepworth.models.files import sha256_of
-        from keepworth.recipes.training import kept_weights, with_weights
-
-        named = name.removeprefix("run:")
-        try:
-            run = find_run(named, runs)
-        except UnknownName as error:
-            if named == "demo":
-                error.fix = "`keepworth demo` makes it, in some minutes."
-            raise
-        base, folder = str(run.config["model"]), kept_weights(run, "answerer")
-        model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
-        sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))
-        return ModelReader(model, weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct")))
-    return ModelReader(InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name))
+    named = name.removeprefix("run:")
+    try:
+        run = find_run(named, runs)
+    except UnknownName as error:
+        if named == "demo":
+            error.fix = "`keepworth demo` makes it, in some minutes."
+        raise
+    base, folder = str(run.config["model"]), kept_weights(run, "answerer")
+    model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
+    sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))
+    return ModelReader(model, weights=f"{run.name}-{sums}", style=Style(run.config.get("style", "direct")))
 
 
 def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
@@ -261,7 +269,8 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
             f"there is no endpoint for the judge {model!r}: it is asked where the reader is.",
             "Give its URL as --reader.",
         )
-    from keepworth.models.chat import ChatModel, judge
+    from keepworth.evaluation.judge import judge
+    from keepworth.models.chat import ChatModel
 
     return judge(ChatModel(url, model, key_variable=key_variable))
 

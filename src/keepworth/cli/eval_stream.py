@@ -7,13 +7,12 @@ from typing import Annotated, Any
 
 from keepworth.cli.command import option
 from keepworth.cli.eval_run import app as app
-from keepworth.cli.output import say, say_json, say_terms, say_text, stopping
+from keepworth.cli.output import say, say_json, stopping
 
 
 @app.command(
     examples="""
     keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,mixture --seeds 3
-    keepworth eval stream --streams list
     """
 )
 def stream(
@@ -21,10 +20,10 @@ def stream(
         str,
         option(
             "--streams",
-            "Names with commas; all, attacks, or list to see them. Dials of a made-up one follow colons: t-maze:length=16.",
+            "Names with commas; all, or attacks. Dials of a made-up one follow colons: t-maze:length=16.",
         ),
     ] = "all",
-    arms: Annotated[str, option("--arms", "Names with commas; list to see them and their changes.")] = "",
+    arms: Annotated[str, option("--arms", "Names with commas: see `keepworth eval list`.")] = "",
     orders: Annotated[str, option("--orders", "random, easy-to-hard, hard-to-easy, or several.")] = "random",
     seeds: Annotated[int, option("--seeds", "Rule sets; statistics need at least 3.", min=1)] = 3,
     split: Annotated[str, option("--split", "dev rules are for tuning, held-out for the final run.")] = "dev",
@@ -54,12 +53,6 @@ def stream(
     from keepworth.episodes.text import terminal
 
     console = terminal(stderr=as_json)  # with --json, standard output has the result and nothing else
-    if streams == "list":
-        _list_streams(as_json)
-        return
-    if arms == "list":
-        _list_arms(as_json)
-        return
     require("train", "keepworth eval stream", "scipy", "statsmodels")
     from keepworth.evaluation.arms import ARMS, ATTACK_ARMS, ATTACKS, STREAMS, compare_streams
 
@@ -94,47 +87,6 @@ def stream(
         return
     print_summary(console, summary)
     console.print(f"The page: {out / 'report.html'}\nBeside it: summary.json, rows.jsonl", highlight=False)
-
-
-def _list_streams(as_json: bool) -> None:
-    """Every stream with what it is, by kind; a line each."""
-    from keepworth.environments.streams import KIND_NAMES, missing, worlds
-    from keepworth.registry import methods
-
-    declared, made = methods("world"), worlds()
-    kept = [(kind, [(name, missing(name)) for name in made if made[name].kind == kind]) for kind in KIND_NAMES]
-    if as_json:
-        for kind, streams in kept:
-            for name, lacks in streams:
-                needs = None if lacks is None else lacks.fix
-                say_json({"name": name, "kind": kind, "about": declared[name].about, "needs": needs})
-        return
-    for kind, streams in kept:
-        say(f"{KIND_NAMES[kind]}")
-        say_terms(
-            (name, f"{declared[name].about}{'' if lacks is None else f'. {lacks.fix}'}") for name, lacks in streams
-        )
-        say("")
-    say_text("NAME~swap, NAME~event, NAME~drift or NAME~hidden=0.5 is that stream with chance in it.")
-
-
-def _list_arms(as_json: bool) -> None:
-    """Every method with what it is, those of papers first; a line each."""
-    from keepworth.evaluation.arms import CHANGES, describe_methods
-    from keepworth.evaluation.stream_claims import CONTROL_ABOUT
-
-    kinds = {"methods": describe_methods(), "controls": CONTROL_ABOUT}
-    if as_json:
-        for kind, named in kinds.items():
-            for name, said in named.items():
-                say_json({"name": name, "kind": kind, "about": said, "control": kind == "controls"})
-        return
-    for kind, named in kinds.items():
-        say(kind)
-        say_terms(named.items())
-        say("")
-    say("changes")
-    say_terms(CHANGES.items())
 
 
 def print_summary(console: Any, summary: dict[str, Any]) -> None:

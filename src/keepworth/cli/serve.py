@@ -101,17 +101,17 @@ def serve(
     if stdio:
         _serve_stdio(memory, user, **options)
         return
+    from keepworth.serving.http_server import bind
+
+    bind(host, port).close()  # said before a model is loaded or a memory made for nothing
     if writer != "none":
         from keepworth.memory import by_name
 
         by_name.writer(writer)  # raises, and loads what was trained, before anything is served
     if what:
         require("serve", "keepworth serve MODEL --memory")
-        from keepworth.serving.http_server import bind
-
-        bind(host, port).close()  # said before a model is loaded for nothing
         say(f"Loading {what} ...", error=True)
-        options["model"] = _trained(run, role, runs) if run else _loaded(model)
+        options["model"] = _answering(model, run, role, runs)
     elif upstream:
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
@@ -135,10 +135,7 @@ def _refuse(*mistakes: tuple[bool, str, str]) -> None:
 
 
 def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) -> None:
-    from keepworth.serving.http_server import bind
     from keepworth.serving.memory_server import MemoryServer
-
-    bind(host, port).close()  # said before a memory is made for nothing
 
     server = MemoryServer(memory.opens, host=host, port=port, token=os.environ.get(KEY) or "", **options)
     with interruptible():
@@ -229,22 +226,17 @@ def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     return what, ""
 
 
-def _trained(name: str, role: str, runs: Path) -> InProcessModel:
-    """What a run trained, with an adapter in its weights. Raises KeepworthError where there is nothing of the kind."""
+def _answering(model: str, run: str, role: str, runs: Path) -> InProcessModel:
+    """A model, or what a run trained, with an adapter in its weights. Raises KeepworthError where there is none."""
     from keepworth.learning.run_folder import find_run
-    from keepworth.models.threads import settle_threads
-    from keepworth.recipes.trained import trained_by
-
-    model = trained_by(find_run(name, runs), role).merged("bf16")
-    settle_threads(model)
-    return model
-
-
-def _loaded(model: str) -> InProcessModel:
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
     from keepworth.models.threads import settle_threads
+    from keepworth.recipes.trained import trained_by
 
-    loaded = InProcessModel.load(path_of(model, kind=ModelKind.LANGUAGE), name=model, precision="bf16")
+    if run:
+        loaded = trained_by(find_run(run, runs), role).merged("bf16")
+    else:
+        loaded = InProcessModel.load(path_of(model, kind=ModelKind.LANGUAGE), name=model, precision="bf16")
     settle_threads(loaded)
     return loaded

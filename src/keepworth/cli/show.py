@@ -61,7 +61,7 @@ def show(
                 )
                 console.print(episode_panel(stored.episode, named))
     elif (evaluated := _evaluated(name, runs)) is not None:
-        _print_evaluation(_summary(evaluated), console, as_json)
+        _print_evaluation(evaluated, console, as_json)
     else:
         run = named_or_latest(name, runs)
         if as_json:
@@ -81,31 +81,10 @@ def _evaluated(name: str, runs: Path) -> Path | None:
     return None
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def _print_evaluation(folder: Path, console: Console, as_json: bool) -> None:
     import json
 
-    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    return summary
-
-
-def _evaluation_page(folder: Path) -> Path:
-    """Written anew where the folder holds all that is on it: the texts of questions are not there."""
-    from keepworth.episodes.errors import KeepworthError
-    from keepworth.evaluation.stream import Results, load
-    from keepworth.evaluation.stream_page import write_stream_page
-
-    summary = _summary(folder)
-    if "claims" in summary:
-        return write_stream_page(folder, summary, Results(load(folder / "rows.jsonl")))
-    page = folder / "report.html"
-    if not page.is_file():
-        raise KeepworthError(
-            f"{page} is not there.", "Give the command of `keepworth eval run` again: it writes the page."
-        )
-    return page
-
-
-def _print_evaluation(summary: dict[str, Any], console: Console, as_json: bool) -> None:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     if as_json:
         say_json(summary, indent=1)
     elif "claims" in summary:
@@ -156,11 +135,10 @@ def report(
     as_json: Annotated[bool, option("--json", "Print the path of what was written as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Make a run's report.html anew, or a stream's page."""
+    """Make a run's report.html anew."""
     from keepworth.evaluation.report import write_report
 
-    folder = _evaluated(name, runs)
-    page = write_report(named_or_latest(name, runs)) if folder is None else _evaluation_page(folder)
+    page = write_report(named_or_latest(name, runs))
     if as_json:
         say_json({"page": str(page)})
     else:

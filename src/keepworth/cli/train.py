@@ -30,7 +30,6 @@ def demo(
     quick: Annotated[bool, option("--quick", "Every part at work, without time to learn.")] = False,
     name: Annotated[str, option("--name", "Name of the run folder; demo, or demo-quick, if not given.")] = "",
     fresh: Fresh = False,
-    track: Track = "",
     runs: Runs = Path("runs"),
 ) -> None:
     """Watch a real language model learn to answer from memory. How long it takes is said at the start."""
@@ -53,7 +52,7 @@ def demo(
             )
         recipe.train(config, run, progress)
 
-    _carry_out(path, record_of(recipe, config, "memory_r1"), fresh, track, _last_command(), work)
+    _carry_out(path, record_of(recipe, config, "memory_r1"), fresh, "", _last_command(), work)
 
 
 DEMO: Mapping[str, Any] = {"curve": "test", "evaluate_every": 5, "checkpoint_every": 5}

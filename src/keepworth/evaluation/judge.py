@@ -1,16 +1,22 @@
 """An optional judge of answers beside the lexical scores.
 
-A judge is handed in: a function of (question, gold, answer) to a score in [0, 1]. `keepworth.models.chat.judge` makes one of a
-chat model behind an OpenAI-compatible URL. A judge may fail, and lexical scores go on without it: what failed is counted.
+A judge is handed in: a function of (question, gold, answer) to a score in [0, 1]. `judge` makes one of a chat model behind an
+OpenAI-compatible URL. A judge may fail, and lexical scores go on without it: what failed is counted.
 
 A judge's number means little without its own error: `python -m benchmarks.statistics.judges` measures it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from keepworth.models.errors import ChatError
+
+if TYPE_CHECKING:
+    from keepworth.models.chat import ChatModel
 
 PATIENCE = 5
 """Failures in a row, with no answer before them, after which a judge is not asked again."""
@@ -51,3 +57,26 @@ def judged(judge: Judge, answers: Sequence[tuple[str, str, str]]) -> Judged:
             first = first or f"{type(error).__name__}: {error}"
             scores.append(None)
     return Judged(tuple(scores), first)
+
+
+_JUDGE = """Question: {question}
+Right answer: {expected}
+Answer to judge: {answer}
+
+Does the answer say what the right answer says? Other words and more detail are fine, a contradiction or a missing part is not. \
+Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
+
+
+def judge(chat: ChatModel) -> Judge:
+    """(question, right answer, answer) -> score in [0, 1], one call each."""
+
+    def score(question: str, expected: str, answer: str) -> float:
+        prompt = _JUDGE.format(question=question, expected=expected, answer=answer)
+        found = chat.complete_json([{"role": "user", "content": prompt}]).get("score")
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
+            raise ChatError(f"{chat.model} judged with {found!r} instead of a number.")
+        if not 0 <= found <= 1:
+            raise ChatError(f"{chat.model} judged with {found!r}, which is not from 0 to 1.")
+        return float(found)
+
+    return score

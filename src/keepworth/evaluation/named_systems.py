@@ -103,7 +103,7 @@ NAMES: Mapping[str, str] = {
     "keepworth": "our memory as it is opened: search, and the default policy",
 }
 PATTERNS: Mapping[str, str] = {
-    "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
+    "policy:NAME": "our memory with another policy; listed below as arms",
     "command:WORDS": "a program that reads and writes JSON lines, in any language",
 }
 

@@ -6,11 +6,9 @@ It gives text, not token ids; what is trained is sampled through an engine (`kee
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject, NoWholeAnswer
@@ -22,17 +20,6 @@ BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 """Environment variables that OpenAI's own clients read."""
 _REASONING = re.compile(r"(?:.*/)?(?:gpt-5|o[1-9])(?![0-9]).*")
 """Models of OpenAI that think before they answer. They take no temperature, and another name for the limit of tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a chat model said. whole: False where it said nothing, or was cut at its limit of tokens; tokens: as the server
-    counted them, None where it did not say."""
-
-    text: str
-    whole: bool
-    prompt_tokens: int | None = None
-    reply_tokens: int | None = None
 
 
 class ChatModel:
@@ -94,7 +81,7 @@ class ChatModel:
         EngineDied and EngineRefused for a server that does not answer.
         """
         limit = self.max_tokens if max_tokens is None else max_tokens
-        text, reason, _ = self._answer(messages, temperature, limit, user)
+        text, reason = self._answer(messages, temperature, limit, user)
         if reason == "length":
             raise NoWholeAnswer(
                 f"{self.model} was cut after {limit} tokens: {_excerpt(text)!r}.",
@@ -105,17 +92,10 @@ class ChatModel:
             raise NoWholeAnswer(f"{self.model} answered nothing (finish reason {reason!r}).")
         return text
 
-    def reply(self, messages: Sequence[Message]) -> Reply:
-        """The same with what it cost, for who can do with a part of an answer: nothing said, and a cut, are no errors."""
-        text, reason, usage = self._answer(messages, None, self.max_tokens, "")
-        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-        known = [count if isinstance(count, int) and not isinstance(count, bool) else None for count in counts]
-        return Reply(text, reason != "length" and bool(text.strip()), *known)
-
     def _answer(
         self, messages: Sequence[Message], temperature: float | None, limit: int, user: str
-    ) -> tuple[str, object, Mapping[str, Any]]:
-        """(text, finish reason, usage)."""
+    ) -> tuple[str, object]:
+        """(text, finish reason)."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [dict(message) for message in messages],
@@ -135,8 +115,7 @@ class ChatModel:
             text, reason = choice["message"]["content"], choice.get("finish_reason")
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise BadAnswer(f"{self._client.url} answered no choices[0].message.content.") from error
-        usage = answer.get("usage")
-        return text if isinstance(text, str) else "", reason, usage if isinstance(usage, dict) else {}
+        return text if isinstance(text, str) else "", reason
 
     def __call__(self, text: str) -> str:
         return self.complete([{"role": "user", "content": text}])
@@ -206,29 +185,6 @@ def _balanced(text: str, start: int) -> int | None:
             if not depth:
                 return position + 1
     return None
-
-
-_JUDGE = """Question: {question}
-Right answer: {expected}
-Answer to judge: {answer}
-
-Does the answer say what the right answer says? Other words and more detail are fine, a contradiction or a missing part is not. \
-Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
-
-
-def judge(chat: ChatModel) -> Callable[[str, str, str], float]:
-    """(question, right answer, answer) -> score in [0, 1], one call each."""
-
-    def score(question: str, expected: str, answer: str) -> float:
-        prompt = _JUDGE.format(question=question, expected=expected, answer=answer)
-        found = chat.complete_json([{"role": "user", "content": prompt}]).get("score")
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
-            raise ChatError(f"{chat.model} judged with {found!r} instead of a number.")
-        if not 0 <= found <= 1:
-            raise ChatError(f"{chat.model} judged with {found!r}, which is not from 0 to 1.")
-        return float(found)
-
-    return score
 
 
 def _excerpt(text: str) -> str:

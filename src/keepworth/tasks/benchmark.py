@@ -130,8 +130,7 @@ def _as(annotation: str, value: str, name: str) -> Any:
 def haystack(task: Task, words: int = 60) -> list[MemoryEntry]:
     """Everything that was said, by everybody, in order of time, in windows of at most `words` words. The key is left out: no
     system learns from it what is evidence."""
-    speakers = sorted({turn.speaker for session in task.sessions for turn in session.turns})
-    return entries(task, words, speakers) if speakers else []
+    return entries(task, words, everybody=True)
 
 
 def place(entry: MemoryEntry) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from keepworth.episodes.episode import Session, Task
@@ -42,18 +42,18 @@ class MemoryEntry:
     evidence: bool
 
 
-def entries(task: Task, words: int = 60, speakers: Sequence[str] | None = None) -> list[MemoryEntry]:
+def entries(task: Task, words: int = 60, everybody: bool = False) -> list[MemoryEntry]:
     """Every window of the haystack, in order of date, turn and window: what a bank holds when retrieval is real.
 
-    The cut never looks at the question or the answer. speakers: whose turns; None is the user's only, or everybody's
-    for questions about what the assistant said and for conversations without a speaker called "user"."""
-    heard = _speakers(task, speakers)
+    The cut never looks at the question or the answer. everybody: turns of everybody, not the user's only; for questions about
+    what the assistant said and for conversations without a speaker called "user" these are meant anyway."""
+    speakers = {turn.speaker for session in task.sessions for turn in session.turns}
+    about_assistant = task.tags.get("type") == "single-session-assistant"
+    heard = speakers if everybody or about_assistant or "user" not in speakers else {"user"}
     return [entry for session in task.sessions for entry in _session_entries(session, words, heard)]
 
 
-def candidates(
-    task: Task, count: int, seed: int, words: int = 60, speakers: Sequence[str] | None = None
-) -> list[MemoryEntry]:
+def candidates(task: Task, count: int, seed: int, words: int = 60) -> list[MemoryEntry]:
     """At most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
 
     This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always
@@ -68,7 +68,7 @@ def candidates(
     if count < 1:
         raise ValueError(f"count={count}: a candidate set has at least one entry")
     by_turn: dict[tuple[str, int], list[MemoryEntry]] = {}
-    for entry in entries(task, words, speakers):
+    for entry in entries(task, words):
         by_turn.setdefault((entry.session, entry.turn), []).append(entry)
     gold = {token for answer in task.answers for token in tokens(answer)}
     topic = topic_words(" ".join((task.input, *task.answers)))
@@ -121,24 +121,13 @@ def windows_of(text: str, words: int = 60) -> list[str]:
     return [" ".join(piece) for piece in pieces]
 
 
-def _session_entries(session: Session, words: int, heard: frozenset[str] | None) -> list[MemoryEntry]:
+def _session_entries(session: Session, words: int, heard: set[str]) -> list[MemoryEntry]:
     return [
         MemoryEntry(piece, session.id, turn.index, window, turn.speaker, session.date_of(turn), turn.evidence)
         for turn in session.turns
-        if heard is None or turn.speaker in heard
+        if turn.speaker in heard
         for window, piece in enumerate(windows_of(turn.text, words))
     ]
-
-
-def _speakers(task: Task, speakers: Sequence[str] | None) -> frozenset[str] | None:
-    present = {turn.speaker for session in task.sessions for turn in session.turns}
-    if speakers is None:
-        about_assistant = task.tags.get("type") == "single-session-assistant"
-        return None if about_assistant or "user" not in present else frozenset({"user"})
-    unknown = set(speakers) - present
-    if unknown:
-        raise ValueError(f"task {task.key!r} has no speaker {sorted(unknown)}: its speakers are {sorted(present)}")
-    return frozenset(speakers)
 
 
 def _covering(evidence: list[MemoryEntry], gold: set[str], count: int) -> list[MemoryEntry]:

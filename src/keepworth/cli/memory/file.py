@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -25,6 +24,7 @@ from keepworth.cli.memory.group import (
     Yes,
     again,
     app,
+    check_there,
     command,
     every_page,
     item_line,
@@ -406,14 +406,7 @@ def remove_token(file: MemoryPlace, id: Annotated[str, argument("ID", "Of a toke
 
 def _tokens(file: MemoryPlace) -> Tokens:
     """Raises NotAMemoryFile: tokens beside a memory that is not there open nothing, and a mistyped name would not be seen."""
-    from keepworth.memory.errors import NotAMemoryFile
-    from keepworth.memory.store.opening import is_there
     from keepworth.serving.access import Tokens, tokens_of
 
-    if not (is_there(file.given) if file.on_server else file.file.is_file()):
-        serve = ["keepworth", "serve", "--memory", str(file)]
-        raise NotAMemoryFile(
-            f"There is no memory at {file}.",
-            f"Name the memory that is served with --file, or make it: {shlex.join(serve)}.",
-        )
+    check_there(file)
     return Tokens(tokens_of(file.beside))

@@ -11,6 +11,7 @@ from keepworth.cli.command import App, argument, option
 from keepworth.cli.memory.group import LEARN, POLICY, Id, Limit, Line, Lines, NoteLine, TopK, again, app, command
 from keepworth.cli.memory.items import hit_line
 from keepworth.cli.output import say_text, width
+from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.text import entry, one_line
 from keepworth.memory.place import MemoryPlace
 
@@ -199,8 +200,9 @@ def ledger(
     """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
-    if source:
-        _known_source(source, {item.provenance.source for item in memory.store.items(memory.scope)})
+    if source and source not in (known := {item.provenance.source for item in memory.store.items(memory.scope)}):
+        # What memory learned itself has a source for each episode, and those are not listed.
+        raise UnknownName("source", source, [name for name in known if name and not name.startswith("own:")])
     statement = memory.ledger(items=[item] if item else None, source=source, everything=everything)
     items = memory.store.fetch(memory.scope, [account.item for account in statement.accounts])
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
@@ -234,18 +236,8 @@ def _account_lines(account: Account, text: str, wide: bool) -> str:
     return f"{line}\n{entry('      ', f'{text:.100}', min(width(), 110))}"
 
 
-def _known_source(name: str, known: set[str]) -> None:
-    """Raises UnknownName. What memory learned itself has a source for each episode, and those are not listed."""
-    from keepworth.episodes.errors import UnknownName
-
-    if name not in known:
-        raise UnknownName("source", name, [source for source in known if source and not source.startswith("own:")])
-
-
 def _plain(record: Account | Balance) -> dict[str, Any]:
     """As JSON: what is not known is null."""
-    from dataclasses import asdict
-
     more = {
         name: getattr(record, name) for name in ("verdict", "needed", "gross", "gain", "net") if hasattr(record, name)
     }

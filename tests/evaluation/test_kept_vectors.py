@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from keepworth.episodes.model import EncoderIdentity
+from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.models.vectors import KeptVectors
 
 
 class Counted:

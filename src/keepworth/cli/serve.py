@@ -46,15 +46,20 @@ def serve(
     mcp: Annotated[bool, option("--mcp", "Tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[bool, option("--stdio", "Those tools alone, over standard input and output.")] = False,
     user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
-    memory_tokens: Annotated[int, option("--memory-tokens", "Of memory in one prompt, at most.", min=0)] = TOKENS,
-    memory_items: Annotated[int, option("--memory-items", "Recalled for one turn, at most.", min=1, max=100)] = ITEMS,
+    memory_tokens: Annotated[
+        int, option("--memory-tokens", "Tokens of memory in one prompt, at most.", min=0)
+    ] = TOKENS,
+    memory_items: Annotated[
+        int, option("--memory-items", "Items recalled for one turn, at most.", min=1, max=100)
+    ] = ITEMS,
     secrets: Annotated[
         str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
     ] = "quarantine",
     personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
     signals: Annotated[
-        str, option("--signals", "Whether a gateway takes thanks, corrections, failing tools as rewards: off, rules.")
+        str,
+        option("--signals", "What a gateway takes as rewards: off, or rules (thanks, corrections, tools that fail)."),
     ] = "off",
     writer: Annotated[
         str,

@@ -25,13 +25,15 @@ def train(
     memory: Annotated[str, option("--memory NAME", "A memory: see keepworth methods --kind memory_module.")] = "ffm",
     world: Annotated[str, option("--world ID", "A Gymnasium id.")] = "popgym-RepeatPreviousEasy-v0",
     steps: Annotated[int, option("--steps N", "Steps of all worlds together.")] = 400_000,
-    seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.")] = 0,
+    seed: Annotated[int, option("--seed N", "Seed of the network, the worlds and all draws.")] = 0,
     envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 16,
-    folder: Annotated[Path | None, option("--folder FOLDER", "Where the run stands, and goes on.")] = None,
+    folder: Annotated[
+        Path | None, option("--folder FOLDER", "Folder of the run; a run that was stopped continues from it.")
+    ] = None,
     assign: Annotated[
         list[str] | None, option("--set NAME=VALUE", "A setting of trainer or memory: rollout=64, ...")
     ] = None,
-    threads: Annotated[int, option("--threads N", "Of PyTorch.")] = 1,
+    threads: Annotated[int, option("--threads N", "Threads of PyTorch.")] = 1,
     as_json: Annotated[bool, option("--json", "Print a line of JSON per update.")] = False,
 ) -> None:
     """Train a network with a memory by recurrent PPO, and show its curve."""

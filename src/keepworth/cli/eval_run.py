@@ -112,7 +112,7 @@ def run(
     systems: Annotated[list[str] | None, argument("", f"Measured; {', '.join(USUAL)} if none is named.")] = None,
     settings: Annotated[str, option("--setting", "One or several, with commas: see `keepworth eval list`.")] = "frozen",
     split: Annotated[str, option("--split", "train, dev or test.")] = "test",
-    data: Annotated[Path | None, option("--data", "Where data lies.", envvar="KEEPWORTH_DATA")] = None,
+    data: Annotated[Path | None, option("--data", "Folder of the benchmark's data.", envvar="KEEPWORTH_DATA")] = None,
     assign: Annotated[list[str] | None, option("--set NAME=VALUE", "A setting of the benchmark.")] = None,
     reader: Annotated[
         str,
@@ -127,17 +127,19 @@ def run(
     judge: Annotated[str, option("--judge", "A model at the reader's endpoint that scores answers, too.")] = "",
     tokens: Annotated[int, option("--tokens", "How much is shown at most, for every system.", min=1)] = 512,
     words: Annotated[int, option("--words", "Words of one entry of the memory, at most.", min=1)] = 60,
-    encoder: Annotated[str, option("--encoder", "For every system that needs one.")] = "minilm",
+    encoder: Annotated[str, option("--encoder", "The encoder of every system that needs one.")] = "minilm",
     limit: Annotated[int, option("--limit -n", "Only so many questions, drawn evenly; 0 for all.", min=0)] = 0,
-    seeds: Annotated[int, option("--seeds", "How often, with other draws.", min=1)] = 1,
-    patience: Annotated[float, option("--patience", "Seconds of command:WORDS for a call.", min=0.1)] = 60.0,
+    seeds: Annotated[int, option("--seeds", "Repetitions, with a new seed for each.", min=1)] = 1,
+    patience: Annotated[
+        float, option("--patience", "Seconds that a system `command:WORDS` has for a call.", min=0.1)
+    ] = 60.0,
     out: Annotated[Path | None, option("--out", "A folder; runs/eval/BENCHMARK if not given.")] = None,
     diagnose: Annotated[
         bool,
         option(
             "--diagnose",
             "Ask a finished run its own questions: pass@k against the model that it began from, or against another "
-            "run, named in the place of SYSTEMS. --set samples=8, --set questions=16 and others are of that.",
+            "run, named in the place of SYSTEMS. It takes --set samples=8, --set questions=16 and others.",
         ),
     ] = False,
     as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
@@ -145,7 +147,8 @@ def run(
 ) -> None:
     """Measure memory systems on a benchmark or on questions of your own: does memory help, and where do points go?
 
-    Every system is told the same, asked the same, and shows as much. The same command, given again, continues where it stopped.
+    Every system reads the same text, gets the same questions, and may show as many tokens. The same command continues a run that
+    was stopped.
     """
     if diagnose:
         diagnose_run(context, [benchmark, *(systems or [])], assign or [])
@@ -298,7 +301,7 @@ def compare(
     allow: Annotated[str, option("--allow", "What is meant to differ, such as reader, with commas.")] = "",
     as_json: Annotated[bool, option("--json", "Print a line of JSON per pair.")] = False,
 ) -> None:
-    """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""
+    """Compare systems of two evaluations, question by question. Refused where their questions or settings differ."""
     from dataclasses import asdict
 
     from keepworth.cli.output import say

@@ -37,7 +37,9 @@ def stream(
         ),
     ] = "usual",
     workers: Annotated[int, option("--workers", "Streams that run at the same time, a process each.", min=1)] = 1,
-    tuned: Annotated[Path | None, option("--tuned", "Settings by kind of stream and method.")] = None,
+    tuned: Annotated[
+        Path | None, option("--tuned", "A JSON file with settings for each kind of stream and method.")
+    ] = None,
     data: Annotated[Path | None, option("--data", "The folder of a published set, or of several.")] = None,
     out: Annotated[Path, option("--out", "A folder: rows, summary and page.")] = Path("runs/streams"),
     method: Annotated[str, option("--method", "The arm that claims are made of; the last that learns.")] = "",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def export(
     run: Annotated[str, argument("RUN", "A run's name under --runs, or its folder.")],
     folder: Annotated[Path, argument("FOLDER", "What to make; it must not hold anything else.")],
-    adapter: Annotated[bool, option("--adapter", "The adapter and its base; else weights that stand alone.")] = False,
+    adapter: Annotated[bool, option("--adapter", "Keep adapter and base apart; by default they are merged.")] = False,
     role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
     as_json: Annotated[bool, option("--json", "Print what was made, and how it compares, as JSON.")] = False,
     runs: Runs = Path("runs"),

@@ -47,7 +47,7 @@ app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def hook(context: typer.Context) -> None:
-    """Recall and record at the events of a host's life cycle, such as a coding assistant's."""
+    """Give a coding assistant a memory that recalls and records through its hooks."""
     from keepworth.serving import hook
 
     raise typer.Exit(hook.run(context.args))

@@ -46,8 +46,12 @@ def serve(
     mcp: Annotated[bool, option("--mcp", "Tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[bool, option("--stdio", "Those tools alone, over standard input and output.")] = False,
     user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
-    memory_tokens: Annotated[int, option("--memory-tokens", "Of memory in one prompt, at most.", min=0)] = TOKENS,
-    memory_items: Annotated[int, option("--memory-items", "Recalled for one turn, at most.", min=1, max=100)] = ITEMS,
+    memory_tokens: Annotated[
+        int, option("--memory-tokens", "Tokens of memory in one prompt, at most.", min=0)
+    ] = TOKENS,
+    memory_items: Annotated[
+        int, option("--memory-items", "Items recalled for one turn, at most.", min=1, max=100)
+    ] = ITEMS,
     secrets: Annotated[
         str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
     ] = "quarantine",

@@ -27,7 +27,7 @@ Fresh = Annotated[bool, option("--fresh", "Start over: delete what the run folde
 
 
 def demo(
-    quick: Annotated[bool, option("--quick", "Every part at work, without time to learn.")] = False,
+    quick: Annotated[bool, option("--quick", "Few steps: every part runs, but the model learns little.")] = False,
     name: Annotated[str, option("--name", "Name of the run folder; demo, or demo-quick, if not given.")] = "",
     fresh: Fresh = False,
     runs: Runs = Path("runs"),
@@ -81,9 +81,12 @@ def train(
             "With --tasks: a function of (answer, row), one of TRL's form, or a verifier's name; may be repeated.",
         ),
     ] = None,
-    environment: Annotated[str | None, option("--environment FILE.py:NAME", "With --tasks: what is played.")] = None,
+    environment: Annotated[
+        str | None, option("--environment FILE.py:NAME", "With --tasks: makes the environment of a task.")
+    ] = None,
     memory: Annotated[
-        Path | None, option("--memory MEMORY", "With --tasks: whose items are shown.", parser=file_of)
+        Path | None,
+        option("--memory MEMORY", "With --tasks: a memory whose items are shown with a task.", parser=file_of),
     ] = None,
     config: Annotated[Path | None, option("--config", "A TOML file with settings.")] = None,
     assign: Annotated[list[str] | None, option("--set KEY=VALUE", "One setting; may be repeated.")] = None,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MANY = 80
+"""Of more known names than this only the nearest is printed, where one is near."""
+
 
 class KeepworthError(Exception):
     """`message` says what is wrong and where, in one sentence; `fix` says what to do about it.
@@ -29,6 +32,7 @@ class UnknownName(KeepworthError, ValueError):
         place = f" in {where}" if where else ""
         fix = f"Did you mean {near!r}?" if near else ""
         listed = f"Known: {', '.join(names)}." if names else f"There is no {kind} yet."
+        listed = "" if near and len(names) > MANY else listed
         super().__init__(f"There is no {kind} {name!r}{place}.", f"{fix} {listed}".strip())
         self.name = name
         self.nearest = near

@@ -441,18 +441,20 @@ def parser() -> argparse.ArgumentParser:
     """The options of the command."""
     made = argparse.ArgumentParser(
         prog="keepworth hook",
-        description="Recall and record at the events of a host's life cycle: its JSON on standard input, what to show on "
-        f"standard output. The server's token is read from {TOKEN}.",
+        description="Recall and record at the events of a host, such as a coding assistant. It reads the event as JSON from "
+        f"standard input and prints what the host shows its model. The server's token is read from {TOKEN}.",
         allow_abbrev=False,
     )
-    made.add_argument("event", nargs="?", default="", metavar="EVENT", help="Its name, where the JSON does not say it.")
-    made.add_argument("--url", default="", help=f"Of the server; {URL}, or {LOCAL}, if not given.")
+    made.add_argument(
+        "event", nargs="?", default="", metavar="EVENT", help="The event's name, where the JSON does not say it."
+    )
+    made.add_argument("--url", default="", help=f"The server's URL; {URL}, or {LOCAL}, if not given.")
     made.add_argument("--user", default="", help="Whose memory.")
     made.add_argument("--agent", default="", help="Which agent's memory.")
     made.add_argument("--top-k", type=int, default=5, help="Items recalled at most.")
     made.add_argument("--no-keep", action="store_true", help="Do not keep what prompts state.")
     made.add_argument(
-        "--seconds", type=float, default=None, help=f"Then the host goes on without; {SECONDS:g} if not given."
+        "--seconds", type=float, default=None, help=f"How long the host waits at most; {SECONDS:g} if not given."
     )
     made.add_argument(
         "--install", metavar="HOST", choices=list(HOSTS), help=f"Print the settings of {', '.join(HOSTS)}."

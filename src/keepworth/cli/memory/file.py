@@ -76,7 +76,9 @@ def export_(
     bounds: dict[str, Any],
     as_json: bool,
     target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
-    to: Annotated[str, option("--to", "keepworth, with all history; or what is true now as jsonl.")] = OWN,
+    to: Annotated[
+        str, option("--to", "keepworth: everything, with its history. jsonl: the items that are true now.")
+    ] = OWN,
 ) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now."""
     from keepworth.episodes.errors import require_known
@@ -159,7 +161,7 @@ def import_(
 ) -> Lines:
     """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
 
-    --user and --agent are for what says nobody's name. It is looked through for secrets, as what a server is given."""
+    --user and --agent apply to entries that name nobody. Texts with secrets are treated as --secrets says."""
     from keepworth.episodes.errors import require_known
     from keepworth.memory.adapters.formats import FORMATS
     from keepworth.memory.errors import MemoryProblem
@@ -346,19 +348,19 @@ def add_token(
     user: User = "",
     agent: Agent = "",
     role: Annotated[list[str] | None, option("--role", "read, write, reward or admin; may be repeated.")] = None,
-    name: Annotated[str, option("--name", "What it is called in lists.")] = "",
-    days: Annotated[float | None, option("--days", "Until it ends; never if not given.")] = None,
+    name: Annotated[str, option("--name", "The token's name in lists.")] = "",
+    days: Annotated[float | None, option("--days", "Days until it ends; without, it never does.")] = None,
     shared: Annotated[
         list[str] | None,
         option(
             "--shared NAME:read[,write]",
-            "What lies under a name that stands for a team is seen, too; with write it may be changed. May be repeated.",
+            "The token also reads, or with write changes, what is stored under this name of a team. May be repeated.",
         ),
     ] = None,
 ) -> Lines:
-    """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
+    """Make a token and show it, this once: only its hash is stored.
 
-    Without --role it may read, write and reward. A server that runs knows it at once."""
+    Without --role it may read, write and reward. A running server accepts it at once."""
     from keepworth.serving.access import new_access, parse_shared, tokens_of
 
     roles = role or ["read", "write", "reward"]
@@ -398,8 +400,10 @@ def list_tokens(file: MemoryPlace) -> Lines:
 
 
 @command(tokens_app, "remove", examples="keepworth memory token remove t3f2a", opens=None)
-def remove_token(file: MemoryPlace, id: Annotated[str, argument("ID", "Of a token, as `list` gives it.")]) -> Lines:
-    """Take a token back. A server that runs refuses it at once."""
+def remove_token(
+    file: MemoryPlace, id: Annotated[str, argument("ID", "The id of a token, as `list` gives it.")]
+) -> Lines:
+    """Take a token back. A running server refuses it at once."""
     _tokens(file).remove(id)
     yield Line({"removed": id}, f"{id} opens nothing any more.")
 

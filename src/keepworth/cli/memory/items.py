@@ -70,7 +70,7 @@ def search(
     mode: Annotated[str, option("", "hybrid, lexical or dense; by default hybrid where there is an encoder.")] = "",
     as_of: Annotated[str, option("TIME", "What was held true then (ISO 8601).")] = "",
     where: Where = None,
-    explain: Annotated[bool, option("--explain", "Say what every score is made of.")] = False,
+    explain: Annotated[bool, option("--explain", "Say how each score comes about.")] = False,
 ) -> Lines:
     """Find what was remembered, best first, in the order that rewards taught. Nothing is logged, and nothing is tried out.
 
@@ -177,7 +177,7 @@ def add(
         ),
     ] = False,
 ) -> Lines:
-    """Remember a text as it stands, or what it says."""
+    """Remember a text as it stands, or the facts in it."""
 
     texts = read_lines() if text == "-" else [text]
     options: dict[str, Any] = {"kind": kind, "event_time": at, "source": source, **bounds}
@@ -243,13 +243,13 @@ def forget(
     ids: Annotated[list[str] | None, argument("ID", "Items to forget.")] = None,
     purge: Annotated[bool, option("--purge", "Erase for good: journal, indexes and vectors too.")] = False,
     older_than: Annotated[
-        float | None, option("--older-than DAYS", "In place of ids: what was written so long ago.")
+        float | None, option("--older-than DAYS", "In place of ids: what was written more days ago than this.")
     ] = None,
     yes: Yes = False,
 ) -> Lines:
     """Delete items, which `rollback` brings back. With --purge, erase them, which nothing brings back; asks before.
 
-    With --older-than, those of a person, an agent or a session, or of all: what a rule of retention asks for, by cron."""
+    --older-than takes items of a person, an agent, a session or everybody: for a retention rule that cron runs."""
 
     if bool(ids) == (older_than is not None):
         raise typer.BadParameter("give ids, or --older-than DAYS")

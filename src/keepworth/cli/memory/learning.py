@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.ledger import Account, Balance
     from keepworth.memory.search.search import Worth
 
-episode_app = App(help="Record an attempt at a task, for rewards to reach what was shown and written in it.")
+episode_app = App(help="Record an attempt at a task, so that its reward reaches what was shown and written in it.")
 app.add_typer(episode_app, name="episode", rich_help_panel=LEARN)
 EpisodeId = Annotated[str, argument("EPISODE", "Its id, as `begin` printed it.")]
 # An agent opens the memory with the policy that chooses and learns, and so do these commands.
@@ -39,7 +39,7 @@ def begin(
     file: MemoryPlace,
     bounds: dict[str, Any],
     task: Annotated[str, argument("TASK", "What is attempted, in words.")] = "",
-    by: Annotated[str, option("--by NAME", "For whom, where rewards are somebody's word.")] = "",
+    by: Annotated[str, option("--by NAME", "Who will judge it, where its rewards do not say.")] = "",
 ) -> Lines:
     """Begin an episode, and print its id."""
     live = memory.episode(task, by=by, **bounds)
@@ -135,8 +135,8 @@ def reward(
     memory: Memory,
     target: Annotated[str, argument("EPISODE|DECISION", "The id of an episode, or of one search in it.")],
     value: Annotated[float, argument("", "How good it was, as a number.")],
-    by: Annotated[str | None, option("--by NAME", "Whose judgement it is; of whom it is for if not given.")] = None,
-    source: Annotated[str, option("--source", "What it came through.")] = "command line",
+    by: Annotated[str | None, option("--by NAME", "Who gives the reward; if not given, who the episode names.")] = None,
+    source: Annotated[str, option("--source", "The channel that it came through.")] = "command line",
 ) -> Lines:
     """Reward an episode, at once or days later: the policy learns what was worth showing."""
     done = memory.reward(target, value, by=by, source=source)
@@ -158,7 +158,7 @@ def pending(memory: Memory) -> Lines:
 
 @command(LEARN, examples='keepworth memory worth m17 "how to refund"', encoder=True, policy=POLICY)
 def worth(memory: Memory, id: Id, query: Annotated[str, argument("", "What is asked.")]) -> Lines:
-    """Say what showing one item adds where something is asked, as far as rewards say."""
+    """Estimate from rewards what showing one item adds for a question."""
     judged = memory.worth(id, query)
     overall = None if judged.overall is None else _plain(judged.overall)
     record = {**asdict(judged), "overall": overall, "effect": judged.effect, "interval": judged.interval}
@@ -197,9 +197,9 @@ def ledger(
     source: Annotated[str, option("--source", "All items from there.")] = "",
     everything: Annotated[bool, option("--all", "Items that are gone or were never shown with a reward, too.")] = False,
 ) -> Lines:
-    """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
+    """Say what showing each item added, and what finding out has cost: the policy leaves items out by chance.
 
-    The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
+    You may look at the interval after every reward: it holds the effect in 19 of 20 memories, whenever you look."""
     if source and source not in (known := {item.provenance.source for item in memory.store.items(memory.scope)}):
         # What memory learned itself has a source for each episode, and those are not listed.
         raise UnknownName("source", source, [name for name in known if name and not name.startswith("own:")])

@@ -214,7 +214,8 @@ def _check_journal(store: Store, connection: AnyConnection) -> None:
 
 def _no_export(number: int, error: Exception) -> NotAMemoryFile:
     return NotAMemoryFile(
-        f"line {number} of the import is not of an exported memory ({error}): give what `export` wrote; nothing was imported"
+        f"line {number} of the import is not of an exported memory ({error}): give what `export` wrote, or name another format "
+        "with --from; nothing was imported"
     )
 
 

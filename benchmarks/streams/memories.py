@@ -45,6 +45,7 @@ CONTROL = {
     "amem": "amem-without-links",
     "reme": "reme-without-deletion",
     "memq": "memq-without-true-parents",
+    "memp": "memp-without-adjustment",
     "dead-ends": "dead-ends-without-cap",
     "ace": "ace-without-counters",
     "gitm": "gitm-without-references",

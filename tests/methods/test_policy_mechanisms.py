@@ -22,6 +22,7 @@ from keepworth.methods.policies.dynamic_cheatsheet import dynamic_cheatsheet
 from keepworth.methods.policies.earm import CompletedScores, earm
 from keepworth.methods.policies.expel import Votes, expel
 from keepworth.methods.policies.gitm import gitm
+from keepworth.methods.policies.memp import memp
 from keepworth.methods.policies.memq import ProvenanceQ, memq
 from keepworth.methods.policies.reme import reme
 from keepworth.methods.policies.romerl import ReducedUtilities, romerl
@@ -30,7 +31,18 @@ from keepworth.registry import methods
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")
 DECLARED = methods("policy")
-NEW = ("amem", "memq", "romerl", "earm", "dead-ends", "ace", "agent-workflow-memory", "expel", "dynamic-cheatsheet")
+NEW = (
+    "amem",
+    "memq",
+    "romerl",
+    "earm",
+    "dead-ends",
+    "ace",
+    "agent-workflow-memory",
+    "expel",
+    "dynamic-cheatsheet",
+    "memp",
+)
 ALWAYS = ("mixture",)
 """They weigh every candidate by chance, so that none is left out for good."""
 
@@ -288,3 +300,31 @@ def test_gitm_condenses_what_succeeded_often_into_one_plan_that_is_shown_alone()
     use = experience.recall("four", "the shaft", ACTIONS)
     assert [pool.items[row].key for row in use.rows] == ["the shaft"]
     assert len(experience.recall("four", "the river", ACTIONS).rows) == 2
+
+
+def test_a_procedure_that_was_followed_and_failed_is_revised_in_place_and_back() -> None:
+    experience = of(memp())
+    pool = experience.pool
+
+    def says() -> list[tuple[str, str]]:
+        return [
+            (item.key, "".join(item.metadata["do"]) or f"not {item.metadata['avoid'][0]}")
+            for item in pool.items
+            if item.status is Status.ACTIVE
+        ]
+
+    met(experience, "alpha beta", "left", 0.0)
+    assert says() == []  # a failure alone gives nothing
+    met(experience, "alpha beta", "left", 1.0)
+    met(experience, "alpha beta", "right", 0.0)
+    assert says() == [("alpha beta", "left")]  # it was shown and not followed
+    met(experience, "alpha gamma", "left", 0.0)
+    assert says() == [("alpha beta", "not left")]  # under its own key
+    met(experience, "alpha beta", "left", 1.0)
+    assert says() == [("alpha beta", "left"), ("alpha beta", "left")]  # what worked, and the warning turned back
+    for strict in (memp(alike=0.9), memp(without="adjustment")):
+        experience = of(strict)
+        pool = experience.pool
+        met(experience, "alpha beta", "left", 1.0)
+        met(experience, "alpha gamma", "left", 0.0)  # a cosine of 1/2
+        assert says() == [("alpha beta", "left")]

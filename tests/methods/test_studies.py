@@ -16,6 +16,7 @@ from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.recipes import strings
 from keepworth.methods.studies import _passes, _runs, starling
+from keepworth.methods.studies import difficulty_space as space
 from keepworth.methods.studies._kitchens import MadeTask, Place, Pupil, erase_loops, lacking
 from keepworth.methods.studies._logistic import fit
 from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
@@ -38,6 +39,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "domains": {"trained": "one,two", "samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
+    "difficulty_space": {"seeds": 3, "answers": 64},
     "hierarchy": {"branches": 2, "passes": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
@@ -417,3 +419,35 @@ def test_an_agent_learns_what_a_game_pays_and_nothing_where_it_only_looks() -> N
         agent.attempt(game, starling.CURIOUS, "rewards")
     others = [starling.game([seed], skills, 2, "held-out", decoys=0) for seed in range(20)]
     assert starling.try_on(agent, others) == (1.0, {"cut": 1.0, "cook": 1.0})
+
+
+def test_an_axis_moves_where_the_latest_problems_are_mastered_and_the_next_one_after_it() -> None:
+    progress = space.Progress()
+    for _ in range(space.WINDOW):
+        progress.note(0.7)
+    assert progress.cell == space.EASIEST  # no more than mastered
+    cells = []
+    for _ in range(4):
+        for _ in range(space.WINDOW):
+            progress.note(0.8)
+        cells.append(progress.cell)
+    assert cells == [(2, 0, 1), (2, 1, 1), (2, 1, 2), (3, 1, 2)]
+    for _ in range(20 * space.WINDOW):
+        progress.note(1.0)
+    assert progress.cell == space.HARDEST
+    assert space.variants_of((2, 0, 3)) == [(1, 0, 1), (1, 0, 3), (2, 0, 1), (2, 0, 3)]
+
+
+def test_a_pupil_of_problems_is_reinforced_as_worked_by_hand() -> None:
+    has, twice = 0, 3 * space.HARDEST[2]
+    problem = space.Problem((space.Sentence(has, 0, -1, 4), space.Sentence(twice, 1, 0, 2)), 8)
+    pupil = space.Pupil(rate=1.0, seed=0)
+    right, choices = pupil.answer(problem, greedy=True)  # of equal scores the first: 4 + 2
+    assert not right
+    assert [(row, operation) for row, _, operation, _ in choices] == [(2 * has + 1, 0), (2 * twice + 1, 0)]
+    better = [choices[0], (2 * twice + 1, choices[1][1], 2, [0.25] * 4)]
+    pupil.reinforce([choices, better], [0.0, 1.0])
+    # Steps of -1/4 and +1/4 along (chosen - 1/4): what both did cancels, and the second sentence goes from "add" to "multiply".
+    assert pupil.weights[2 * has + 1] == pytest.approx([0.0] * 4)
+    assert pupil.weights[2 * twice + 1] == pytest.approx([-0.25, 0.0, 0.25, 0.0])
+    assert pupil.weights[-1] == pytest.approx([-0.25, 0.0, 0.25, 0.0])

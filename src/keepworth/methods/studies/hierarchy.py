@@ -4,7 +4,8 @@ A made-up tree of four levels is imitated: every edge by itself, and of half of 
 forms, straight away and with the path named from the leaf upwards. Asked are leaves of the other families, of which every edge
 was met and no question: which family, order or realm are they of? After "Reinforcement Learning Improves Traversal of
 Hierarchical Knowledge in LLMs", arXiv 2511.05933, where a prompt that names the path recovers most of what reinforcement gains.
-Control: leaves that no edge names, who is right there guesses.
+Controls: leaves that no edge names, who is right there guesses; and the family, which is the first hop of every path: who cannot
+tell it when asked for it, though the edge is known, has no path to walk, whichever way the realm is asked for.
 
 `keepworth methods run hierarchy` (minutes)
 """
@@ -127,11 +128,12 @@ def run(
         rows += rows_of(arms, clusters)
         gaps = np.subtract(right[True], right[False])
         rows.append(difference_row(f"{name}: path named minus straight away", gaps, clusters))
-    for path, arm in ((False, "straight away"), (True, "path named")):
-        top = len(LEVELS) - 1
-        guesses = say(reader, [leaf.question(top, path) for leaf in strangers])
-        right_top = [float(names[-1] == leaf.path[top]) for names, leaf in zip(guesses, strangers, strict=True)]
-        rows += rows_of({f"realm of leaves never met: {arm}": right_top}, [leaf.path[0] for leaf in strangers])
+    for (path, arm), level in product(((False, "straight away"), (True, "path named")), (0, len(LEVELS) - 1)):
+        guesses = say(reader, [leaf.question(level, path) for leaf in strangers])
+        by_chance = [float(names[-1] == leaf.path[level]) for names, leaf in zip(guesses, strangers, strict=True)]
+        rows += rows_of(
+            {f"{LEVELS[level]} of leaves never met: {arm}": by_chance}, [leaf.path[0] for leaf in strangers]
+        )
     return rows
 
 

@@ -1,0 +1,100 @@
+"""Memp: procedures of what succeeded; one that was followed and turned out wrong is revised in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from keepworth.memory.item import Status
+from keepworth.memory.policy.pool import Advice, Pool, advice
+from keepworth.memory.policy.slots import Finished, Policy, Use, Valuer, need, whole
+from keepworth.methods.policies._cases import require_part
+from keepworth.methods.policies._exemplars import Capacity, Exemplars
+from keepworth.methods.policies._parts import MostSimilar, Unvalued
+from keepworth.methods.policies._selection import AllRetrieved
+from keepworth.methods.writers._episodes import RawCases, ended, judged
+from keepworth.registry import Method
+
+PARTS = ("adjustment",)
+
+
+@dataclass(frozen=True, slots=True)
+class Adjusted:
+    """Successes as they happened, and of each procedure that was shown and turned out wrong what it should have said.
+
+    A procedure was wrong where what it advises was done and failed, or what it warns of was done and worked, in a situation at
+    least as similar to its own as `alike`. Its revision has its key, says the opposite of the same action, and notes as `revises`
+    the row whose place it takes (Memp, arXiv 2508.06433: a memory that fails is revised in place with what went wrong).
+    """
+
+    cases: RawCases
+    alike: float = 0.0
+
+    def __post_init__(self) -> None:
+        need("an adjustment", rate={"alike": self.alike})
+
+    def __call__(self, finished: Finished) -> list[Advice]:
+        drafts, revised = self.cases(finished), set[int]()
+        for use, good in judged(finished, self.cases.steps):
+            for row in set(self.wrong(use, good, finished.pool)) - revised:
+                assert finished.pool is not None
+                key = finished.pool.items[row].key
+                text = f"{key} -> {use.taken}: {ended(use, good)}"
+                do, avoid = ((use.taken,), ()) if good else ((), (use.taken,))
+                drafts.append(Advice(key, text, do, avoid, good=good, extra={"revises": row}))
+                revised.add(row)
+        return drafts
+
+    def wrong(self, use: Use, good: bool, pool: Pool | None) -> list[int]:
+        """The rows that were shown and said the opposite of what came of it."""
+        assert pool is not None
+        opposite = (use.taken, -1.0 if good else 1.0)
+        near = use.candidates.similarities[list(use.slate)] >= self.alike
+        return [
+            row
+            for row, alike in zip(use.rows, near.tolist(), strict=True)
+            if alike and opposite in advice(pool.items[row], use.query.text)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Archives what a draft of this episode revises."""
+
+    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+        for new in np.flatnonzero(pool.born[: len(pool)] == time).tolist() if use is None else ():
+            if "revises" in pool.items[new].metadata:
+                pool.set_status(pool.items[new].metadata["revises"], Status.ARCHIVED)
+
+
+def memp(*, k: int = 4, alike: float = 0.0, steps: bool = False, without: str = "") -> Policy:
+    """Memp: the `k` most similar procedures, which are revised where they fail.
+
+    Args:
+        alike: Cosine of situations from which a failure is held against a procedure that was followed.
+        without: "adjustment" keeps successes alone and leaves them as they are, which is the paper's validation.
+    """
+    require_part(without, PARTS)
+    cases = RawCases(failures=False, steps=steps)
+    writer = cases if without else Adjusted(cases, alike)
+    maintainers = (Capacity(),) if without else (InPlace(), Capacity())
+    return Policy("memp", whole, MostSimilar(k), Unvalued(), AllRetrieved(k), Exemplars(), writer, maintainers)
+
+
+METHOD = Method(
+    kind="policy",
+    name="memp",
+    title="Memp",
+    paper="arXiv 2508.06433",
+    about="Keeps procedures of what succeeded and revises in place those that were followed and failed",
+    tags=("token", "experiential", "formation", "evolution"),
+    claim="Success on ALFWorld rises from 42.14 % to 77.86 %, and on TravelPlanner from 71.93 % to 79.94 %.",
+    differs=(
+        "A procedure is a case that a rule revises into the opposite, where the paper's model writes scripts and reflects on "
+        "what failed."
+    ),
+    label="analogue",
+    make=memp,
+    parts=PARTS,
+)

@@ -1,10 +1,15 @@
-"""Writes the evidence of agents of control from `benchmarks/control/bonuses.json` and `predictions.json`.
+"""Writes the evidence of agents of control from `benchmarks/control/bonuses.json`, `predictions.json`, and `trials.json` where it
+is.
 
 python -m benchmarks.methods.agents
 
 A cell of a bonus is rooms, varying or static, and a seed. It counts where success is above that without a bonus and that with
 the shuffled one by more than 0.1. Held: in all cells of the kind that the claim is about; held in part: in both seeds of some
 rooms; else not held. The rule was written when one seed of the smallest varying rooms was seen, in which E3B counted.
+
+TrMRL's trials are held where the last quarter of trials of held-out tasks pays as much as with the GRU of RL2, within 0.02, and
+more than without a memory by more than 0.05, in both worlds; held in part where in one; else not held. This was written before
+any run.
 
 A prediction counts in a world where the return over all of training is above that without one, and above that with the shuffled
 targets of the same loss, each by a difference, paired over seeds, whose 95 % interval is above 0. Held: in two worlds or more;
@@ -38,6 +43,9 @@ def main() -> None:
     for loss in ("observation", "latent"):
         command = f"{predictions['command']}; python -m benchmarks.methods.agents"
         write(f"predict_{loss}", command, **judge_prediction(loss, predictions))
+    if (CONTROL / "trials.json").is_file():
+        trials = json.loads((CONTROL / "trials.json").read_text(encoding="utf-8"))
+        write("trmrl_ppo", f"{trials['command']}; python -m benchmarks.methods.agents", **judge_trials(trials))
 
 
 def judge_bonus(bonus: str, measured: dict[str, Any]) -> dict[str, Any]:
@@ -99,6 +107,39 @@ def judge_prediction(loss: str, measured: dict[str, Any]) -> dict[str, Any]:
         "arms": arms,
         "comparisons": comparisons,
         "controls": ["no prediction", "targets of other steps, drawn by chance"],
+    }
+
+
+def judge_trials(measured: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the evidence of TrMRL's trials."""
+    cells = {(cell["memory"], cell["world"], cell["seed"]): cell["held out"] for cell in measured["cells"]}
+    worlds = [*measured["bounds"]]
+    words = {memory for memory, _, _ in cells}
+    # A measurement that was stopped counts as far as its seeds are whole.
+    seeds = [seed for seed in measured["seeds"] if all((word, at, seed) in cells for word in words for at in worlds)]
+    last = {
+        memory: {world: [cells[memory, world, seed]["last"] for seed in seeds] for world in worlds}
+        for memory in dict.fromkeys(memory for memory, _, _ in cells)
+    }
+    mean = {memory: {world: float(np.mean(values)) for world, values in of.items()} for memory, of in last.items()}
+    ours = mean["trmrl"]
+    good = [ours[at] >= mean["gru"][at] - 0.02 and ours[at] > mean["mlp"][at] + 0.05 for at in worlds]
+    phrases = (
+        f"{at}: {ours[at]:.2f}, window of 16 {mean['trmrl:window=16'][at]:.2f}, GRU {mean['gru'][at]:.2f}, "
+        f"no memory {mean['mlp'][at]:.2f}, best {measured['bounds'][at]['held out']['best']}"
+        for at in worlds
+    )
+    whole = {memory: [value for at in worlds for value in of[at]] for memory, of in last.items()}
+    return {
+        "verdict": "held" if all(good) else "held in part" if any(good) else "not held",
+        "sentence": f"Reward of a step in the last quarter of held-out trials; {'; '.join(phrases)}.",
+        "model": f"recurrent PPO, {measured['cells'][0]['steps']:,} steps",
+        "n": len(whole["trmrl"]),
+        "seeds": len(seeds),
+        "unit": measured["unit"],
+        "arms": [arm(memory, values) for memory, values in whole.items()],
+        "comparisons": [gap(memory, whole["trmrl"], whole[memory]) for memory in ("gru", "mlp")],
+        "controls": ["mlp, without a memory", "gru, as in RL2", "who knows the task", "who always does the same"],
     }
 
 

@@ -42,7 +42,7 @@ def test_entries_hold_the_users_turns_with_provenance() -> None:
         ("The cat sleeps here. It rains all day.", "new", 0, 0, "user", "2023-02-01T00:00", True),
         ("Luna is calm. Luna eats.", "new", 0, 1, "user", "2023-02-01T00:00", True),
     ]
-    assert {e.speaker for e in entries(TASK, everybody=True)} == {"assistant", "user"}
+    assert {e.speaker for e in entries(TASK, speakers=("assistant",))} == {"assistant"}
 
 
 def test_who_is_heard_when_nobody_is_named() -> None:

@@ -11,7 +11,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Encoder
 from keepworth.memory.item import Item, Provenance
 from keepworth.memory.overlay import Bank
-from keepworth.tasks.entries import MemoryEntry, candidates, entries
+from keepworth.tasks.entries import MemoryEntry, candidates, entries, everybody
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def retrieved(
         if ids not in banks:
             banks.clear()  # tasks of a conversation come one after the other: one bank at a time is enough
             banks[ids] = Bank.empty(encoder)
-            present = {turn.speaker for session in task.sessions for turn in session.turns}
-            for entry in entries(task, words, ("user",) if "user" in present else sorted(present)):
+            present = everybody(task)
+            for entry in entries(task, words, {"user"} if "user" in present else present):
                 source = Provenance("conversation", entry.session, entry.turn, entry.speaker, entry.date)
                 banks[ids].add(spoken(entry, dates), provenance=source, event_time=entry.date)
         bank = banks[ids]

@@ -18,7 +18,7 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.registry import method, methods
 from keepworth.tasks.data_files import WrongFormat
-from keepworth.tasks.entries import MemoryEntry, entries
+from keepworth.tasks.entries import MemoryEntry, entries, everybody
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.splits import SPLITS
 
@@ -130,7 +130,7 @@ def _as(annotation: str, value: str, name: str) -> Any:
 def haystack(task: Task, words: int = 60) -> list[MemoryEntry]:
     """Everything that was said, by everybody, in order of time, in windows of at most `words` words. The key is left out: no
     system learns from it what is evidence."""
-    return entries(task, words, everybody=True)
+    return entries(task, words, everybody(task))
 
 
 def place(entry: MemoryEntry) -> str:

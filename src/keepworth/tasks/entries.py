@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from keepworth.episodes.episode import Session, Task
@@ -42,15 +42,21 @@ class MemoryEntry:
     evidence: bool
 
 
-def entries(task: Task, words: int = 60, everybody: bool = False) -> list[MemoryEntry]:
+def entries(task: Task, words: int = 60, speakers: Collection[str] | None = None) -> list[MemoryEntry]:
     """Every window of the haystack, in order of date, turn and window: what a bank holds when retrieval is real.
 
-    The cut never looks at the question or the answer. everybody: turns of everybody, not the user's only; for questions about
-    what the assistant said and for conversations without a speaker called "user" these are meant anyway."""
-    speakers = {turn.speaker for session in task.sessions for turn in session.turns}
-    about_assistant = task.tags.get("type") == "single-session-assistant"
-    heard = speakers if everybody or about_assistant or "user" not in speakers else {"user"}
-    return [entry for session in task.sessions for entry in _session_entries(session, words, heard)]
+    The cut never looks at the question or the answer. speakers: whose turns; None is the user's only, or everybody's
+    for questions about what the assistant said and for conversations without a speaker called "user"."""
+    if speakers is None:
+        speakers = everybody(task)
+        if "user" in speakers and task.tags.get("type") != "single-session-assistant":
+            speakers = {"user"}
+    return [entry for session in task.sessions for entry in _session_entries(session, words, speakers)]
+
+
+def everybody(task: Task) -> set[str]:
+    """Who speaks in the haystack."""
+    return {turn.speaker for session in task.sessions for turn in session.turns}
 
 
 def candidates(task: Task, count: int, seed: int, words: int = 60) -> list[MemoryEntry]:
@@ -121,7 +127,7 @@ def windows_of(text: str, words: int = 60) -> list[str]:
     return [" ".join(piece) for piece in pieces]
 
 
-def _session_entries(session: Session, words: int, heard: set[str]) -> list[MemoryEntry]:
+def _session_entries(session: Session, words: int, heard: Collection[str]) -> list[MemoryEntry]:
     return [
         MemoryEntry(piece, session.id, turn.index, window, turn.speaker, session.date_of(turn), turn.evidence)
         for turn in session.turns

@@ -1,4 +1,4 @@
-"""`import keepworth` and `keepworth --help` load little. How long they take is measured by `python -m benchmarks.install`."""
+"""`import keepworth` and `keepworth --help` load little."""
 
 from __future__ import annotations
 

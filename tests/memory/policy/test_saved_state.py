@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from benchmarks.memory.learning_kills import learned_and_killed
 from keepworth import Memory
 from keepworth.memory.policy import learning
+from tests.memory.policy.learning_kills import learned_and_killed
 
 QUESTIONS = [f"when does train {number} leave" for number in range(7)]
 

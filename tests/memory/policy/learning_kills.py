@@ -1,7 +1,5 @@
 """Several processes learn on one file and are killed again and again: what is known is what a replay of the journal says.
 
-    python -m benchmarks.memory.learning_kills --json benchmarks/memory/learning_kills.json
-
 Each process searches, acts and rewards until its share is done; one that is killed is followed by another, which goes on from
 the acknowledged rewards. Meanwhile one memory stays open and follows. In the end: every acknowledged reward is in the journal,
 and no more than one per kill beside them; the items, replayed from the journal, are those of the view; the credits of the items
@@ -14,14 +12,11 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory.engine import machine
-from benchmarks.record import arguments, save
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store.maintenance import check
@@ -29,7 +24,7 @@ from keepworth.memory.store.maintenance import check
 KINDS = ("torn", "late", "lost", "broken")
 WORKER = """
 import sys
-from benchmarks.memory.learning_kills import worked
+from tests.memory.policy.learning_kills import worked
 worked(*sys.argv[1:3], int(sys.argv[3]), int(sys.argv[4]))
 """
 
@@ -94,15 +89,14 @@ class Worker:
 
 def learned_and_killed(
     path: Path, *, policy: str = "default", processes: int = 4, rewards: int = 1000, kills: int = 50, seed: int = 0
-) -> dict[str, Any]:
-    """Counts of what was done and found. Raises AssertionError where a reward is lost or what is known is another thing."""
+) -> dict[str, int]:
+    """Counts of what was done. Raises AssertionError where a reward is lost or what is known is another thing."""
     draw = random.Random(seed)
     watching = Memory(path, policy=policy, encoder=HashedWords(64), seed=1)
     watching.add_many([f"a {kind} thing goes to the {place}" for kind in KINDS for place in ("shop", "post", "bin")])
     known(watching)  # from here on it follows what others write
     workers = [Worker(path, policy, rewards) for _ in range(processes)]
     threads = [threading.Thread(target=worker.work) for worker in workers]
-    start = time.monotonic()
     for thread in threads:
         thread.start()
     done, total, killed = 0, processes * rewards, 0
@@ -117,7 +111,6 @@ def learned_and_killed(
             time.sleep(0.005)
     for thread in threads:
         thread.join()
-    took = time.monotonic() - start
     assert all(worker.done == rewards for worker in workers)
     with Memory(path, policy=policy, encoder=HashedWords(64), seed=1) as fresh:
         problems = check(fresh.store, deep=True)
@@ -128,39 +121,4 @@ def learned_and_killed(
         assert sum(item.values.credited for item in fresh.get_all(limit=10**6, all_states=True)) == credited
         assert known(fresh) == known(watching)
     watching.close()
-    return {
-        "policy": policy,
-        "processes": processes,
-        "acknowledged": total,
-        "in_the_journal": len(entries),
-        "kills": killed,
-        "lost": 0,
-        "seconds": round(took, 1),
-        "equal_to_a_replay": True,
-    }
-
-
-def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--policies", nargs="+", default=["default", "kernel-mean", "memrl"])
-    parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--rewards", type=int, default=1000, help="of each process")
-    parser.add_argument("--kills", type=int, default=50)
-    options = parser.parse_args()
-    record: dict[str, Any] = {"machine": machine(), "runs": []}
-    for policy in options.policies:
-        with tempfile.TemporaryDirectory() as folder:
-            run = learned_and_killed(
-                Path(folder) / "learned.mem",
-                policy=policy,
-                processes=options.processes,
-                rewards=options.rewards,
-                kills=options.kills,
-            )
-        print(run, flush=True)
-        record["runs"].append(run)
-    save(options.json, record)
-
-
-if __name__ == "__main__":
-    main()
+    return {"acknowledged": total, "kills": killed}

@@ -58,8 +58,7 @@ def serve(
     personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
     signals: Annotated[
-        str,
-        option("--signals", "What a gateway takes as rewards: off, or rules (thanks, corrections, tools that fail)."),
+        str, option("--signals", "Whether a gateway takes thanks, corrections, failing tools as rewards: off, rules.")
     ] = "off",
     writer: Annotated[
         str,

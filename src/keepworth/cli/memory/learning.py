@@ -198,7 +198,7 @@ def ledger(
 ) -> Lines:
     """Say what showing each item added, and what finding out has cost: the policy leaves items out by chance.
 
-    You may look at the interval after every reward: it holds the effect in 19 of 20 memories, whenever you look."""
+    The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
     if source:
         _known_source(source, {item.provenance.source for item in memory.store.items(memory.scope)})
     statement = memory.ledger(items=[item] if item else None, source=source, everything=everything)

@@ -1,4 +1,4 @@
-"""`keepworth control`: train, go on, the table; and what is said where a name is wrong."""
+"""`keepworth control`: train, go on, table; and what is said where a name is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from keepworth.cli.main import main
 from keepworth.control.published import POPGYM, published
 from keepworth.control.run import CHECKPOINT, CURVE
-from keepworth.control.table import MEMORIES, TableCell, read_cells, summarise
+from keepworth.control.table import MEMORIES, TableCell, summarise
 from keepworth.registry import methods
 
 QUICK = ["control", "train", "--world", "CartPole-v1", "--steps", "256", "--envs", "2"]
@@ -37,7 +37,8 @@ def test_a_run_shows_its_curve_goes_on_and_stands_in_the_table(
     assert "curve.json" in out
     settings = json.loads((folder / "curve.json").read_text(encoding="utf-8"))["settings"]
     assert settings["memory_settings"] == {"frames": 3}
-    (row,) = summarise(read_cells(folder.parent))["rows"]
+    assert main(["control", "table", str(folder.parent), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["world"], row["memory"], row["n"], row["steps"]) == ("CartPole-v1", "frame_stack", 1, [320])
 
 
@@ -85,6 +86,7 @@ def test_a_wrong_name_is_answered_with_the_right_one(
 ) -> None:
     assert main([*QUICK, *words, "--folder", str(tmp_path / "run")]) == 2
     assert hint in capsys.readouterr().err
+    assert main(["control", "table", str(tmp_path)]) == 2
 
 
 def test_memories_are_listed_without_torch() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from keepworth.cli.command import App, option
+from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, stopping
 
 if TYPE_CHECKING:
@@ -68,6 +68,47 @@ def train(
     if beside:
         say(f"{LABEL}: GRU {beside[0]:.3f}, best {beside[1]:.3f} ({beside[2]})")
     say(f"in {folder}: curve.json, checkpoint.pt")
+
+
+@app.command(
+    examples="""
+    keepworth control table benchmarks/control/table
+    keepworth control table runs/control --json
+    """
+)
+def table(
+    folder: Annotated[Path, argument("", "Folder of runs, or a file that benchmarks.control.table wrote.")] = Path(
+        "runs/control"
+    ),
+    as_json: Annotated[bool, option("--json", "Print everything as JSON.")] = False,
+) -> None:
+    """Print worlds by memories: the best mean return of each, over seeds, with published numbers beside."""
+    import json
+
+    from keepworth.control.table import read_cells, summarise
+    from keepworth.episodes.errors import KeepworthError
+
+    summary = json.loads(folder.read_text(encoding="utf-8")) if folder.is_file() else summarise(read_cells(folder))
+    if not summary["rows"]:
+        raise KeepworthError(
+            f"{folder} holds no finished run.", "keepworth control train --folder FOLDER/NAME makes one."
+        )
+    if as_json:
+        say_json(summary)
+        return
+    memories = sorted({row["memory"] for row in summary["rows"]})
+    say("\t".join(("world", "n", "steps", *memories, "GRU, published", "best, published")))
+    for world in sorted({row["world"] for row in summary["rows"]}):
+        cells = {row["memory"]: row for row in summary["rows"] if row["world"] == world}
+        beside = summary["published"].get(world)
+        said = [f"{beside['gru']:.3f}", f"{beside['best']:.3f} ({beside['whose']})"] if beside else ["", ""]
+        seeds = "/".join(sorted({str(row["n"]) for row in cells.values()}))
+        steps = "/".join(sorted({f"{count:,}" for row in cells.values() for count in row["steps"]}))
+        scores = [f"{cells[memory]['best']:.3f}" if memory in cells else "" for memory in memories]
+        say("\t".join((world, seeds, steps, *scores, *said)))
+    if summary["mean_rank"]:
+        ranks = (str(summary["mean_rank"].get(memory, "")) for memory in memories)
+        say("\t".join(("mean rank", "", "", *ranks, "", "")))
 
 
 def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:

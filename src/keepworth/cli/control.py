@@ -107,11 +107,8 @@ def table(
         scores = [f"{cells[memory]['best']:.3f}" if memory in cells else "" for memory in memories]
         say("\t".join((world, seeds, steps, *scores, *said)))
     if summary["mean_rank"]:
-        say(
-            "\t".join(
-                ("mean rank", "", "", *(str(summary["mean_rank"].get(memory, "")) for memory in memories), "", "")
-            )
-        )
+        ranks = (str(summary["mean_rank"].get(memory, "")) for memory in memories)
+        say("\t".join(("mean rank", "", "", *ranks, "", "")))
 
 
 def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from keepworth.cli import eval_stream
 from keepworth.cli.main import main
 from keepworth.cli.show import print_curves, print_tables
-from keepworth.cli.tables import print_table
+from keepworth.cli.tables import print_evaluation, print_table
 from keepworth.episodes.text import terminal
 from keepworth.evaluation.curves import arm_name
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, table_of_rows
@@ -80,7 +79,7 @@ def test_streams_fit(width: int) -> None:
     more = {"not_worse": [], "gain_left_when_permuted": [], "gain_left_when_masked": [], "no_lower_than_none": []}
     table = {"near-miss, easy-to-hard": dict.fromkeys(arms, values)}
     summary = {"plan": {}, "seeds": 1, "table": table, "claims": {**claims, **more}}
-    text = printed(width, lambda console: eval_stream.print_summary(console, summary))
+    text = printed(width, lambda console: print_evaluation(summary, console))
     assert text.count("0.500") == text.count("0.012") == text.count("0.750") == len(arms)
     assert all(arm in text for arm in arms)
     heads = ("success", "held-out", "calls", "lost")

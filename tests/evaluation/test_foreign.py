@@ -257,26 +257,3 @@ def test_a_rival_speaks_the_same_lines(tmp_path: Path) -> None:
     assert answers[3] == {"holds": ["a"]}
     assert answers[4:6] == [{}, {}]
     assert "unheard" in answers[6]["error"]
-
-
-INSTALLED = os.environ.get("KEEPWORTH_RIVALS", "")
-
-
-@pytest.mark.skipif(not INSTALLED, reason="KEEPWORTH_RIVALS names no Python with the rivals")
-@pytest.mark.parametrize("name", list(rivals.RIVALS))
-def test_a_rival_that_is_installed_finds_what_it_was_told(name: str) -> None:
-    class Words:
-        def encode(self, texts: Any) -> Any:
-            made = np.zeros((len(texts), 384), dtype=np.float32)
-            for row, text in enumerate(texts):
-                for word in re.findall(r"\w+", text):
-                    made[row, sum(word.encode()) % 384] += 1
-            return made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-6)
-
-    try:
-        make = maker(f"command:{INSTALLED} -I {rivals.__file__} {name}", Words)  # type: ignore[arg-type]
-    except KeepworthError as error:
-        pytest.skip(error.message)
-    rows = ran(make, tasks_of(2), Conditions(tokens=9))
-    assert [row.error for row in rows] == ["", ""]
-    assert [row.recall["turn@1"] for row in rows] == [1.0, 1.0]

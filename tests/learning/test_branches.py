@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from keepworth.episodes import Episode
 from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes._bank.rerolls import rolled_again
-from tests.learning.letters import Letters, Stops, again, metrics, settings, train_letters
+from tests.learning.letters import Letters, again, settings, train_letters
 
 MEMBERS, SIZE = 3, 2
 
@@ -36,22 +34,6 @@ def test_every_call_of_a_groups_first_episode_is_rolled_again(tmp_path: Path, mo
         anchor = found[step, f"{index}/0"]  # trained in the same update
         assert episode.parent == anchor.id
         assert episode.segments[0].context == anchor.segments[(member - MEMBERS) // SIZE].context
-
-
-def test_a_stopped_serial_training_with_re_rolls_ends_like_a_straight_one(tmp_path: Path) -> None:
-    def of(cls: type[Letters]) -> Letters:
-        return cls(lambda index: 20 + 8 * (index % 5), 2)
-
-    how: dict[str, Any] = {"refill": 1, "regroup": rolled_again(again, SIZE, 0.5, seed=0, refill=1)}
-    asynchrony = settings(mode="serial")
-    straight = train_letters(tmp_path / "a", 6, asynchrony, of(Letters), 1, **how)
-    with pytest.raises(KeyboardInterrupt):
-        train_letters(tmp_path / "b", 6, asynchrony, of(Stops), 1, **how, evaluate_every=4)
-    ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, **how)
-    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
-    assert trained(tmp_path / "a") == trained(tmp_path / "b")
-    one, other = straight.master_weights.state()["master_weights"], ended.master_weights.state()["master_weights"]
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_re_rolls_that_fail_are_left_out_and_said(tmp_path: Path) -> None:

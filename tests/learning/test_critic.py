@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.objectives.world import ROLE as POLICY
-from benchmarks.objectives.world import Corridor, tiny
 from keepworth.episodes import Group, RewardTerm
 from keepworth.learning.critic import Critic, CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
@@ -24,8 +22,6 @@ from keepworth.methods.objectives.archer import Utterance
 from keepworth.models.adapter import attach_lora, save_trained, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
-
-PPO = preset("ppo")
 
 
 def test_values_are_those_of_the_states_before_each_token_and_behind_the_last() -> None:
@@ -73,24 +69,6 @@ def test_it_learns_returns_without_moving_the_policy(adapter: bool, tmp_path: An
     assert any(not torch.equal(before[name], value) for name, value in named.items())
     save_trained(model, named, tmp_path)
     assert not list(tmp_path.glob("**/critic*"))
-
-
-def test_critic_and_policy_continue_exactly() -> None:
-    def run(stop: bool) -> dict[str, torch.Tensor]:
-        model = tiny_model(hidden=32)
-        learner = Learner(model, attach_lora(model, 2), PPO, Optimisation(learning_rate=1e-2), ROLE)
-        for step in range(3):
-            if stop and step == 2:
-                state = learner.state()
-                model = tiny_model(hidden=32)
-                learner = Learner(model, attach_lora(model, 2, seed=5), PPO, Optimisation(learning_rate=1e-2), ROLE)
-                learner.load(state)
-            learner.update(sampled_groups(model, seed=step))
-        assert learner.critic is not None
-        return {**dict(model.network.state_dict()), **learner.critic.head.state_dict()}
-
-    straight, resumed = run(False), run(True)
-    assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
 def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None:
@@ -259,35 +237,3 @@ def test_a_run_that_goes_on_from_its_file_has_the_same_weights(
     for stop in (1, 3):
         resumed = run(stop)
         assert all(torch.equal(straight[name], resumed[name]) for name in straight)
-
-
-WALK = Corridor(length=2, turns=4)
-"""Three moves by token, of which one in three goes forward; reward at the end alone."""
-
-
-def walked(model: Any, seed: int) -> list[Group]:
-    """Going forward takes 3 seconds, another move 1."""
-    return [
-        replace(group, episodes=tuple(
-            replace(e, segments=tuple(replace(s, seconds=3.0 if s.ids[0] % 3 == 0 else 1.0) for s in e.segments))
-            for e in group.episodes
-        ))
-        for group in WALK.rollout(model, seed, 8)
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("objective", "settings"), [
-    (BY_TURN, CriticSettings(learning_rate=1e-2, replay=32)),
-    (BY_TURN, CriticSettings(learning_rate=1e-2, warmup=3, frozen=True)),
-    (ARCHER, CriticSettings(learning_rate=1e-2, replay=32)),
-    (preset("duration"), CriticSettings(learning_rate=1e-2)),
-], ids=["replay", "frozen", "archer", "duration"])  # fmt: skip
-def test_they_train_a_tiny_world_in_the_right_direction(objective: Objective, settings: CriticSettings) -> None:
-    model = tiny(0)
-    learner = Learner(
-        model, attach_lora(model, 8), objective, Optimisation(learning_rate=1e-2), POLICY, critic=settings
-    )
-    before = WALK.measure(model, 0)
-    for step in range(14):
-        learner.update(walked(model, step))
-    assert WALK.measure(model, 1) > before + 0.2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -103,28 +102,6 @@ def test_a_serial_training_with_a_curriculum_that_is_stopped_ends_like_a_straigh
     ended = train_letters(tmp_path / "killed", 7, asynchrony, letters[2], refill=2, checkpoint_every=checkpoint_every)
     assert metrics(tmp_path / "straight") == metrics(tmp_path / "killed")
     assert same_weights(straight, ended)
-
-
-def test_an_overlapping_training_with_a_curriculum_that_is_stopped_fills_no_place_twice(tmp_path: Path) -> None:
-    asynchrony = settings(mode="overlap", max_staleness=2, pipeline_depth=3.0)
-    with pytest.raises(KeyboardInterrupt):
-        train_letters(
-            tmp_path / "run",
-            8,
-            asynchrony,
-            Stops(score=every_third),
-            refill=2,
-            evaluate_every=3,
-            checkpoint_every=2,
-        )
-    train_letters(tmp_path / "run", 8, asynchrony, Letters(score=every_third), refill=2)
-    indices = {
-        (stored.step, int(stored.episode.id.split("/")[0]))
-        for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")
-    }
-    positions = Counter(position_of(index) for _, index in indices)
-    assert max(positions.values()) == 1
-    assert len(positions) >= 2 * 8
 
 
 def one(reward: float) -> Group:

@@ -11,7 +11,6 @@ import pytest
 
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
-from keepworth.learning.collect.curriculum import AdmissionError
 from keepworth.learning.collect.pipeline import Pipeline
 from keepworth.learning.collect.sampler import PUBLISHED, _append
 from keepworth.learning.learner import Learner, Optimisation
@@ -19,7 +18,6 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import attach_lora, load_trained
-from keepworth.models.errors import EngineError, MissingCapability
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.partial_sample import PartialSample
 from tests.learning.letters import OBJECTIVE, Letters, settings
@@ -164,26 +162,6 @@ def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path
     groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
     assert len({index for _, index in groups}) == len(groups) == 4 * 5
     assert all(row["pipeline/retried"] == 0 for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("weights", "lacks", "changes", "error", "says"),
-    [
-        (1, [], {}, EngineError, "Before any publication"),
-        (0, ["lora"], {}, MissingCapability, "."),
-        (0, [], {"mode": "turns"}, AdmissionError, "needs the in-process engine"),
-        (0, [], {"max_staleness": 2, "pipeline_depth": 2.0}, AdmissionError, "keeps 2 versions"),
-    ],
-)
-def test_an_engine_that_cannot_do_it_is_refused_before_anything_is_sampled(
-    tmp_path: Path, weights: int, lacks: list[str], changes: dict[str, Any], error: type[Exception], says: str
-) -> None:
-    with (
-        ModelServer(tiny_model(seed=weights), without=lacks) as running,
-        connect(running.url, max_staleness=1) as engine,
-        pytest.raises(error, match=says),
-    ):
-        trained(tmp_path / "run", [engine], 1, **changes)
 
 
 def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:

@@ -79,27 +79,6 @@ def test_filters_and_batches_go_by_the_score_before_shaping() -> None:
     assert rows_of(shaped, ("speaker",), 0).batch.metric.tolist() == [*REWARDS[0], 1.0, 1.0, 1.0, 1.0]
 
 
-def test_a_tiny_model_learns_what_is_rewarded_and_not_what_is_shuffled() -> None:
-    def share_of_vowels(shuffle: bool) -> float:
-        model = tiny_model(seed=2)
-        learner = Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(learning_rate=5e-3), "speaker")
-        shuffler = torch.Generator().manual_seed(0)
-        for step in range(25):
-            drawn = sampled(model, seed=step, n=16, tokens=1)
-            groups = []
-            for i, (prompt, samples) in enumerate(zip(PROMPTS, drawn, strict=True)):
-                rewards = [float(s.ids[0] in range(100)) for s in samples]
-                if shuffle:
-                    rewards = [rewards[k] for k in torch.randperm(len(rewards), generator=shuffler)]
-                groups.append(group(i, prompt, samples, rewards))
-            learner.update(groups)
-        drawn = sampled(model, seed=999, n=64, tokens=1)
-        return sum(s.ids[0] in range(100) for samples in drawn for s in samples) / 128
-
-    assert share_of_vowels(shuffle=False) > 0.9
-    assert share_of_vowels(shuffle=True) < 0.7
-
-
 @pytest.mark.parametrize(
     ("dtype", "rate", "gradient", "says"),
     [

@@ -62,18 +62,6 @@ def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> Non
     assert learner.state()["reference"]
 
 
-def test_a_stalled_validation_resets_too() -> None:
-    model = tiny_model(hidden=32)
-    objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=1e9, patience=2)))
-    learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
-    groups, resets = sampled_groups(model), []
-    for score in (0.5, 0.4, 0.4):
-        learner.validated(score)
-        learner.update(groups)
-        resets.append(learner.controls.reset)
-    assert resets == [False, False, True]
-
-
 def test_a_teacher_must_read_the_same_tokens() -> None:
     class Shifted(ByteTokenizer):
         def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:

@@ -95,24 +95,6 @@ def test_without_rewards_of_roles_an_episode_counts_once_whatever_its_roles() ->
     assert advantage_of(rows) == [0.5, 0.5, 0.5, -0.5, -0.5, -0.5]
 
 
-def test_with_one_role_rewards_of_that_role_change_nothing_but_whose_they_are() -> None:
-    made = tuple(call("answerer", *ids) for ids in ((7,), (8, 9)))
-    named = group(
-        *(episode(number, RewardTerm("f1", float(number), role="answerer"), calls=made) for number in range(2))
-    )
-    plain = replace(
-        named,
-        episodes=tuple(
-            replace(each, rewards=tuple(replace(term, role="") for term in each.rewards)) for each in named.episodes
-        ),
-    )
-    one, other = (rows_of([of], ("answerer",), 0) for of in (named, plain))
-    assert one.contexts == other.contexts
-    assert one.answers == other.answers
-    for name in ("mask", "lp_behaviour", "rewards", "metric", "group", "episode", "step", "ids"):
-        torch.testing.assert_close(getattr(one.batch, name), getattr(other.batch, name))
-
-
 def test_a_role_without_an_agent_is_named_before_the_first_update_with_the_roles_there_are() -> None:
     model = tiny_model(hidden=16)
     learner = Learner(model, unfreeze(model), CENTERED, Optimisation(), "manager", roles=("manager", "critic"))

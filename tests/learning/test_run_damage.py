@@ -16,7 +16,7 @@ from keepworth.learning.run_folder import CheckpointCorrupt, DiskTrouble, RunFol
 from keepworth.learning.trainer import restore
 from keepworth.models.adapter import unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
-from tests.learning.run_folders import CONFIG, episode, full, half_saved, save
+from tests.learning.run_folders import CONFIG, episode, full, save
 from tests.models.tiny import tiny_model
 
 
@@ -124,21 +124,6 @@ def test_an_episode_of_another_shape_is_named_by_file_and_line(tmp_path: Path, c
             lines.write(content)
         with pytest.raises(KeepworthError, match=f"{path.name} line 2"):
             list(run.episodes(role="answerer"))
-
-
-def test_a_damaged_episode_file_is_named(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        path = run.write_episodes(1, [episode(f"e{index}") for index in range(50)])
-        path.write_bytes(path.read_bytes()[:-20])
-        with pytest.raises(KeepworthError, match=path.name):
-            list(run.episodes())
-
-
-def test_weights_are_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        with pytest.raises(ZeroDivisionError), run.writing_weights("manager") as folder:
-            half_saved(folder, ZeroDivisionError())
-        assert list((run.path / "weights").iterdir()) == []
 
 
 class Evil:

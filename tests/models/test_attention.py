@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,37 +99,11 @@ def test_a_tree_equals_the_definition(lengths: list[list[int]], window: int | No
     require_equal([attend, lambda q, k, v: written_out(q, k, v, mask, window)], (query, key, value), tokens)
 
 
-def test_siblings_keys_are_not_read_behind_a_layout() -> None:
-    """What no branch sees may be anything, even no number."""
-    query, key, value, mask, tokens = laid_out([[150, 64]], 2, 1)
-    output = blockwise(query, key, value, mask, SCALE)
-    first = int(mask.shape[3] - mask.shape[2])
-    for each in (key, value):
-        each[:, :, first : first + 150] = math.nan
-    again = blockwise(query, key, value, mask, SCALE)
-    last = slice(first + 150, first + 214)
-    assert torch.equal(again[:, last], output[:, last])
-    assert again[:, first + 149].isnan().all()
-    assert tokens[:, last].all()
-
-
 @pytest.mark.parametrize("layout", CAUSAL)
 def test_in_bfloat16_only_inputs_and_results_are_rounded(layout: str) -> None:
     query, key, value = causal(layout, torch.bfloat16)
     exact = fused(query.double(), key.double(), value.double(), None, SCALE)
     assert (blockwise(query, key, value, None, SCALE).double() - exact).abs().max() < 0.02
-
-
-def test_settings_of_pytorch_are_left_as_they_were() -> None:
-    settings = getattr(torch.backends.mkldnn, "matmul", None)
-    if settings is None:
-        pytest.skip("this PyTorch has no such setting")
-    before = settings.fp32_precision
-    query, key, value = causal("causal", torch.bfloat16)
-    blockwise(query, key, value, None, SCALE)
-    with pytest.raises(RuntimeError):
-        blockwise(query, key[..., :3], value, None, SCALE)
-    assert settings.fp32_precision == before
 
 
 def test_the_precision_of_products_is_restored_when_the_last_thread_is_out() -> None:

@@ -113,31 +113,6 @@ def test_so_it_does_in_float32_but_for_the_order_of_sums(family: str) -> None:
             assert each.logprobs == pytest.approx(row.logprobs, abs=1e-4)
 
 
-def test_an_adapter_that_is_trained_on_is_the_one_that_draws() -> None:
-    model = model_of("llama", "fp32", adapter=False)
-    trained = attach_lora(model, 4)
-    plain = model.sample(PROMPTS, ENDING)
-    stir(trained)
-    learned = model.sample(PROMPTS, ENDING)
-    assert learned != plain
-    with model.without_adapter():
-        assert model.sample(PROMPTS, ENDING) == plain
-    stir(trained, seed=2)
-    assert model.sample(PROMPTS, ENDING) not in (learned, plain)
-
-
-def test_weights_that_change_are_laid_out_anew() -> None:
-    model = model_of("llama", "fp32", adapter=False)
-    first, step = model.sample(PROMPTS, ENDING), step_of(model)
-    with torch.no_grad():
-        model.network.model.layers[1].mlp.up_proj.weight.mul_(1.5)
-    assert not step.current()
-    other = model.sample(PROMPTS, ENDING)
-    assert other != first
-    again = through_modules(model).sample(PROMPTS, ENDING)
-    assert [[each.ids for each in own] for own in other] == [[each.ids for each in own] for own in again]
-
-
 @pytest.mark.parametrize(
     "change", ["written past autograd", "fused optimiser", "adapter added to its base", "scale 0", "hook"]
 )

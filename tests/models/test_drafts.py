@@ -160,55 +160,6 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     assert sample.logprobs[:4] != pytest.approx(after[0][:4], abs=1e-4)
 
 
-def test_the_first_token_after_new_weights_is_drawn_from_the_new_head() -> None:
-    """Also where the weights that are multiplied are copies in another layout."""
-    model = tiny_model(precision="bf16", tied=False)
-    batch = drafts_of(model)
-    draft = PartialSample(PROMPTS[1], SamplingParams(6, seed=3), (0, 0))
-    batch.add(draft)
-    for _ in range(3):
-        batch.step()
-    batch.interrupt()
-    with torch.no_grad():
-        model.network.lm_head.weight.mul_(-3)
-    while batch.busy:
-        batch.step()
-    (after,) = model.score([draft.prompt], [[tuple(draft.ids)]])
-    assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=0.2)
-    assert draft.logprobs[:3] != pytest.approx(after[0][:3], abs=0.2)
-
-
-@pytest.mark.parametrize("change", ["taken off", "off", "another"])
-def test_after_an_interruption_another_adapter_or_none_is_drawn_with(change: str) -> None:
-    model = tiny_model(precision="fp32")
-    attach_lora(model, 4)
-    model.network.add_adapter("other", model.network.peft_config["default"])
-    with torch.no_grad():
-        for name, value in model.network.named_parameters():
-            if "lora_B" in name:
-                value.copy_(0.3 * torch.randn(value.shape, generator=torch.Generator().manual_seed(len(name))))
-    params = SamplingParams(6, seed=3)
-    undisturbed, draft = PartialSample(PROMPTS[1], params, (0, 0)), PartialSample(PROMPTS[1], params, (0, 0))
-    run(drafts_of(model), [undisturbed])
-    batch = drafts_of(model)
-    batch.add(draft)
-    for _ in range(3):
-        batch.step()
-    batch.interrupt()
-    if change == "taken off":
-        model.network = model.network.unload()
-    elif change == "off":
-        model.network.disable_adapter_layers()
-    else:
-        model.network.set_adapter("other")
-    while batch.busy:
-        batch.step()
-    assert draft.logprobs[:3] == undisturbed.logprobs[:3]
-    assert draft.logprobs[3:] != pytest.approx(undisturbed.logprobs[3:], abs=1e-3)
-    (after,) = model.score([draft.prompt], [[tuple(draft.ids)]])
-    assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=1e-3)
-
-
 def test_a_sampler_that_differs_in_what_is_not_published_is_an_error() -> None:
     learner = tiny_model()
     named = attach_lora(learner, 4)

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.collect.curriculum import position_of
-from keepworth.learning.run_folder import RunConflict, RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.configuration import as_toml, resolve
 from keepworth.recipes.settings import KEY
-from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, trained
+from tests.recipes.tiny_runs import READING, STRINGS, TINY, trained
 from tests.stand_in.server import ModelServer
 
 AHEAD = {"steps": 4, "evaluate_every": 4, "sampling": "overlap", "learning_rate": 0.01}
@@ -65,25 +64,6 @@ def test_a_recipe_samples_at_an_engine(
     assert all(row["publish/probe_gap"] < 1e-3 for row in run.metrics())
     assert server.url in run.environment["engine"]
     wait_until_taken_back(server)
-
-
-def test_a_recipe_samples_at_two_engines_and_goes_on_at_one(
-    checkpoint: Path, server: ModelServer, tmp_path: Path
-) -> None:
-    progress = Interrupted()
-    with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), release="0.33.0") as other:
-        config = config_of(strings, checkpoint, [server.url, other.url])
-        with pytest.raises(KeyboardInterrupt):
-            trained(strings, config, tmp_path / "run", progress)
-        wait_until_taken_back(server, other)
-    run = RunFolder.open(tmp_path / "run")
-    named = [f"{checkpoint.name} at {server.url} (vllm 0.32.0)", f"{checkpoint.name} at {other.url} (vllm 0.33.0)"]
-    assert run.environment["engine"] == "; ".join(named)
-    run = trained(strings, config_of(strings, checkpoint, server.url), tmp_path / "run")
-    assert [row["pipeline/engines"] for row in run.metrics()] == [2, 2, 1, 1]
-    assert len({position_of(index) for _, index in groups_of(run)}) == 8
-    with pytest.raises(RunConflict, match="engine"):  # whether there is one is part of what the run is
-        trained(strings, strings.Config(model=str(checkpoint), **{**TINY, **AHEAD, **STRINGS}), tmp_path / "run")
 
 
 def test_engines_that_serve_other_models_are_named_before_the_model_is_loaded(

@@ -15,7 +15,6 @@ from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import Clip, KlLoss, Outcome
 from keepworth.learning.objective.presets import presets
 from keepworth.learning.passes import BudgetTooSmall
@@ -24,11 +23,9 @@ from keepworth.learning.watch.progress import Progress
 from keepworth.methods.objectives.tis import Truncate
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.methods.recipes._overwrite_reader import OverwriteReader
-from keepworth.models.adapter import unfreeze
-from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Measured
 from keepworth.recipes.training import kept_weights
-from keepworth.rollouts.driver import Limits, Play, play
+from keepworth.rollouts.driver import Limits, Play
 from keepworth.tasks.verifiers import same_words
 from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, Notes, run_of, same, trained, weights_of
 
@@ -76,33 +73,6 @@ class SaidFirst:
     def _next(self, question: str) -> Observation:
         self.left -= 1
         return Observation("text", question=question, answer_due=self.left < 0)
-
-
-def test_the_reward_of_the_answer_reaches_every_one_of_several_contexts(checkpoint: Path) -> None:
-    """What was drawn in episodes better than their group gets likelier, and in worse ones less likely, in each context."""
-    torch.set_num_threads(1)
-    model = InProcessModel.load(checkpoint, precision="fp32")
-    learner = Learner(
-        model, unfreeze(model), overwrite_reading.MULTI_CONVERSATION, Optimisation(learning_rate=1e-3), "reader"
-    )
-    how = Play(lambda task: SaidFirst(), lambda task, memory: OverwriteReader(6, 2))
-    (group,) = play(model, [Task("t/1", "test", "?", ("x",), "token_f1")], how, n=8)
-    mean = sum(episode.reward for episode in group.episodes) / 8
-    assert len({episode.reward for episode in group.episodes}) > 1
-
-    def scores(context: int) -> list[float]:
-        chosen = [episode.segments[context] for episode in group.episodes]
-        found = model.score([segment.context for segment in chosen], [[segment.ids] for segment in chosen])
-        return [sum(own[0]) for own in found]
-
-    before = [scores(context) for context in range(3)]
-    drawn = [[sum(episode.segments[context].logprobs) for episode in group.episodes] for context in range(3)]
-    assert before == [pytest.approx(own, abs=1e-3) for own in drawn]  # ids and log-probabilities are those of the draw
-    learner.update([group])
-    for context in range(3):
-        moved = [new - old for new, old in zip(scores(context), before[context], strict=True)]
-        gained = sum(change * (episode.reward - mean) for change, episode in zip(moved, group.episodes, strict=True))
-        assert gained > 0, f"context {context}"
 
 
 def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: Path) -> None:

@@ -90,19 +90,6 @@ def test_a_setting_that_cannot_take_effect_is_refused(
 @pytest.mark.parametrize(
     "settings",
     [
-        {**MANAGER, "reader": "run", "encoder": "hashing", "level": "near-miss"},
-        {**LOCOMO, "recall": "retrieved", "dates": True, "memories": 10, "questions": 24},
-        {"method": "supervised", "steps": 66},
-    ],
-)
-def test_a_stored_configuration_is_read_back(settings: dict[str, object]) -> None:
-    config = memory_r1.Config(**settings)  # type: ignore[arg-type]
-    assert memory_r1.Config(**config.model_dump(mode="json")) == config
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
         {"method": "supervised", "style": "distil"},
         {"method": "supervised", "role": "manager"},
         {"stepz": 3},
@@ -187,19 +174,6 @@ def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoin
     # The model that the reader's run trained, and the weights that it ended with: not those it began with.
     (reader,) = {row["reader"] for row in run.evals() if row["split"] == "banks, test"}
     assert re.fullmatch(re.escape(f"{other}@0+reader/") + "[0-9a-f]{12} .+", reader)
-
-
-@pytest.mark.parametrize("settings", [
-    {"objective": "dapo", "passes": 2, "reward": "token_f1"},
-    {"objective": "a_star_po"},
-    {"role": "manager", "maintained": False, "warm_start": 0, "objective": "grpo", "minibatches": 2},
-    {"role": "manager", "maintained": False, "warm_start": 0, "objective": "kdrl", "teacher": "MODEL"},
-], ids=lambda each: f"{each.get('role', 'answerer')} {each['objective']}")  # fmt: skip
-def test_either_half_takes_an_objective(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
-    given = {key: str(checkpoint) if value == "MODEL" else value for key, value in settings.items()}
-    run = trained(small(checkpoint, **given), tmp_path / "run")
-    assert [row["step"] for row in run.metrics()] == [1, 2]
-    assert kept_weights(run, str(settings.get("role", "answerer"))).is_dir()
 
 
 # Training that was stopped where it is awkward: at its first step, in the warm start.

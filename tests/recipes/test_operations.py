@@ -14,7 +14,7 @@ from keepworth.episodes.episode import OperationKind, ParseStatus
 from keepworth.episodes.errors import UnknownName
 from keepworth.methods.benchmarks._people import ATTRIBUTES, NAMES, names_of, values_of
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks, shown_memories
-from keepworth.methods.recipes._memory_r1.operations import LEVELS, Form, operation_case
+from keepworth.methods.recipes._memory_r1.operations import LEVELS, operation_case
 from keepworth.methods.recipes._memory_r1.utterances import renumbered, utterances
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import SPLITS
@@ -103,20 +103,6 @@ def test_no_name_and_no_held_out_value_leaks_between_splits() -> None:
         assert len(own["train"]) >= 2
 
 
-def test_near_misses_share_the_person_or_the_attribute_and_both_kinds_occur_in_every_list_of_three() -> None:
-    for index in range(300):
-        case = operation_case("train", index)
-        others = [m for m in case.memories if (m.person, m.attribute) != (case.fact.person, case.fact.attribute)]
-        same_person = [m for m in others if m.person == case.fact.person]
-        same_attribute = [m for m in others if m.attribute == case.fact.attribute]
-        assert same_person or same_attribute
-        if len(others) >= 2:
-            assert same_person
-            assert same_attribute
-        pairs = [(m.person, m.attribute) for m in case.memories]
-        assert len(set(pairs)) == len(pairs), "two memories about one thing: the right entry would be ambiguous"
-
-
 def test_the_sequence_depends_on_seed_and_index_only() -> None:
     assert operation_tasks("dev", 5, seed=1) == operation_tasks("dev", 20, seed=1)[:5]
     assert operation_tasks("dev", 5, seed=1) != operation_tasks("dev", 5, seed=2)
@@ -193,42 +179,6 @@ def test_bad_input_is_named() -> None:
         operation_case("train", 0, entries=1)
     with pytest.raises(UnknownName):
         names_of("valid")
-
-
-def test_plain_cases_are_what_a_memory_meets() -> None:
-    """Every length from none, foreign entries, one way to tell each operation, and nothing but the target alike."""
-    told = {"ADD": Form.STATE, "UPDATE": Form.CHANGE, "DELETE": Form.END, "NOOP": Form.STATE}
-    cases = [operation_case("dev", index, level="plain") for index in range(600)]
-    said = {text for talk in utterances("dev") for text in talk}
-    empty = [case for case in cases if not case.memories]
-    assert len(empty) > 30
-    assert {case.kind.value for case in empty} == {"ADD"}
-    assert {len(case.memories) for case in cases} == {0, 1, 2, 3, 4}
-    of_people = [case for case in cases if case.fact.person]
-    assert 250 < len(of_people) < 350
-    for case in of_people:
-        assert case.fact.form is told[case.kind.value]
-        others = [m for m in case.memories if m.person]
-        same = [m for m in others if m.person == case.fact.person or m.attribute == case.fact.attribute]
-        if case.kind.value == "ADD":
-            assert same == []
-        elif case.kind.value == "NOOP":
-            assert [m.text for m in same] == [case.fact.text]
-        else:
-            assert case.target is not None
-            assert same == [case.memories[case.target]]
-            assert (same[0].value == case.fact.value) == (case.kind.value == "DELETE")
-    for case in cases:
-        assert len({memory.text for memory in case.memories}) == len(case.memories)
-        for memory in case.memories:
-            assert memory.person or memory.text in said
-    mixed = [case for case in cases if len({bool(m.person) for m in (case.fact, *case.memories)}) == 2]
-    assert len(mixed) > 150
-    assert {t.key for t in operation_tasks("dev", 9, level="plain")}.isdisjoint(
-        t.key for t in operation_tasks("dev", 9)
-    )
-    with pytest.raises(UnknownName, match="Did you mean 'plain'"):
-        operation_tasks("dev", 1, level="plane")
 
 
 @pytest.mark.parametrize(

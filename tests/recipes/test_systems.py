@@ -6,12 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.evaluation.harness import Conditions, Row, measure
 from keepworth.evaluation.summary import sum_up
-from keepworth.evaluation.system import LIVE, Answered, AskedQuestion, FullContext, LatestEntries, Listing, NoMemory
+from keepworth.evaluation.system import Answered, AskedQuestion, FullContext, LatestEntries, Listing, NoMemory
 from keepworth.tasks.benchmark import haystack
 from tests.evaluation.test_harness import Copies, ran, tasks_of
 
@@ -69,19 +67,6 @@ def choosing() -> list[Task]:
         Task(f"made/{number}", "made", f"What of Word{word}?", (f"right{word}",), "token_f1", sessions=session)
         for number, (_, word) in enumerate(asked)
     ]
-
-
-@pytest.mark.parametrize("setting", ["frozen", *sorted(LIVE)])
-def test_who_learns_from_rewards_is_at_chance_where_they_say_nothing(setting: str) -> None:
-    rows = ran(Tries, choosing(), Conditions(tokens=50, setting=setting))
-    late = [row.scores["score"] for row in rows[len(rows) // 2 :]]
-    share = sum(late) / len(late)
-    if setting == "live":
-        assert share == 1.0
-    else:
-        # Twelve words, each of which may have settled on one of its two entries: a deviation of .15.
-        assert 0.05 < share < 0.95
-        assert abs(share - 0.5) < 0.45
 
 
 class AnswersItself(Listing):

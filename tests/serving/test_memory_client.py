@@ -356,28 +356,6 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, monkeypatch: pyte
     killed_under_load(tmp_path, kills=1, seed=1)
 
 
-def test_an_episode_goes_on_where_another_handle_left_it(tmp_path: Path) -> None:
-    with Memory(tmp_path / "m.mem", encoder="hashing") as one, Memory(tmp_path / "m.mem", encoder="hashing") as two:
-        one.add("reset: hold the button")
-        begun = one.episode("reset the router", by="ana")
-        begun.search("reset")
-        begun.act("hold the button")
-        begun.search("button")
-        again = two.reopen(begun.id)
-        assert (again.task, again.by, again.number, again.acts) == ("reset the router", "ana", begun.number, 1)
-        again.step_reward(1.0)
-        again.act("let go")
-        again.search("button")
-        assert [decision.step for decision in two.episode_record(begun.id).decisions] == [0, 1, 2]
-        assert two.reopen(begun.id) is again
-        assert two.within(user_id="ana").episodes() == []
-        with pytest.raises(errors.UnknownEpisode):
-            two.within(user_id="ana").reopen(begun.id)
-        fresh = two.episode("nothing was searched")
-        with pytest.raises(errors.ClosedEpisode, match="without searching"):
-            one.reopen(fresh.id).act("done")
-
-
 @pytest.mark.slow
 def test_an_episode_goes_on_after_a_kill(tmp_path: Path) -> None:
     server = MemoryProcess(tmp_path / "agent.mem").start()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.output import say, say_json, say_row, stopping
+from keepworth.cli.output import say, say_json, stopping
 
 if TYPE_CHECKING:
     from keepworth.control.settings import PpoSettings
@@ -25,15 +25,13 @@ def train(
     memory: Annotated[str, option("--memory NAME", "A memory: see keepworth methods --kind memory_module.")] = "ffm",
     world: Annotated[str, option("--world ID", "A Gymnasium id.")] = "popgym-RepeatPreviousEasy-v0",
     steps: Annotated[int, option("--steps N", "Steps of all worlds together.")] = 400_000,
-    seed: Annotated[int, option("--seed N", "Seed of the network, the worlds and all draws.")] = 0,
+    seed: Annotated[int, option("--seed N", "Of the network, the worlds and what is drawn.")] = 0,
     envs: Annotated[int, option("--envs N", "Worlds that are stepped together.")] = 16,
-    folder: Annotated[
-        Path | None, option("--folder FOLDER", "Folder of the run; a run that was stopped continues from it.")
-    ] = None,
+    folder: Annotated[Path | None, option("--folder FOLDER", "Where the run stands, and goes on.")] = None,
     assign: Annotated[
         list[str] | None, option("--set NAME=VALUE", "A setting of trainer or memory: rollout=64, ...")
     ] = None,
-    threads: Annotated[int, option("--threads N", "Threads of PyTorch.")] = 1,
+    threads: Annotated[int, option("--threads N", "Of PyTorch.")] = 1,
     as_json: Annotated[bool, option("--json", "Print a line of JSON per update.")] = False,
 ) -> None:
     """Train a network with a memory by recurrent PPO, and show its curve."""
@@ -99,7 +97,7 @@ def table(
         say_json(summary)
         return
     memories = sorted({row["memory"] for row in summary["rows"]})
-    say_row("world", "n", "steps", *memories, "GRU, published", "best, published")
+    say("\t".join(("world", "n", "steps", *memories, "GRU, published", "best, published")))
     for world in sorted({row["world"] for row in summary["rows"]}):
         cells = {row["memory"]: row for row in summary["rows"] if row["world"] == world}
         beside = summary["published"].get(world)
@@ -107,9 +105,10 @@ def table(
         seeds = "/".join(sorted({str(row["n"]) for row in cells.values()}))
         steps = "/".join(sorted({f"{count:,}" for row in cells.values() for count in row["steps"]}))
         scores = [f"{cells[memory]['best']:.3f}" if memory in cells else "" for memory in memories]
-        say_row(world, seeds, steps, *scores, *said)
+        say("\t".join((world, seeds, steps, *scores, *said)))
     if summary["mean_rank"]:
-        say_row("mean rank", "", "", *(str(summary["mean_rank"].get(memory, "")) for memory in memories), "", "")
+        ranks = (str(summary["mean_rank"].get(memory, "")) for memory in memories)
+        say("\t".join(("mean rank", "", "", *ranks, "", "")))
 
 
 def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import Runs, say_json, stopping
+from keepworth.cli.tables import print_evaluation
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
@@ -195,7 +196,7 @@ def run(
     if as_json:
         say_json(summary, indent=1)
     else:
-        show(console, summary)
+        print_evaluation(summary, console)
     if isinstance(answering, ChatReader) and answering.unnamed:
         console.print(f"{answering.unnamed} answers named no option, and count as wrong.", highlight=False)
     console.print(f"{folder}/report.html, {folder}/summary.json, {folder}/rows.jsonl", highlight=False)
@@ -276,22 +277,6 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
     from keepworth.models.chat import ChatModel
 
     return judge(ChatModel(url, model, key_variable=key_variable))
-
-
-def show(console: Any, summary: dict[str, Any]) -> None:
-    """The verdict, the tables, and what failed."""
-    from keepworth.cli.tables import print_table
-    from keepworth.evaluation.evaluation_page import tables_of, verdict
-
-    if summary["gains"]:
-        console.print(verdict(summary), style="bold", highlight=False)
-    for table in tables_of(summary):
-        print_table(table, console)
-    for arm, values in summary["arms"].items():
-        for error, count in values["errors"].items():
-            console.print(f"{arm} failed {count} times: {error}", highlight=False)
-        for reason, count in values["unjudged"].items():
-            console.print(f"{arm}: the judge gave no score for {count} answers: {reason}", highlight=False)
 
 
 @app.command(examples="keepworth eval compare runs/eval/longmemeval:keepworth runs/eval/longmemeval:bm25")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from keepworth.cli.command import option
 from keepworth.cli.eval_run import app as app
 from keepworth.cli.output import say, say_json, stopping
+from keepworth.cli.tables import print_evaluation
 
 
 @app.command(
@@ -87,14 +88,5 @@ def stream(
     if as_json:
         say_json(summary, indent=1)
         return
-    print_summary(console, summary)
+    print_evaluation(summary, console)
     console.print(f"The page: {out / 'report.html'}\nBeside it: summary.json, rows.jsonl", highlight=False)
-
-
-def print_summary(console: Any, summary: dict[str, Any]) -> None:
-    from keepworth.cli.tables import print_table
-    from keepworth.evaluation.stream_page import tables_of, verdict
-
-    console.print(verdict(summary), style="bold", highlight=False)
-    for table in tables_of(summary):
-        print_table(table, console)

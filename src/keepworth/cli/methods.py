@@ -67,23 +67,18 @@ def show(
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
         on = ", ".join(f"{name}={value}" for name, value in method.on.items())
         rows += [(f"{name}+on", f"{on}, under which its mechanism decides something" if on else "")]
-        rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
-        rows += [
-            ("unit", (measured or {}).get("unit", "")),
-            ("controls", ", ".join((measured or {}).get("controls", ()))),
-        ]
-        rows += [("command", (measured or {}).get("command", ""))]
-        if measured:
-            rows += [
-                ("revision", f"{measured['revision']}, at which the command was run; what it names may be gone since")
-            ]
+        found = measured or {}
+        rows += [("verdict", _verdict(method)), ("because", found.get("sentence", "")), ("unit", found.get("unit", ""))]
+        rows += [("controls", ", ".join(found.get("controls", ()))), ("command", found.get("command", ""))]
+        when = f"{found.get('revision')}, at which the command was run; what it names may be gone since"
+        rows += [("revision", when if found else "")]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":
             say_terms(_objective_rows(name))
-        for arm in (measured or {}).get("arms", ()):
+        for arm in found.get("arms", ()):
             say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
-        for gap in (measured or {}).get("comparisons", ()):
+        for gap in found.get("comparisons", ()):
             say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
 
 

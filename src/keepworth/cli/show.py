@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from keepworth.cli.command import argument, option
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
-from keepworth.cli.tables import print_table
+from keepworth.cli.tables import print_evaluation, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,16 +53,15 @@ def show(
             return
         with console.pager(styles=True) if console.is_terminal else nullcontext():
             for stored in episodes_shown:
-                named = (
-                    f"step {stored.step}",
-                    stored.arm,
-                    stored.episode.role,
-                    stored.episode.task,
-                    stored.episode.stop.value,
-                )
-                console.print(episode_panel(stored.episode, named))
+                episode = stored.episode
+                named = (f"step {stored.step}", stored.arm, episode.role, episode.task, episode.stop.value)
+                console.print(episode_panel(episode, named))
     elif (evaluated := _evaluated(name, runs)) is not None:
-        _print_evaluation(evaluated, console, as_json)
+        summary = json.loads((evaluated / "summary.json").read_text(encoding="utf-8"))
+        if as_json:
+            say_json(summary, indent=1)
+        else:
+            print_evaluation(summary, console)
     else:
         run = named_or_latest(name, runs)
         if as_json:
@@ -81,37 +81,15 @@ def _evaluated(name: str, runs: Path) -> Path | None:
     return None
 
 
-def _print_evaluation(folder: Path, console: Console, as_json: bool) -> None:
-    import json
-
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    if as_json:
-        say_json(summary, indent=1)
-    elif "claims" in summary:
-        from keepworth.cli.eval_stream import print_summary
-
-        print_summary(console, summary)
-    else:
-        from keepworth.cli.eval_run import show as show_evaluation
-
-        show_evaluation(console, summary)
-
-
 def _as_record(run: RunFolder) -> dict[str, Any]:
     """What the tables hold, with the labels that they show."""
     from dataclasses import asdict
 
     from keepworth.evaluation.tables import tables_of
 
-    headline = (run.result() or {}).get("headline")
-    tables = [asdict(table) for table in tables_of(run)]
-    return {
-        "run": run.name,
-        "path": str(run.path),
-        "finished": run.result() is not None,
-        "headline": headline,
-        "tables": tables,
-    }
+    result, tables = run.result(), [asdict(table) for table in tables_of(run)]
+    about = {"run": run.name, "path": str(run.path), "finished": result is not None}
+    return {**about, "headline": (result or {}).get("headline"), "tables": tables}
 
 
 def _fitting(

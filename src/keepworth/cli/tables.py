@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -13,6 +13,23 @@ if TYPE_CHECKING:
 
 SENTENCE = 24
 """Columns that a cell with words has at least."""
+
+
+def print_evaluation(summary: dict[str, Any], console: Console) -> None:
+    """The verdict, the tables, and what failed, of `keepworth eval run` or `eval stream`."""
+    from keepworth.evaluation import evaluation_page, stream_page
+
+    of_streams = "claims" in summary
+    page: Any = stream_page if of_streams else evaluation_page
+    if of_streams or summary["gains"]:
+        console.print(page.verdict(summary), style="bold", highlight=False)
+    for table in page.tables_of(summary):
+        print_table(table, console)
+    for arm, values in () if of_streams else summary["arms"].items():
+        for error, count in values["errors"].items():
+            console.print(f"{arm} failed {count} times: {error}", highlight=False)
+        for reason, count in values["unjudged"].items():
+            console.print(f"{arm}: the judge gave no score for {count} answers: {reason}", highlight=False)
 
 
 def print_table(result: ResultTable, console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,13 +57,7 @@ def demo(
 
 
 DEMO: Mapping[str, Any] = {"curve": "test", "evaluate_every": 5, "checkpoint_every": 5}
-DEMO_QUICK: Mapping[str, Any] = {
-    "curve": "test",
-    "steps": 4,
-    "evaluate_every": 4,
-    "questions": 12,
-    "checkpoint_every": 2,
-}
+DEMO_QUICK: Mapping[str, Any] = {**DEMO, "steps": 4, "evaluate_every": 4, "questions": 12, "checkpoint_every": 2}
 """Enough steps to see every part at work, too few to learn much."""
 DEMO_MINUTES = {False: (7.3, 6.3), True: (1.5, 1.0)}
 """Minutes that the whole takes on one idle core and on two or more (docs/appendix/results.md); True: the quick demo."""
@@ -216,8 +211,6 @@ def _carry_out(
 
 
 def _last_command() -> str:
-    import sys
-
     return shlex.join([program(), *(word for word in sys.argv[1:] if word != "--fresh")])
 
 
@@ -225,7 +218,6 @@ def program() -> str:
     """What to type to run this program again: its name where the shell finds it, else its path (`.venv/bin/keepworth`)."""
     import os
     import shutil
-    import sys
 
     started = Path(sys.argv[0])
     if started.name != "keepworth" or shutil.which("keepworth") or not started.exists():

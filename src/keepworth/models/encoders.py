@@ -191,17 +191,14 @@ class SentenceEncoder:
         tokenizer: Path,
         name: str,
         *,
-        threads: int = 1,
         max_tokens: int = MAX_TOKENS,
         remember: int = 8192,
     ) -> None:
         """graph: an ONNX file, or its bytes, as `onnx_export` writes it. remember: how many vectors are kept (1.5 KB each)."""
-        if threads < 1:
-            raise InvalidEncoder(f"An encoder runs on at least one thread, not {threads}.", "Give threads=1 or more.")
         self._tokenizer = _open_tokenizer(tokenizer)
         self._first, self._last = (_mark(self._tokenizer, mark, tokenizer) for mark in ("[CLS]", "[SEP]"))
         self._unknown = self._tokenizer.token_to_id("[UNK]")
-        self._session = _open_session(graph, threads)
+        self._session = _open_session(graph)
         self._content_tokens = max_tokens - 2
         self._identity = EncoderIdentity(model=name, dimension=self._session.get_outputs()[0].shape[1], normalised=True)
         self._recent = RecentVectors(remember)
@@ -251,7 +248,7 @@ class SentenceEncoder:
         return [self._first, *pieces[: self._content_tokens], self._last]
 
 
-def open_sentence_encoder(folder: Path, name: str, *, threads: int = 1) -> SentenceEncoder:
+def open_sentence_encoder(folder: Path, name: str) -> SentenceEncoder:
     """The encoder in `folder`: a graph that `keepworth` wrote, or a BERT sentence encoder's published checkpoint.
 
     Raises IncompleteModel where files are missing, CorruptModel where they are of another kind (other pooling, other model).
@@ -262,9 +259,9 @@ def open_sentence_encoder(folder: Path, name: str, *, threads: int = 1) -> Sente
         _require_mean_pooling(folder)
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         graph = build_graph(folder)
-        return SentenceEncoder(graph, folder / TOKENIZER, name, threads=threads, max_tokens=_max_tokens(folder, config))
+        return SentenceEncoder(graph, folder / TOKENIZER, name, max_tokens=_max_tokens(folder, config))
     if (folder / GRAPH).is_file():
-        return SentenceEncoder(folder / GRAPH, folder / TOKENIZER, name, threads=threads)
+        return SentenceEncoder(folder / GRAPH, folder / TOKENIZER, name)
     raise IncompleteModel(f"{folder} is no encoder folder: it lacks {GRAPH}, or config.json and model.safetensors")
 
 
@@ -307,13 +304,13 @@ def _mark(tokenizer: Tokenizer, mark: str, path: Path) -> int:
     return index
 
 
-def _open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
+def _open_session(graph: Path | bytes) -> onnxruntime.InferenceSession:
     # From 1.29 on the library reports to its maker when it is imported; only this, set before, keeps it from it whole.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # Threads that spin while idle would take the cores that the language model needs.

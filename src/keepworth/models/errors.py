@@ -26,7 +26,7 @@ class IncompleteModel(ModelFilesError):
 
 
 class InvalidEncoder(KeepworthError, ValueError):
-    """An encoder was asked for with dimensions or threads that there cannot be."""
+    """An encoder was asked for with dimensions that there cannot be."""
 
 
 class UnsupportedModel(KeepworthError):

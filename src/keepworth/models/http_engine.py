@@ -13,7 +13,6 @@ publication counts only when
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 import uuid
@@ -294,7 +293,8 @@ class HttpModel(TextSide):
             EngineError: MissingCapability, DeliveryFailed (NothingDelivered for a publication without effect), EngineRefused.
         """
         begun = time.perf_counter()
-        folder, local = self._publishable(folder), self._scored_by(witness)
+        self.require_adapters()
+        local = self._scored_by(witness)
         if version <= self._serving.version:
             raise EngineError(
                 f"Version {version} was to be published after version {self._serving.version}.",
@@ -319,7 +319,8 @@ class HttpModel(TextSide):
 
         Called before training, it shows that the engine takes this kind of adapter at all: that its routes are there does not.
         Raises what `publish` raises."""
-        folder, local = self._publishable(folder), self._scored_by(witness)
+        self.require_adapters()
+        local = self._scored_by(witness)
         name = f"{self._run}@rehearsal-{secrets.token_hex(4)}"
         with self._loading(folder, name):
             theirs = self._scored(name)
@@ -332,15 +333,6 @@ class HttpModel(TextSide):
         self._forget(*self._loaded)
         self._loaded.clear()
         self._serving = Serving(self.name, self._serving.version)
-
-    def _publishable(self, folder: Path | str) -> Path:
-        folder = Path(folder).absolute()
-        if not folder.is_dir():
-            raise FileNotFoundError(f"There is no folder {folder} to publish")
-        if not (folder / "adapter_config.json").exists():
-            raise FileNotFoundError(f"{folder} holds no adapter_config.json: engines are sent adapters alone")
-        self.require_adapters()
-        return folder
 
     def _scored_by(self, witness: Scorer) -> Scores:
         prompt, branch = self.probe
@@ -357,21 +349,15 @@ class HttpModel(TextSide):
             self._unloading = None
 
     @contextmanager
-    def _loading(self, folder: Path, name: str) -> Iterator[None]:
+    def _loading(self, folder: Path | str, name: str) -> Iterator[None]:
         """Load the adapter in `folder` as `name`, and take it back where that, or what follows inside, fails."""
-        settings = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        if settings.get("modules_to_save"):
-            raise EngineError(
-                f"The adapter in {folder} also trains whole modules ({', '.join(settings['modules_to_save'])}).",
-                "Engines load only the low-rank tensors: train without modules_to_save.",
-            )
         if name in self._listed():
             raise EngineError(
                 f"{self._client.url} already has an adapter {name!r}, of an earlier run or another client.",
                 "Choose another run name: a reused one may answer from the caches of the old weights.",
             )
         try:
-            self._client.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+            self._client.post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(Path(folder).absolute())})
             if name not in self._listed():
                 raise NothingDelivered(
                     f"{self._client.url} said that it loaded {name!r} and does not list it.", _LOOK_AT_THE_SERVER

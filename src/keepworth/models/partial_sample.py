@@ -29,9 +29,6 @@ class PartialSample:
     group: int = 0
     _draws: npt.NDArray[np.float64] | None = None
 
-    def uniform(self) -> float:
-        return float(self.draws()[0])
-
     def draws(self) -> npt.NDArray[np.float64]:
         """Numbers in [0, 1) at which its next tokens are drawn, one for each that it may still have."""
         if self._draws is None:

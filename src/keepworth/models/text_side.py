@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes import extras
-from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Sample, SamplingParams, Tokens, beginning
+from keepworth.episodes.model import Tokens, beginning
 from keepworth.models.chat_format import TokenizerChat, ids_of
 from keepworth.models.errors import CorruptModel
 
@@ -21,8 +20,7 @@ class TextSide:
     """A tokenizer, and what of a model's configuration concerns text. Engines derive from it.
 
     version: of the weights whose text it is. vocabulary: ids that the network has, which may be more than the tokenizer names;
-    None for those alone. ends: ids that end a text besides the tokenizer's own. By itself in the place of a
-    `keepworth.episodes.Model`, it samples and scores nothing."""
+    None for those alone. ends: ids that end a text besides the tokenizer's own."""
 
     def __init__(
         self, tokenizer: Any, name: str, vocabulary: int | None = None, context_limit: int = 0, ends: Sequence[int] = ()
@@ -81,20 +79,6 @@ class TextSide:
     def chat(self) -> TokenizerChat:
         """Raises NoChatTemplate."""
         return TokenizerChat(self.tokenizer, self.name, self._ends)
-
-    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        raise self._no_weights("samples")
-
-    def score(
-        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
-    ) -> list[list[tuple[float, ...]]]:
-        raise self._no_weights("scores")
-
-    def _no_weights(self, what: str) -> KeepworthError:
-        return KeepworthError(
-            f"A rollout {what} with {self.name} itself, and a rollout worker has no weights of it.",
-            "Sample through the rollout's context, or leave workers out.",
-        )
 
 
 UNBOUNDED = 1 << 20

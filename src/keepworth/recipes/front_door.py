@@ -415,4 +415,5 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
             )
     name = str(config["model"])
     text = TextSide.load(path_of(name, kind=ModelKind.LANGUAGE), name)
-    return Rollouts(recipe.rollout(settings, RunFolder(Path(run)), text), text)
+    # It reads; what is drawn, the context draws.
+    return Rollouts(recipe.rollout(settings, RunFolder(Path(run)), cast("Any", text)), text)

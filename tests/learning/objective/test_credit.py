@@ -47,14 +47,6 @@ def test_reward_to_go_discounts_inside_the_episode() -> None:
     assert got.tolist() == [[0.25, 0.5, 1.0], [2.0, 0.0, 0.0]]
 
 
-def test_gae_limits() -> None:
-    rewards, values, lengths = torch.rand(2, 5).double(), torch.rand(2, 5).double(), torch.tensor([5, 5])
-    zeros = torch.zeros_like(values)
-    torch.testing.assert_close(gae(rewards, zeros, lengths, 1.0, 1.0), reward_to_go(rewards, lengths, 1.0))
-    following = torch.cat((values[:, 1:], zeros[:, :1]), 1)
-    torch.testing.assert_close(gae(rewards, values, lengths, 0.9, 0.0), rewards + 0.9 * following - values)
-
-
 def test_gae_by_hand_with_a_bootstrap() -> None:
     got = gae(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.2]]), torch.tensor([2]), 0.9, 0.5, torch.tensor([1.0]))
     # delta_1 = 0 + 0.9 * 1 - 0.2 = 0.7; delta_0 = 1 + 0.9 * 0.2 - 0.5 = 0.68; A_0 = 0.68 + 0.45 * 0.7.
@@ -101,13 +93,6 @@ def test_a_terminal_reward_may_sit_on_the_last_turn() -> None:
         on_turn = advantages(batch(tensor(0.0, 1.0, 0.0, 0.3)), objective)
         on_episode = advantages(batch(tensor(0.0, 0.0, 0.0, 0.0)), objective)
         torch.testing.assert_close(on_turn, on_episode)
-
-
-def test_reinforce_pp_is_white_over_the_drawn_tokens() -> None:
-    batch = toy().batch
-    drawn = advantages(batch, preset("reinforce_pp"))[batch.mask > 0]
-    assert abs(float(drawn.mean())) < 1e-9
-    assert abs(float(drawn.var(correction=0)) - 1) < 1e-4
 
 
 def gigpo_batch(states: list[int], rewards: list[float]) -> Batch:
@@ -179,16 +164,6 @@ def test_soft_value() -> None:
         assert float(soft_value(rewards, temperature)) == pytest.approx(expected, abs=1e-3)
     with pytest.raises(ValueError, match="temperature"):
         soft_value(rewards, 0.0)
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(-3, 3), min_size=2, max_size=6), st.floats(0.05, 5), st.floats(1.1, 4))
-def test_soft_value_lies_between_mean_and_maximum_and_falls_with_temperature(
-    rewards: list[float], temperature: float, factor: float
-) -> None:
-    values = torch.tensor(rewards, dtype=torch.float64)
-    cold, warm = soft_value(values, temperature), soft_value(values, temperature * factor)
-    assert float(values.mean()) - 1e-9 <= float(warm) <= float(cold) + 1e-9 <= float(values.max()) + 2e-9
 
 
 def test_what_a_credit_rule_lacks_is_named() -> None:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from keepworth.learning.objective import parts
-from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.policy_loss import (
@@ -37,17 +36,6 @@ def slope(surrogate_of: object, log_r: float, advantage: float) -> float:
     value = surrogate_of(x, torch.tensor(advantage, dtype=torch.float64))  # type: ignore[operator]
     (grad,) = torch.autograd.grad(value, x)
     return float(grad)
-
-
-def test_plain_on_a_bandit_has_the_analytic_gradient() -> None:
-    logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
-    probability = torch.softmax(logits.detach(), 0)
-    lp = torch.log_softmax(logits, 0)[1]
-    (grad,) = torch.autograd.grad(
-        -parts.Plain().value(lp, lp - lp.detach(), torch.tensor(0.7, dtype=torch.float64)), logits
-    )
-    expected = -0.7 * (torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64) - probability)
-    torch.testing.assert_close(grad, expected, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0])
@@ -195,33 +183,6 @@ def test_the_denominator_counts_what_was_drawn_or_what_was_kept() -> None:
         values.append(float(value.detach()))
         assert metrics["masked_share"] == pytest.approx(0.25)
     assert values == pytest.approx([-0.75, -1.0])
-
-
-@pytest.mark.parametrize("mode", AGGREGATIONS)
-def test_denominators_are_of_the_whole_step(mode: str) -> None:
-    batch = toy().batch
-    objective = Objective(aggregation=mode, length_budget=8 if mode == "constant" else None)
-    first = batch.episode < 5
-    whole = denominators(batch, objective)
-    parts = [row_weights(batch.rows(rows), objective, whole) for rows in (first, ~first)]
-    torch.testing.assert_close(torch.cat(parts), row_weights(batch, objective, whole))
-
-
-def _like(batch: Batch) -> tuple[Tensor, None, Tensor]:
-    return batch.lp_behaviour, None, batch.lp_behaviour
-
-
-def test_long_wrong_answers_are_cheap_per_token_unless_the_divisor_is_constant() -> None:
-    """One right answer and two wrong ones of 2 and 8 tokens: the push on a token of the long one."""
-    mask = torch.tensor([[1.0] * 4 + [0] * 4, [1.0] * 2 + [0] * 6, [1.0] * 8], dtype=torch.float64)
-    zeros = torch.zeros_like(mask)
-    rewards = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
-    batch = Batch(mask, zeros, rewards, torch.zeros(3, dtype=torch.long), torch.arange(3), lp_proximal=zeros)
-    for objective, ratio in ((GRPO, 4.0), (preset("dr_grpo", length_budget=8), 1.0)):
-        lp = zeros.clone().requires_grad_(True)
-        value, _ = loss(objective, lp, None, advantages(batch, objective), batch, denominators(batch, objective))
-        (grad,) = torch.autograd.grad(value, lp)
-        assert float(grad[1, 0] / grad[2, 0]) == pytest.approx(ratio)
 
 
 def test_what_the_loss_lacks_is_named() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -46,16 +45,6 @@ def spread(first: float, second: float, third: float) -> torch.Tensor:
     return torch.stack([tensor(first, first, 0, second), tensor(third, third, third, 0)])
 
 
-def test_gae_over_turns_by_hand() -> None:
-    """Rewards of turns 0.1, 0, 0.9; discount and trace 0.5; deltas 0.1 + 0.2 - 0.5, 0.1 - 0.4, 0.9 - 0.2."""
-    objective = varied(PPO, advantage=Gae(0.5, 0.5, level="turn"))
-    last, middle = 0.7, -0.3 + 0.25 * 0.7
-    expected = spread(-0.2 + 0.25 * middle, middle, last)
-    torch.testing.assert_close(advantages(episode(), objective), expected)
-    targets = value_targets(episode(), objective)
-    torch.testing.assert_close(targets, expected + spread(0.5, 0.4, 0.2))
-
-
 def test_targets_have_a_trace_of_their_own() -> None:
     """Trace 0 for the policy: deltas alone. Trace 1 for the targets: discounted returns."""
     objective = varied(PPO, advantage=Gae(0.0, 0.5, level="turn", target_decay=1.0))
@@ -94,17 +83,6 @@ def test_gae_over_turns_equals_a_loop_over_episodes() -> None:
                 estimate = sum((0.9 * decay) ** n * delta for n, delta in enumerate(deltas))
                 wanted = estimate + (values[k] if found is targets else 0.0)
                 assert [float(found[at]) for at in where] == pytest.approx([wanted] * len(where))
-
-
-def test_with_turns_of_one_token_both_levels_are_one() -> None:
-    whole = toy().batch
-    step = torch.arange(whole.mask.numel()).view(whole.shape)
-    at = torch.zeros(whole.mask.numel())
-    index = torch.cat([torch.arange(whole.shape[1]) + 10 * row for row in range(whole.shape[0])])
-    steps = Steps(whole.episode.repeat_interleave(whole.shape[1]), index, at, at.long())
-    batch = replace(whole, step=step, steps=steps)
-    one, other = (advantages(batch, varied(PPO, advantage=Gae(0.9, 0.8, level=level))) for level in ("token", "turn"))
-    torch.testing.assert_close(one, other)
 
 
 def test_what_archer_compares_and_teaches_by_hand() -> None:

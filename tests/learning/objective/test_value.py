@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Gae, Whitened
-from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
+from keepworth.learning.objective.policy_loss import denominators, value_loss
 from keepworth.learning.objective.presets import preset, varied
 from tests.learning.objective.toys import bandit_batch, toy
 
@@ -52,26 +51,3 @@ def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
     torch.testing.assert_close(parts[0] + parts[1], whole)
     noisy = torch.where(batch.mask > 0, targets, math.nan)
     torch.testing.assert_close(value_loss(batch.values, noisy, batch, objective, shared), whole)
-
-
-def test_a_batch_may_be_of_single_precision_with_a_boolean_mask() -> None:
-    batch = toy().batch
-    assert batch.steps is not None
-    single = replace(
-        batch,
-        mask=batch.mask > 0,
-        lp_behaviour=batch.lp_behaviour.float(),
-        lp_proximal=batch.lp_behaviour.float(),
-        rewards=batch.rewards.float(),
-    )
-    objective = preset("grpo", kl=None)
-    estimate = advantages(single, objective)
-    assert estimate.dtype == torch.float32
-    lp = single.lp_behaviour.clone().requires_grad_(True)
-    value, _ = loss(objective, lp, None, estimate, single, denominators(single, objective))
-    double = replace(batch, lp_proximal=batch.lp_behaviour)
-    exact, _ = loss(
-        objective, batch.lp_behaviour, None, advantages(double, objective), double, denominators(double, objective)
-    )
-    assert value.dtype == torch.float32
-    assert float(value.detach()) == pytest.approx(float(exact), abs=1e-5)

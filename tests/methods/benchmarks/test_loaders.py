@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,16 +11,12 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.methods.benchmarks._arithmetic import arithmetic
 from keepworth.methods.benchmarks.banking77 import banking77
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
-from keepworth.methods.benchmarks.compositions import compositions
-from keepworth.methods.benchmarks.event_book import event_book
 from keepworth.methods.benchmarks.lifelong_agent_bench import lifelong_agent_bench
 from keepworth.methods.benchmarks.longmemeval import longmemeval_file
 from keepworth.methods.benchmarks.longmemeval_v2 import longmemeval_v2
 from keepworth.methods.benchmarks.memory_agent_bench import memory_agent_bench
 from keepworth.methods.benchmarks.memory_arena import memory_arena
 from keepworth.methods.benchmarks.multihop import hotpotqa, two_wiki
-from keepworth.methods.benchmarks.needles import needles
-from keepworth.methods.benchmarks.order_recall import order_recall
 from keepworth.methods.benchmarks.prefeval import prefeval
 from keepworth.methods.benchmarks.tau2_bench import tau2_bench
 from keepworth.methods.benchmarks.time_ranges import time_ranges
@@ -257,54 +252,3 @@ def test_sets_of_others_for_agents(tmp_path: Path) -> None:
 
 
 # What is made.
-
-
-def test_needles_are_found_at_every_depth_and_nowhere_else() -> None:
-    tasks = needles("test", sessions=5, depths=3)
-    assert len(tasks) == 60
-    assert [task.tags["type"] for task in tasks[:3]] == ["depth 0.00", "depth 0.50", "depth 1.00"]
-    for task in tasks:
-        holding = [t for s in task.sessions for t in s.turns if task.answers[0] in t.text]
-        assert [turn.evidence for turn in holding] == [True]
-        person = task.input.split("of ")[-1].split("'")[0]
-        assert person in holding[0].text
-    assert needles("test", sessions=5, depths=3) == tasks
-    assert needles("test", sessions=5, depths=3, seed=1) != tasks
-
-
-def test_what_came_first_came_first_and_the_order_of_asking_says_nothing() -> None:
-    tasks = order_recall("test")
-    for task in tasks:
-        text = "\n".join(turn.text for session in task.sessions for turn in session.turns)
-        other = next(option for option in task.options if option not in task.answers)
-        assert text.index(task.answers[0]) < text.index(other)
-        assert all(not session.date for session in task.sessions)
-    first = sum(task.input.index(task.answers[0]) < 60 for task in tasks) / len(tasks)
-    assert 0.4 < first < 0.6
-    with pytest.raises(KeepworthError, match="distances=far"):
-        order_recall("test", distances=("far",))
-
-
-def test_the_event_book_can_be_answered_from_what_is_marked() -> None:
-    tasks = event_book("test")
-    kinds = {task.tags["type"] for task in tasks}
-    assert kinds == {"0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"}
-    for task in tasks:
-        said = [turn.text for session in task.sessions for turn in session.turns if turn.evidence]
-        if task.tags["type"] == "0 events":
-            assert (task.answers, said) == (("none",), [])
-        else:
-            assert all(any(thing in text for text in said) for thing in task.answers[0].split("; "))
-    with pytest.raises(KeepworthError, match="at least 10 chapters"):
-        event_book("test", chapters=3)
-
-
-def test_no_single_fact_answers_a_composition() -> None:
-    for hops in (2, 3):
-        for task in compositions("test", hops=hops):
-            said = [turn.text for session in task.sessions for turn in session.turns if turn.evidence]
-            assert len(said) == hops
-            person = task.key.split("/")[-2]
-            assert not any({person, task.answers[0]} <= set(re.findall(r"\w+", text)) for text in said)
-    with pytest.raises(KeepworthError, match="hops=4"):
-        compositions("test", hops=4)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.environment import in_thread
 from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
-from keepworth.learning.collect.curriculum import AdmissionError
 from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Replica, save_trained
 from keepworth.models.drawing import DraftBatch
@@ -214,7 +213,6 @@ class HttpSampler(Sampler):
     """Engines behind HTTP. One that breaks is left for the rest of the run, and what it was drawing goes on elsewhere.
 
     Raises:
-        AdmissionError: A setting needs the in-process engine.
         MissingCapability: Of an engine.
         EngineError: The engines are not several of one kind.
         EngineError: Once all have left. Continuing the run asks all of them again.
@@ -227,12 +225,8 @@ class HttpSampler(Sampler):
 
         super().__init__()
         require_alike(engines)
-        if not hasattr(learner.model.network, "peft_config"):
-            raise AdmissionError(
-                "Engines behind HTTP are sent adapters, and all weights are trained.", "Train an adapter."
-            )
         for engine in engines:
-            _check(settings, engine)
+            engine.require_adapters()
         self._learner = learner
         self._engines = [SampledEngine(engine, asyncio.Semaphore(settings.width)) for engine in engines]
         self._count = len(engines)
@@ -387,17 +381,3 @@ def _append(draft: PartialSample, drawn: Sample) -> None:
         draft.finish = drawn.finish
     elif len(draft.ids) >= draft.params.max_tokens:
         draft.finish = FinishReason.LENGTH
-
-
-def _check(settings: Asynchrony, engine: HttpModel) -> None:
-    if settings.mode != "overlap":
-        raise AdmissionError(
-            f"mode = {settings.mode!r} needs the in-process engine: an engine behind HTTP goes on by itself.",
-            "Set mode = 'overlap'.",
-        )
-    if engine.versions_kept < settings.staleness.max_staleness + 1:
-        raise AdmissionError(
-            f"The engine keeps {engine.versions_kept} versions, and samples may be {settings.staleness.max_staleness} behind.",
-            f"Connect with max_staleness={settings.staleness.max_staleness}.",
-        )
-    engine.require_adapters()

@@ -36,9 +36,7 @@ SOME = {
     "test_a_file_that_may_not_be_read_is_a_typed_error": "the disk, and rights to a file",
     "test_a_file_in_a_folder_that_cannot_be_written_is_searched_and_refuses_writes": "the disk, and rights to a file",
     "test_what_others_write_to_such_a_file_is_seen": "the disk, and rights to a file",
-    "test_every_needle_is_there_before": "the bytes of files",
     "test_a_person_is_erased_from_every_byte_of_every_file": "the bytes of files",
-    "test_what_took_the_place_of_items_that_stay_is_in_no_byte": "the bytes of files",
     "test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again": "the bytes of files",
     "test_a_reader_in_another_process_delays_the_log_and_opening_again_finishes": "the bytes of files",
     "test_a_whole_memory_is_never_erased": "commands that name a file",
@@ -51,7 +49,6 @@ SOME = {
     "test_our_own_format_is_refused_whole": "commands that name a file",
     "test_choices_and_entries_of_an_episode_are_found_by_the_index": "plans of SQLite",
     "test_whether_something_was_erased_is_asked_of_an_index": "plans of SQLite",
-    "test_a_memory_without_a_file_is_copied": "the path of a file, or none",
     "test_messages_name_the_thing_the_place_and_the_fix": "the path of a file, or none",
     "test_what_is_no_path_is_refused_as_such": "the path of a file, or none",
     "test_a_path_too_long_for_the_system_is_a_typed_error": "the path of a file, or none",
@@ -61,7 +58,6 @@ SOME = {
     "test_of_a_log_without_odds_nothing_is_guessed": "rows of a file",
     "test_the_command_line_refuses_what_is_not_text": "commands that name a file",
     "test_a_value_that_nobody_wrote_is_damage_and_nothing_is_written_after_it_was_met": "rows of a file",
-    "test_the_command_line_asks_nothing_that_it_would_refuse": "commands that name a file",
     "test_bad_lines_are_named_by_number_and_nothing_is_half_imported": "commands that name a file",
     "test_the_command_line_writes_and_reads_lines_of_json": "commands that name a file",
     "test_a_secret_goes_into_quarantine_and_is_counted": "commands that name a file",
@@ -74,7 +70,6 @@ SOME = {
     "test_a_memory_that_is_reset_is_empty_and_goes_on": "the path of a file, or none",
     "test_a_backup_that_finds_no_room_leaves_nothing_behind": "copies of files",
     "test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once": "commands that name a file",
-    "test_an_image_that_cannot_be_read_is_said_in_a_typed_error": "the bytes of files",
     "test_the_package_names_memory_lazily": "what a program loads that no address was given",
 }
 """The same of single tests of other files."""

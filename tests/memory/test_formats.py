@@ -202,14 +202,6 @@ def test_the_command_line_writes_and_reads_lines_of_json(tmp_path: Path, capsys:
         assert says in capsys.readouterr().err
 
 
-def test_what_a_file_says_twice_is_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"id": str(number), "memory": f"text {number % 2}"} for number in range(6)]
-    (tmp_path / "mem0.json").write_text(json.dumps({"results": rows}))
-    command = ["memory", "import", str(tmp_path / "mem0.json"), "--from", "mem0", "--encoder", "hashing"]
-    assert main([*command, "--file", str(tmp_path / "a.mem")]) == 0
-    assert capsys.readouterr().out == "2 items, 4 that were there already.\n"
-
-
 def test_empty_lines_are_read_once() -> None:
     began = time.process_time()
     (found,) = FORMATS["markdown"]("- a\n" + "\n" * 20_000 + "  b\n")

@@ -23,7 +23,6 @@ from keepworth.memory.errors import (
     MemoryProblem,
     NewerFile,
     NotAMemoryFile,
-    Purged,
     ReadOnly,
     StorageFailed,
 )
@@ -310,29 +309,6 @@ def test_a_writer_that_holds_the_journal_makes_others_wait_and_then_say_so(addre
     assert one.head() == 1
     one.close()
     two.close()
-
-
-def test_what_is_erased_is_in_no_table_any_more(address: str, postgres: str) -> None:
-    memory = Memory(address, encoder=WordEncoder())
-    secret = memory.add("the password of the xylophone is quagmire")
-    memory.update(secret.id, "the password of the xylophone is bumblebee")
-    before = memory.snapshot()
-    memory.add("something else")
-    memory.search("quagmire xylophone")
-    memory.forget(secret.id, purge_history=True)
-    with pytest.raises(Purged):
-        memory.rollback(since=before)
-    memory.close()
-    schema = schema_of(address)
-    tables = [name for (name,) in run(postgres, f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")]
-    for table in tables:
-        for word in ("quagmire", "xylophone", "bumblebee"):
-            assert run(postgres, f"SELECT * FROM {schema}.{table} AS t WHERE t::text LIKE '%{word}%'") == [], (
-                table,
-                word,
-            )
-    samples = f"SELECT * FROM pg_stats WHERE schemaname = '{schema}' AND most_common_vals::text LIKE '%quagmire%'"
-    assert run(postgres, samples) == []
 
 
 NEEDLES = ("zxalpha", "zxmeta", "zxsource", "zxtask", "zxquery", "zxupdated", "zxuser")

@@ -27,9 +27,6 @@ from keepworth.memory.search.language import classify
 if TYPE_CHECKING:
     from Stemmer import Stemmer
 
-VERSION = 1
-"""Of what `terms` makes of a text. An index that was made by another one is made anew."""
-
 _GAPS = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128)).encode().ljust(256)
 """Of ASCII, what `bytes.translate` makes of it: small letters and digits, and blanks between them. Sooner than a pattern."""
 _BY_LETTERS: dict[int, str] = {}

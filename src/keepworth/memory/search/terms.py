@@ -203,13 +203,13 @@ ASKING = (
 
 
 @cache
-def _asking_terms() -> frozenset[str]:
-    return frozenset(stem for word in ASKING.split() for stem in _stemmed(_PLAIN, word))
+def _light_terms() -> frozenset[str]:
+    return _function_terms().union(stem for word in ASKING.split() for stem in _stemmed(_PLAIN, word))
 
 
 def weight(term: str) -> float:
     """1, but for function words and words of asking."""
-    return FUNCTION_WORD if term in _function_terms() or term in _asking_terms() else 1.0
+    return FUNCTION_WORD if term in _light_terms() else 1.0
 
 
 def telling(term: str) -> bool:
@@ -260,14 +260,13 @@ def _pattern() -> re.Pattern[str]:
     return re.compile(f"[^\\W_](?:[^\\W_]|[{re.escape(inside)}])*|[\u2600-\u27bf\U0001f000-\U0001faff]")
 
 
+_ACCENTS = re.compile("[\u0300-\u036f\u064b-\u0652\u0640]")
+
+
 def _without_accents(word: str) -> str:
     if word.isascii():
         return word
-    return "".join(c for c in unicodedata.normalize("NFD", word) if not "\u0300" <= c <= "\u036f" and not _harakat(c))
-
-
-def _harakat(letter: str) -> bool:
-    return "\u064b" <= letter <= "\u0652" or letter == "\u0640"
+    return _ACCENTS.sub("", unicodedata.normalize("NFD", word))
 
 
 def _latin(text: str) -> list[str]:

@@ -105,12 +105,6 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
     connection.execute("DELETE FROM outdated")
 
 
-def drop_blocks(connection: AnyConnection) -> None:
-    """Take all blocks away, to be written anew."""
-    if connection.in_file:
-        connection.execute("DELETE FROM blocks; DELETE FROM outdated")
-
-
 def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Range], int]:
     """Read the vectors of all current items, from blocks where they fit and from the rows elsewhere.
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from keepworth.episodes import EncoderIdentity, Operation, OperationKind
+from keepworth.episodes import EncoderIdentity
 from keepworth.memory import errors
 from keepworth.memory.item import Provenance
 from keepworth.memory.memory import Memory
@@ -100,38 +100,6 @@ def test_every_mistake_has_an_error_of_its_own_and_changes_nothing(name: str):
     m._decisions.flush()
     assert m.snapshot() == before
     assert check(m.store) == []
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        Operation(OperationKind.ADD, text=LONE),
-        Operation(OperationKind.UPDATE, ("m1",), LONE),
-        Operation(OperationKind.DELETE, ([1],)),  # type: ignore[arg-type]
-        Operation(OperationKind.MERGE, ("m1", {}), "a dog"),  # type: ignore[arg-type]
-        Operation(OperationKind.DELETE, None),  # type: ignore[arg-type]
-        Operation(OperationKind.DELETE, 7),  # type: ignore[arg-type]
-        Operation(OperationKind.DELETE, (b"m1",)),  # type: ignore[arg-type]
-        Operation("ERASE", ("m1",)),  # type: ignore[arg-type]
-        None,
-    ],
-)
-def test_an_operation_never_raises(operation):
-    class Strict(WordEncoder):
-        def encode(self, texts):
-            return super().encode([text.encode().decode() for text in texts])
-
-    m = Memory(":memory:", encoder=Strict(8))
-    m.add("a cat")
-    assert not m.apply(operation).applied
-    bank = m.bank()
-    assert not bank.apply(operation).applied
-    bank.add("a dog")
-    assert m.commit(bank)[-1].applied
-    assert [item.text for item in m.get_all()] == ["a cat", "a dog"]
-    assert check(m.store) == []
-    twin = Memory(":memory:", encoder=None)
-    assert imported(twin.store, exported(m.store)) == 2
 
 
 def test_one_message_and_no_texts_are_fine():

@@ -149,19 +149,7 @@ def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
     assert m.store.head() == 0
     source, file = tmp_path / "notes.jsonl", tmp_path / "a.mem"
     source.write_text("\n".join(BAD_LINES), encoding="utf-8")
-    words = [
-        "memory",
-        "import",
-        str(source),
-        "--from",
-        "jsonl",
-        "--file",
-        str(file),
-        "--encoder",
-        "none",
-        "--user",
-        "ana",
-    ]
+    words = f"memory import {source} --from jsonl --file {file} --encoder none --user ana".split()
     assert main(words) == 2
     assert "has 5 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
     assert not file.exists()

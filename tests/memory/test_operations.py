@@ -97,6 +97,12 @@ def test_delete_merge_link():
         (Operation(K.LINK, ("m1", "m1")), "itself"),
         (Operation(K.LINK, ("m1",)), "two targets"),
         (Operation(K.NOOP), "noop"),
+        (Operation(K.UPDATE, ("m1",), "a\udc80"), "not valid Unicode"),
+        (Operation(K.DELETE, ([1],)), "targets must be ids"),
+        (Operation(K.DELETE, None), "targets must be ids"),
+        (Operation(K.DELETE, (b"m1",)), "targets must be ids"),
+        (Operation("ERASE", ("m1",)), "not an operation"),
+        (None, "not an operation"),
     ],
 )
 def test_refused_operations_change_nothing_and_say_why(operation, reason):

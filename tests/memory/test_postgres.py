@@ -504,16 +504,7 @@ def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path)
         made = subprocess.run(
             [
                 *command,
-                "memory",
-                "token",
-                "add",
-                "--tenant",
-                "acme",
-                "--role",
-                "read",
-                "--role",
-                "write",
-                "--file",
+                *["memory", "token", "add", "--tenant", "acme", "--role", "read", "--role", "write", "--file"],
                 given,
             ],
             cwd=tmp_path,

@@ -151,11 +151,6 @@ class Hit:
         return self.item.text
 
     @property
-    def superseded_by(self) -> str:
-        """The id of what replaced it; "" where nothing did, as of all that a search finds where not asked for the past."""
-        return self.item.superseded_by
-
-    @property
     def passage(self) -> str:
         """The part of a long text that was found, or the text."""
         return self.text if self.span is None else self.text[slice(*self.span)]

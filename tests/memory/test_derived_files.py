@@ -238,14 +238,6 @@ def test_check_names_the_table_that_differs(statement: str, lived_in: Path):
     assert any(re.search(TAMPERED[statement], problem) for problem in problems), problems
 
 
-def test_check_compares_blocks_with_the_vectors_of_the_items(in_blocks: Path):
-    path = in_blocks
-    changed(path, "UPDATE vectors_1 SET vector = (SELECT vector FROM vectors_1 WHERE n = 6) WHERE n = 5")
-    with memory(path, encoder=None) as m:
-        (problem,) = check(m.store)
-    assert problem == "table blocks: m1024: not the vectors on file of m5"
-
-
 # The chain.
 
 

@@ -62,7 +62,7 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
         wrong = connection.full_text.wrong(connection)
         yield from _named("full-text index words: it does not hold the words of", [f"m{n}" for n in sorted(wrong)])
         yield from _vector_problems(connection, items)
-    yield from blocks.problems(connection, deep)
+    yield from blocks.problems(connection)
 
 
 def _all_items(store: Store, connection: AnyConnection) -> Iterator[tuple[str, Item]]:

@@ -75,16 +75,6 @@ def test_an_operator_that_mem0_does_not_have_is_refused():
         Mem0(memory()).search("tofu", user_id="ana", filters={"topic": {"near": ["food"]}})
 
 
-def test_a_threshold_of_mem0_is_a_cosine_and_an_update_merges_metadata():
-    m = Mem0(memory())
-    (one,) = m.add("likes tofu", user_id="ana", metadata={"topic": "food"}, infer=False)["results"]
-    m.add("plays chess", user_id="ana", infer=False)
-    found = m.search("likes tofu", user_id="ana", threshold=0.3)["results"]
-    assert [(record["memory"], round(record["score"], 3)) for record in found] == [("likes tofu", 1.0)]
-    m.update(one["id"], "likes tempeh", metadata={"sure": True})
-    assert m.get(one["id"])["metadata"] == {"topic": "food", "sure": True}
-
-
 def test_events_of_mem0_say_what_a_writer_did():
     lines = iter(["ADD", "UPDATE 0", "UPDATE 0", "NOOP", "UPDATE 0", "DELETE 0"])
     m = Mem0(memory(writer=Manager(lambda states: [next(lines)])))

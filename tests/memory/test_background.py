@@ -61,16 +61,6 @@ def test_the_usual_background_is_that_of_the_default_encoder():
     assert part_length(USUAL) == PART
 
 
-def test_it_is_the_mean_cosine_of_every_two_sentences():
-    vectors = Embedder(HashedWords())(SENTENCES).astype(np.float64)
-    cosines = [float(a @ b) for i, a in enumerate(vectors) for b in vectors[:i]]
-    found = measured(Embedder(HashedWords()))
-    assert found.unrelated == pytest.approx(np.mean(cosines), abs=1e-6)
-    assert found.usual(found.unrelated) == pytest.approx(USUAL.unrelated)
-    assert found.usual(1.0) == found.own(1.0) == 1.0
-    assert found.own(found.usual(0.4)) == pytest.approx(0.4)
-
-
 def test_an_encoder_that_only_looks_vectors_up_is_left_as_it_is():
     known = dict(zip(TEXTS, Embedder(HashedWords())(TEXTS), strict=True))
     assert measured(lambda texts: np.stack([known[text] for text in texts])) == USUAL

@@ -91,25 +91,6 @@ def test_a_file_of_nothing_is_no_new_memory(size: int, tmp_path: Path):
     assert path.read_bytes() == bytes(size)
 
 
-def test_a_change_that_was_interrupted_is_taken_back_and_the_memory_opens(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    count = filled(path)
-    connection = apsw.Connection(str(path))
-    connection.pragma("journal_mode", "delete")
-    connection.close()
-    script = (
-        "import apsw, os, sys\n"
-        "connection = apsw.Connection(sys.argv[1])\n"
-        "connection.pragma('cache_size', 1)\n"
-        "connection.execute('BEGIN; DELETE FROM events')\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
-    assert Path(f"{path}-journal").exists()
-    with Memory(path, encoder=None) as m:
-        assert (len(m), check(m.store)) == (count, [])
-
-
 def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
     from tests.memory.stub_encoder import WordEncoder
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.chunks import CHUNK, LONG, WIDE, part_length, parts, spans
-from keepworth.memory.search.index import DenseIndex, Embedder
+from keepworth.memory.search.index import DenseIndex
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.maintenance import check
 
@@ -72,21 +72,6 @@ def test_the_end_of_a_long_note_is_found_and_its_place_is_told():
     cosine = float(WordEncoder().encode([hit.passage, "zebra zebra"]).prod(axis=0).sum())
     assert m.store.embedder is not None
     assert hit.dense == pytest.approx(part_length(m.store.embedder.background) * cosine)
-
-
-def test_a_long_note_is_one_hit_however_many_of_its_parts_are_near():
-    m = memory()
-    note = m.add(" ".join([FACT] * 60))
-    other = m.add("A zebra.")
-    assert [hit.id for hit in m.search("zebra", mode="dense", top_k=2)] in ([note.id, other.id], [other.id, note.id])
-    assert {hit.id for hit in m.search("zebra", top_k=5)} == {note.id, other.id}
-
-
-def test_a_short_text_has_no_place_and_its_passage_is_the_text():
-    m = memory()
-    m.add("A zebra.")
-    (hit,) = m.search("zebra")
-    assert (hit.span, hit.passage) == (None, "A zebra.")
 
 
 def test_update_rollback_and_purge_take_the_parts_along(tmp_path: Path):
@@ -160,16 +145,3 @@ def test_an_item_counts_with_the_best_of_its_vectors_whatever_happened(steps, se
         assert [number for number, _ in found] == [number for _, number in wanted[:count]]
         assert np.allclose([score for _, score in found], [score for score, _ in wanted[:count]], atol=1e-6)
     assert {number for number in range(1, 7) if index.has(number)} == set(known)
-
-
-def test_long_texts_are_encoded_in_one_batch():
-    encoder = WordEncoder()
-    embedder = Embedder(encoder)
-    length = part_length(embedder.background)
-    assert encoder.calls == 1
-    made = embedder.in_parts(["short", NOTE, "other"])
-    assert encoder.calls == 2
-    assert [len(each) for each in made] == [1, len(parts(NOTE)), 1]
-    expected = encoder.encode(parts(NOTE))
-    expected[1:] *= length
-    assert np.allclose(made[1], expected, atol=1e-6)

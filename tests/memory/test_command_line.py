@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from keepworth.cli.memory import app
@@ -24,27 +23,6 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_an_import_that_fails_leaves_no_file(tmp_path: Path):
-    (tmp_path / "a.jsonl").write_text('{"format": "keepworth memory", "version": 2, "head": 9, "items": 9}\n')
-    into = ("--file", str(tmp_path / "a.mem"), "--encoder", "none")
-    assert isinstance(problem_of("import", str(tmp_path / "a.jsonl"), *into), errors.NotAMemoryFile)
-    assert names_in(tmp_path) == ["a.jsonl"]
-
-
-@pytest.mark.parametrize("arguments", [("add", " "), ("add", "x", "--kind", "nonsense"), ("add", "x", "--at", "soon")])
-def test_an_add_that_fails_leaves_no_file(arguments: tuple[str, ...], tmp_path: Path):
-    problem = problem_of(*arguments, "--file", str(tmp_path / "a.mem"), "--encoder", "none")
-    assert isinstance(problem, errors.MemoryProblem)
-    assert names_in(tmp_path) == []
-
-
-def test_a_memory_that_was_there_is_kept_whatever_fails(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    Memory(path, encoder=None).close()
-    assert isinstance(problem_of("add", " ", "--file", str(path), "--encoder", "none"), errors.InvalidText)
-    assert names_in(tmp_path) == ["a.mem"]
-
-
 def test_an_export_that_finds_no_room_leaves_no_half(tmp_path: Path):
     path = tmp_path / "a.mem"
     with Memory(path, encoder=None) as m:
@@ -55,15 +33,6 @@ def test_an_export_that_finds_no_room_leaves_no_half(tmp_path: Path):
     assert isinstance(problem, KeepworthError)
     assert "a.jsonl" in str(problem)
     assert names_in(tmp_path / "there") == []
-
-
-def test_an_export_never_overwrites_and_its_folder_must_be_one(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    Memory(path, encoder=None).close()
-    (tmp_path / "a.jsonl").write_text("mine")
-    assert isinstance(problem_of("export", str(tmp_path / "a.jsonl"), "--file", str(path)), errors.MemoryProblem)
-    assert (tmp_path / "a.jsonl").read_text() == "mine"
-    assert isinstance(problem_of("export", str(tmp_path / "a.jsonl" / "b"), "--file", str(path)), KeepworthError)
 
 
 def test_a_search_shows_what_rewards_taught_and_explains_the_order_it_prints(tmp_path: Path):

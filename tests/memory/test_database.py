@@ -15,26 +15,9 @@ from keepworth.memory.errors import Busy, MemoryProblem
 from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
-from keepworth.memory.store import database
 from keepworth.memory.store.connection import select
 from keepworth.memory.store.database import Database
 from keepworth.memory.store.maintenance import check
-
-
-def test_a_reader_that_stays_long_keeps_the_log_and_its_view(tmp_path, monkeypatch):
-    monkeypatch.setattr(database, "LOG_PAGES", 20)
-    path = tmp_path / "a.mem"
-    with Memory(path, encoder=None) as m, Memory(path, encoder=None, read_only=True) as reader:
-        m.add("the first")
-        with reader.store.database.reading():
-            assert len(reader) == 1
-            for number in range(60):
-                m.add(f"line {number}")
-            assert len(reader) == 1
-        assert len(reader) == 61
-    with Memory(path, encoder=None) as m:
-        assert len(m) == 61
-        assert check(m.store) == []
 
 
 def test_writers_that_wait_together_share_one_commit(tmp_path):
@@ -86,14 +69,6 @@ def test_writers_that_wait_together_share_one_commit(tmp_path):
     base.close()
     with pytest.raises(MemoryProblem, match="was closed"):
         base.write(insert(9))
-
-
-def test_a_write_inside_a_write_is_refused_and_the_next_goes_on(tmp_path):
-    base = Database(tmp_path / "a.mem")
-    with pytest.raises(MemoryProblem, match="a write inside a write"):
-        base.write(lambda connection: base.write(lambda _: None))
-    assert base.write(lambda connection: 7) == 7
-    base.close()
 
 
 def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_rest(tmp_path, monkeypatch):

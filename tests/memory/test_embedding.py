@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pytest
 
 from keepworth.episodes import EncoderIdentity
-from keepworth.memory.errors import InvalidFilter, InvalidVector
+from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.index import Embedder, unit_rows
+from keepworth.memory.search.index import Embedder
 
 from .stub_encoder import WordEncoder
 
@@ -31,16 +31,6 @@ class SlowEncoder(WordEncoder):
     def encode(self, texts):
         self.waited = self.go.wait(60)
         return super().encode(texts)
-
-
-def test_one_by_one_and_in_batches_the_vectors_are_the_same():
-    texts = ["a red cat", "a blue dog", "a red cat", "nobody"]
-    together = Embedder(WordEncoder())(texts)
-    single = Embedder(WordEncoder())
-    assert np.array_equal(together, np.concatenate([single([text]) for text in texts]))
-    assert single.encoder.texts == 3, "what is known is not encoded again"
-    assert np.array_equal(together, single(texts))
-    assert single.encoder.texts == 3
 
 
 def test_what_is_handed_out_is_not_what_is_remembered():
@@ -61,38 +51,6 @@ def test_the_cache_has_a_size_and_may_be_off():
     off(["a"])
     off(["a"])
     assert off.encoder.texts == 2
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_rows_are_scaled_and_what_is_no_number_is_refused(rows):
-    identity = EncoderIdentity("given", 3, True)
-    good = np.arange(1, 3 * rows + 1, dtype=np.float64).reshape(rows, 3)
-    assert np.allclose(unit_rows(good, rows, identity), good / np.linalg.norm(good, axis=1, keepdims=True))
-    good[-1] = 0.0
-    assert not unit_rows(good, rows, identity)[-1].any(), "a zero row stays zero"
-    for bad in (np.nan, np.inf, -np.inf):
-        broken = good.copy()
-        broken[-1, 1] = bad
-        with pytest.raises(InvalidVector, match=f"text number {rows - 1}"):
-            unit_rows(broken, rows, identity)
-    assert unit_rows(np.zeros((0, 3)), 0, identity).shape == (0, 3)
-
-
-def test_encoding_runs_beside_the_caller_and_errors_come_back():
-    slow = SlowEncoder()
-    embedder = Embedder(slow)
-    ready = embedder.begin(["a red cat"])
-    slow.go.set()
-    assert np.array_equal(ready(), Embedder(WordEncoder())(["a red cat"]))
-    assert slow.waited
-
-    class Broken(WordEncoder):
-        def encode(self, texts):
-            raise OSError("no such model")
-
-    broken = Embedder(Broken()).begin(["a"])
-    with pytest.raises(OSError, match="no such model"):
-        broken()
 
 
 def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkeypatch):

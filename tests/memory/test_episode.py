@@ -40,16 +40,6 @@ def test_an_episode_that_does_not_exist_is_refused(verb: int, id: str):
         assert statistics(m.store).decisions == 0
 
 
-def test_an_episode_of_another_tenant_is_as_unknown_as_any(tmp_path: Path):
-    with Memory(tmp_path / "a.mem", encoder=None, tenant="acme") as m, m.episode() as ep:
-        theirs = ep.id
-    with Memory(tmp_path / "a.mem", encoder=None, tenant="other") as m:
-        for verb in (VERBS[0], VERBS[6]):
-            with pytest.raises(UnknownEpisode, match="no episode"):
-                verb(m, theirs)
-        assert len(m) == 0
-
-
 def test_an_episode_that_is_over_takes_what_comes_late_also_from_another_process(tmp_path: Path):
     with Memory(tmp_path / "a.mem", encoder=None) as m, m.episode() as ep:
         ep.remember("a cat")

@@ -149,19 +149,7 @@ def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
     assert m.store.head() == 0
     source, file = tmp_path / "notes.jsonl", tmp_path / "a.mem"
     source.write_text("\n".join(BAD_LINES), encoding="utf-8")
-    words = [
-        "memory",
-        "import",
-        str(source),
-        "--from",
-        "jsonl",
-        "--file",
-        str(file),
-        "--encoder",
-        "none",
-        "--user",
-        "ana",
-    ]
+    words = f"memory import {source} --from jsonl --file {file} --encoder none --user ana".split()
     assert main(words) == 2
     assert "has 5 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
     assert not file.exists()
@@ -200,14 +188,6 @@ def test_the_command_line_writes_and_reads_lines_of_json(tmp_path: Path, capsys:
     ):
         assert main(["memory", *words, "--file", str(file)]) == 2
         assert says in capsys.readouterr().err
-
-
-def test_what_a_file_says_twice_is_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"id": str(number), "memory": f"text {number % 2}"} for number in range(6)]
-    (tmp_path / "mem0.json").write_text(json.dumps({"results": rows}))
-    command = ["memory", "import", str(tmp_path / "mem0.json"), "--from", "mem0", "--encoder", "hashing"]
-    assert main([*command, "--file", str(tmp_path / "a.mem")]) == 0
-    assert capsys.readouterr().out == "2 items, 4 that were there already.\n"
 
 
 def test_empty_lines_are_read_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
@@ -57,6 +58,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     "add at a time": lambda m, a, b: m.add("a text", event_time=a, ttl=b),
     "add as a kind": lambda m, a, b: m.add("a text", kind=a, trust=b),
     "add like others": lambda m, a, b: m.add("a text", repeat=a, status=b),
+    "apply to": lambda m, a, b: m.apply(Operation(OperationKind.UPDATE, (a,), b)),
+    "apply": lambda m, a, b: m.apply(Operation(a, b, "a text")),
     "update": lambda m, a, b: m.update(a, b),
     "supersede": lambda m, a, b: m.supersede(a, b),
     "delete": lambda m, a, b: m.delete(a, episode=b),

@@ -93,15 +93,6 @@ def test_an_act_comes_back_from_the_journal_as_it_was(listed):
         assert rows.decoded(kind, payload, draft.scope) == (act, draft)
 
 
-def test_a_draft_whose_metadata_grew_is_written_as_it_is_now():
-    grown: dict[str, int] = {}
-    draft = Draft(metadata=grown)
-    act = Operation(OperationKind.ADD, text="a")
-    assert "metadata" not in rows.encoded(act, draft)[1]
-    grown["n"] = 1
-    assert json.loads(rows.encoded(act, draft)[1])["metadata"] == {"n": 1}
-
-
 def test_nothing_that_was_read_for_speed_is_kept_once_it_must_go():
     one = Item("m1", "a secret")
     duplicate_key(one), content_digest(one)

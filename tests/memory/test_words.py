@@ -18,14 +18,6 @@ from keepworth.memory.store import fts5, transaction, words
 COMMON = ["the", "and", "of"]
 
 
-def test_rare_words_are_looked_up_and_common_ones_only_scored():
-    assert words.proposal({"the": 900, "cat": 5, "oslo": 2}, 1.0, 100) == (["oslo", "cat"], True)
-    assert words.proposal({"the": 900, "and": 800}, 1.0, 100) == (["and"], False)
-    assert words.proposal({}, 1.0, 100) == ([], True)
-    # In a scope of one hundredth, a posting costs eleven hundredths: 900 of them cost 99.
-    assert words.proposal({"the": 900}, 0.01, 100) == (["the"], True)
-
-
 def test_rows_that_hold_several_common_words_are_looked_for_as_far_as_can_be_afforded():
     statistics = CorpusStatistics(1000, 9000, {"the": 900, "and": 500, "of": 400, "in": 200})
     # 1000 * 0.4 * 0.5 * 0.2 = 40 rows, ranked for 100; 1100 postings, passed for 165.

@@ -14,7 +14,6 @@ from functools import lru_cache
 from json.encoder import c_make_encoder, encode_basestring, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any, TypeVar
 
-from keepworth.episodes.text import entry
 from keepworth.memory.errors import InvalidFilter, InvalidPolicy, InvalidScope, InvalidText, InvalidTime
 
 LONGEST_NAME = 512
@@ -334,18 +333,6 @@ class Item:
         """Without what is as usual."""
         fields = ", ".join(f"{name}={value!r}" for name, value in to_record(self).items())
         return f"Item({fields})"
-
-    def __str__(self) -> str:
-        return f"{entry(self.id, self.text)}\n{entry(' ' * len(self.id), ', '.join(self._facts()))}"
-
-    def _facts(self) -> list[str]:
-        """What a person wants to know of it, in words."""
-        whose = [f"{part} {name}" for part, name in zip(PARTS, self.scope.parts(), strict=True) if name]
-        origin = [f"from {self.provenance.source}"] if self.provenance.source else []
-        credited = self.values.credited
-        worth = [f"mean reward {self.values.mean:.2f} of {credited}"] if credited else []
-        facts = [self.kind.value, *whose, *origin, f"at {self.event_time or self.written_at}", *worth, self.standing]
-        return [fact for fact in facts if fact and fact != "at "]
 
     @property
     def open(self) -> bool:

@@ -143,12 +143,12 @@ class Overlay:
     @property
     def count(self) -> int:
         """How many items are current."""
-        return self._count + (len(self.base) if self.base is not None else 0)
+        return self._count + (self.base.sums()[1] if self.base is not None else 0)
 
     @property
     def total(self) -> int:
         """Sum of the content digests of all items, modulo 2**256."""
-        return (self._total + (self.base.content_sum if self.base is not None else 0)) % HASH_MODULUS
+        return (self._total + (self.base.sums()[0] if self.base is not None else 0)) % HASH_MODULUS
 
     @property
     def next_number(self) -> int:
@@ -272,7 +272,7 @@ class Overlay:
         here, rows = self.written.vectors(self.embedder), self.written.row_of
         out = {item.id: here[rows[item.id]] for item in items if item.id in rows}
         under = [item for item in items if item.id not in out]
-        return out | (self.base.vectors_for(under) if under and self.base is not None else {})
+        return out | (self.base.store.vectors_for(under) if under and self.base is not None else {})
 
     def _under(self, where: Filter | None) -> Filter | None:
         """The filter for what lies under this; of items that lie here the base may have other metadata."""
@@ -298,7 +298,9 @@ class Overlay:
         twin = self.fork()
         others = [item for item in self.closed() if request.admits(item, time)]
         vectors = (
-            self.base.vectors_for(others) if others and self.base is not None and self.embedder is not None else {}
+            self.base.store.vectors_for(others)
+            if others and self.base is not None and self.embedder is not None
+            else {}
         )
         for item in others:
             current = replace(item, status=Status.ACTIVE, ended_at="", superseded_by="")

@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from keepworth.memory.english import Patterns
 
@@ -81,10 +82,6 @@ def _random(value: str) -> bool:
 
 def _private_keys(text: str) -> Spans:
     return (match.span() for match in _WORDS.private_key.finditer(text)) if "PRIVATE KEY-----" in text else ()
-
-
-def _passwords(text: str) -> Spans:
-    return _told(text, passwords=True)
 
 
 def _told(text: str, passwords: bool) -> Spans:
@@ -207,7 +204,7 @@ def _ibans(text: str) -> Spans:
 RULES: Mapping[str, Callable[[str], Spans]] = {
     "api_key": _api_keys,
     "private_key": _private_keys,
-    "password": _passwords,
+    "password": partial(_told, passwords=True),
     "card_number": _cards,
     "email": _emails,
     "phone": _phones,

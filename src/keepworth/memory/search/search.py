@@ -151,11 +151,6 @@ class Hit:
         return self.item.text
 
     @property
-    def superseded_by(self) -> str:
-        """The id of what replaced it; "" where nothing did, as of all that a search finds where not asked for the past."""
-        return self.item.superseded_by
-
-    @property
     def passage(self) -> str:
         """The part of a long text that was found, or the text."""
         return self.text if self.span is None else self.text[slice(*self.span)]
@@ -306,7 +301,8 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
 def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[str, float], float]:
     """The sum of each candidate, and how likely it is that the memory knows."""
     words, meaning = dict(lexical), scale.background.usual_of(dense)
-    fewest, farthest = _fewest(lexical, scale), meaning[dense[-1][0]] if dense else 0.0
+    # What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing.
+    fewest, farthest = lexical[-1][1] if len(lexical) >= scale.pool else 0.0, meaning[dense[-1][0]] if dense else 0.0
     unit = _word(lexical, dense, scale) / math.log1p(max(1, scale.items))
     # Function words alone ("the") say nothing of what is known. Words say it all where the encoder read nothing of the question.
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
@@ -328,11 +324,6 @@ def _word(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> float:
     short = math.sqrt(max(1.0, SPARE * math.log1p(max(1, scale.items)) / scale.most))
     share = lexical[0][1] / scale.most
     return WORD * falling * long * short * min(1.0, share / (FEW * long))
-
-
-def _fewest(lexical: Ranked, scale: ScoreScale) -> float:
-    """What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing."""
-    return lexical[-1][1] if len(lexical) >= scale.pool else 0.0
 
 
 COMPARED = 10

@@ -27,9 +27,6 @@ from keepworth.memory.search.language import classify
 if TYPE_CHECKING:
     from Stemmer import Stemmer
 
-VERSION = 1
-"""Of what `terms` makes of a text. An index that was made by another one is made anew."""
-
 _GAPS = "".join(chr(code).lower() if chr(code).isalnum() else " " for code in range(128)).encode().ljust(256)
 """Of ASCII, what `bytes.translate` makes of it: small letters and digits, and blanks between them. Sooner than a pattern."""
 _BY_LETTERS: dict[int, str] = {}
@@ -206,13 +203,13 @@ ASKING = (
 
 
 @cache
-def _asking_terms() -> frozenset[str]:
-    return frozenset(stem for word in ASKING.split() for stem in _stemmed(_PLAIN, word))
+def _light_terms() -> frozenset[str]:
+    return _function_terms().union(stem for word in ASKING.split() for stem in _stemmed(_PLAIN, word))
 
 
 def weight(term: str) -> float:
     """1, but for function words and words of asking."""
-    return FUNCTION_WORD if term in _function_terms() or term in _asking_terms() else 1.0
+    return FUNCTION_WORD if term in _light_terms() else 1.0
 
 
 def telling(term: str) -> bool:
@@ -263,14 +260,13 @@ def _pattern() -> re.Pattern[str]:
     return re.compile(f"[^\\W_](?:[^\\W_]|[{re.escape(inside)}])*|[\u2600-\u27bf\U0001f000-\U0001faff]")
 
 
+_ACCENTS = re.compile("[\u0300-\u036f\u064b-\u0652\u0640]")
+
+
 def _without_accents(word: str) -> str:
     if word.isascii():
         return word
-    return "".join(c for c in unicodedata.normalize("NFD", word) if not "\u0300" <= c <= "\u036f" and not _harakat(c))
-
-
-def _harakat(letter: str) -> bool:
-    return "\u064b" <= letter <= "\u0652" or letter == "\u0640"
+    return _ACCENTS.sub("", unicodedata.normalize("NFD", word))
 
 
 def _latin(text: str) -> list[str]:

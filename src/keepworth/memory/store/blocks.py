@@ -105,12 +105,6 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
     connection.execute("DELETE FROM outdated")
 
 
-def drop_blocks(connection: AnyConnection) -> None:
-    """Take all blocks away, to be written anew."""
-    if connection.in_file:
-        connection.execute("DELETE FROM blocks; DELETE FROM outdated")
-
-
 def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Range], int]:
     """Read the vectors of all current items, from blocks where they fit and from the rows elsewhere.
 
@@ -156,30 +150,17 @@ def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str,
     return block
 
 
-def problems(connection: AnyConnection, deep: bool) -> list[str]:
-    """What `check` says of the blocks. deep: they are compared with the rows."""
+def problems(connection: AnyConnection) -> list[str]:
+    """What `check` says of the blocks."""
     out: list[str] = []
     served = first(connection, "SELECT id, made, dimension FROM vector_sets WHERE state = 'serving'")
     if not connection.in_file or served is None:
         return out
     set_id, made, dimension = served
-    outdated = {n for (n,) in select(connection, "SELECT n FROM outdated")}
     for last, since, size, checksum in select(connection, "SELECT last, first, size, sum FROM blocks ORDER BY last"):
-        block, fresh = Block(dimension), Block(dimension)
-        if not _append_body(connection, block, (set_id, made, since, last), size, checksum):
+        if not _append_body(connection, Block(dimension), (set_id, made, since, last), size, checksum):
             out.append(f"table blocks: m{last}: it is damaged: the next search by meaning writes it again")
-        elif deep:
-            _append_rows(fresh, connection, set_id, "v.n > ? AND v.n <= ?", (since, last))
-            unlike = sorted({n for n, *_ in _content(block) ^ _content(fresh)} - outdated)
-            if unlike:
-                named = ", ".join(f"m{n}" for n in unlike[:5])
-                out.append(f"table blocks: m{last}: not the vectors on file of {named}")
     return out
-
-
-def _content(block: Block) -> set[tuple[int, int, bytes]]:
-    listed = zip(block.numbers.tolist(), block.scopes.tolist(), block.matrix, range(block.size), strict=False)
-    return {(n, scope, row.tobytes()) for n, scope, row, _ in listed}
 
 
 def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> Any:

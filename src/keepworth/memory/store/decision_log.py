@@ -110,10 +110,8 @@ class DecisionLog:
             self.write(entries, since)
         except Exception as error:
             # Of a value that nothing can hold one decision is the reason: the others are sound.
-            if isinstance(error, MemoryProblem) and not isinstance(error, InvalidText):
-                _LOG.warning("%d decisions could not be logged: %s", len(entries), error)
-            elif len(entries) == 1:
-                _LOG.warning("decision %s could not be logged: %r", entries[0].decision.id, error)
+            if len(entries) == 1 or (isinstance(error, MemoryProblem) and not isinstance(error, InvalidText)):
+                _LOG.warning("%d decisions could not be logged: %r", len(entries), error)
             else:
                 for entry in entries:
                     self._written([entry], since)

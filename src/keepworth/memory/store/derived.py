@@ -44,21 +44,17 @@ _LOG = logging.getLogger("keepworth.memory")
 class CorpusState:
     """What a file says after its newest entry: asked once, and again when there is a newer one.
 
-    state: what tells it from another; seq: of the newest entry; documents, words: current items of all scopes, and words in them;
-    tail: the current items that the full-text index does not hold yet, as (scope id, text, its terms) by row number; languages:
-    those of which there are stems among the terms."""
+    state: what tells it from another; seq, name: of the newest entry, and of the state after it; documents, words: current items
+    of all scopes, and words in them; tail: the current items that the full-text index does not hold yet, as (scope id, text, its
+    terms) by row number; languages: those of which there are stems among the terms."""
 
     state: tuple[Any, ...]
     seq: int
+    name: str
     documents: int
     words: int
     tail: Mapping[int, tuple[int, str, frozenset[str]]]
     languages: frozenset[str]
-
-    @property
-    def name(self) -> str:
-        """Of the state after the newest entry."""
-        return rows.named(self.state[1]).hex()
 
 
 # Subqueries: one row also where there is no event, or no set any more.
@@ -110,7 +106,8 @@ class Derived:
         before = self._corpus  # one read: another thread may put its own there meanwhile
         if before is not None and before.state == state:
             return before
-        documents, words = self._scope_sums.at(connection, state[0] or 0, rows.named(state[1]).hex())
+        seq, name = state[0] or 0, rows.named(state[1]).hex()
+        documents, words = self._scope_sums.at(connection, seq, name)
         read, tail = before.tail if before is not None else {}, {}
         languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
         newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"
@@ -124,7 +121,7 @@ class Derived:
             elif before is not None:
                 languages |= before.languages
             tail[n] = row
-        corpus = self._corpus = CorpusState(state, state[0] or 0, documents, words, tail, frozenset(languages))
+        corpus = self._corpus = CorpusState(state, seq, name, documents, words, tail, frozenset(languages))
         return corpus
 
     # Vectors.

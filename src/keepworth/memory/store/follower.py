@@ -44,7 +44,10 @@ class Follower:
             return True
         if not anew and self._passed.get(seq) == name:
             return False
-        if not anew and self._leads_to(connection, seq) and follow(self.head):
+        # Whether the journal, as this connection sees it, went through this state on its way.
+        there = f"SELECT {NAMED} FROM events WHERE seq = ?"
+        passed = 0 <= self.head <= seq and (scalar(connection, there, (self.head,)) or "") == self.name
+        if not anew and passed and follow(self.head):
             self._move(connection, seq, name)
         else:
             begin()
@@ -54,13 +57,6 @@ class Follower:
     def _begin(self, head: int, name: str) -> None:
         self.head, self.name = head, name
         self._passed: dict[int, str] = {}
-
-    def _leads_to(self, connection: AnyConnection, head: int) -> bool:
-        """Whether the journal, as this connection sees it, went through this state on its way to entry `head`."""
-        if self.head < 0 or self.head > head:
-            return False
-        query = f"SELECT {NAMED} FROM events WHERE seq = ?"
-        return (scalar(connection, query, (self.head,)) or "") == self.name
 
     def _move(self, connection: AnyConnection, head: int, name: str) -> None:
         """Note that it came to this state, and by which others."""

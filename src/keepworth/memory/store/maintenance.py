@@ -206,7 +206,8 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
             connection.execute("DELETE FROM vector_sets WHERE id = ?", (old,))
         # Vectors that came without a journal entry: what was copied before is not of this set as it is now.
-        blocks.drop_blocks(connection)
+        if connection.in_file:
+            connection.execute("DELETE FROM blocks; DELETE FROM outdated")
         values = (uuid.uuid4().hex, set_id)
         connection.execute("UPDATE vector_sets SET state = 'serving', made = ? WHERE id = ?", values)
 

@@ -200,11 +200,7 @@ class Store:
 
     def use(self, embedder: Embedder | None) -> None:
         """Encode and search with `embedder` from here on. Raises EncoderMismatch where the file has vectors of another."""
-        try:
-            self.set_id = self._serving_set(embedder.identity if embedder is not None else None)
-        except BaseException:
-            self.database.close()
-            raise
+        self.set_id = self._serving_set(embedder.identity if embedder is not None else None)
         self.embedder = embedder
 
     def find_set(self, connection: AnyConnection) -> bool:

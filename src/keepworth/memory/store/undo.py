@@ -107,17 +107,12 @@ class ReplayView:
         return [f"m{n}" for n in sorted(self._open.get(duplicate_key(item), ()))]
 
     def put(self, item: Item) -> None:
-        self.force(item.id, item)
-
-    def force(self, id: str, item: Item | None) -> None:
-        """Make an item what it is from outside; None: not there."""
-        before = self.items.pop(id, None)
+        before, number = self.items.pop(item.id, None), int(item.id[1:])
         if before is not None and before.open:
-            self._open[duplicate_key(before)].discard(int(id[1:]))
-        if item is not None:
-            self.items[id] = item
-            if item.open:
-                self._open.setdefault(duplicate_key(item), set()).add(int(id[1:]))
+            self._open[duplicate_key(before)].discard(number)
+        self.items[item.id] = item
+        if item.open:
+            self._open.setdefault(duplicate_key(item), set()).add(number)
 
 
 def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[ReplayView, list[tuple[int, str]]]:

@@ -147,21 +147,17 @@ class Snapshot:
     def next_number(self) -> int:
         return self.position + 1
 
-    @property
-    def content_sum(self) -> int:
-        total, _, _ = self.store.sums(self.scope)
-        for n, before in self._drifted().images.items():
-            present = self._row(n)
-            total -= content_digest(present) if present is not None else 0
-            total += content_digest(before) if before is not None else 0
-        return total % HASH_MODULUS
-
-    def __len__(self) -> int:
-        _, count, _ = self.store.sums(self.scope)
-        for n, before in self._drifted().images.items():
-            present = self._row(n)
-            count += int(before is not None and before.current) - int(present is not None and present.current)
-        return count
+    def sums(self) -> tuple[int, int]:
+        """(sum of the content digests of all items, how many are current)."""
+        total, count, _ = self.store.sums(self.scope)
+        images = self._drifted().images
+        present = self.store.fetch(self.scope, [f"m{n}" for n in images])
+        for n, before in images.items():
+            for item, sign in ((before, 1), (present[f"m{n}"], -1)):
+                if item is not None:
+                    total += sign * content_digest(item)
+                    count += sign * item.current
+        return total % HASH_MODULUS, count
 
     def get(self, id: str) -> Item | None:
         return self.fetch((id,))[id]
@@ -209,11 +205,8 @@ class Snapshot:
             if before is not None and not before.current and not before.deleted:
                 yield before
 
-    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        return self.store.vectors_for(items)
-
     def languages(self) -> frozenset[str]:
-        return self.view.languages() | self._drifted().languages
+        return self.view.languages() | self._drifted().index.languages
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
         """Of the whole store, corrected for what drifted in this scope."""
@@ -241,7 +234,10 @@ class Snapshot:
     ) -> list[Ranked]:
         drift = self._drifted()
         ranked = self.view.by_meaning(vectors, count, hidden | drift.ids, where)
-        past = {id: vector for id, vector in drift.vectors(self.store).items() if id not in hidden}
+        current = [
+            item for item in drift.images.values() if item is not None and item.current and item.id not in hidden
+        ]
+        past = self.store.vectors_for(current) if current else {}
         if not past:
             return ranked
         return [
@@ -251,9 +247,6 @@ class Snapshot:
             )[:count]
             for line, vector in zip(ranked, vectors, strict=True)
         ]
-
-    def _row(self, number: int) -> Item | None:
-        return self.store.fetch(self.scope, [f"m{number}"])[f"m{number}"]
 
     def _drifted(self) -> _Drift:
         """What the items that changed since the position were at the position."""
@@ -272,7 +265,7 @@ class Snapshot:
 class _Drift:
     """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
 
-    __slots__ = ("_ids", "_index", "_present", "ids", "images")
+    __slots__ = ("_ids", "_present", "ids", "images", "index")
 
     def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
         self.images = images
@@ -282,18 +275,18 @@ class _Drift:
             if live.current:
                 self._present.add(indexed_text(live))
         self._ids: list[str] = []
-        self._index = InvertedIndex()
+        self.index = InvertedIndex()
         for item in images.values():
             if item is not None and item.current:
                 self._ids.append(item.id)
-                self._index.add(indexed_text(item))
+                self.index.add(indexed_text(item))
 
     def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
         """The live statistics with the present states taken out and the past ones put in."""
         import numpy as np
 
         nothing = np.zeros(0, np.intp)
-        past, present = self._index.statistics(terms, nothing), self._present.statistics(terms, nothing)
+        past, present = self.index.statistics(terms, nothing), self._present.statistics(terms, nothing)
         frequency = {
             term: live.frequency.get(term, 0) + past.frequency.get(term, 0) - present.frequency.get(term, 0)
             for term in terms
@@ -304,16 +297,8 @@ class _Drift:
             {term: count for term, count in frequency.items() if count > 0},
         )
 
-    @property
-    def languages(self) -> frozenset[str]:
-        return self._index.languages
-
     def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
         if not self._ids:
             return []
-        scores = self._index.scores(terms, statistics)
+        scores = self.index.scores(terms, statistics)
         return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
-
-    def vectors(self, store: Store) -> dict[str, Vectors]:
-        wanted = [item for item in self.images.values() if item is not None and item.current]
-        return store.vectors_for(wanted) if wanted else {}

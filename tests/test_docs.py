@@ -254,6 +254,12 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
+def test_tests_that_a_page_names_are_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", "".join(page.read_text(encoding="utf-8") for page in PAGES))
+    assert named
+    assert [name for file, name in named if f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_anchors_are_headings(page: Path) -> None:
     links = re.findall(r"\]\(([^):\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import random
-import resource
 import shutil
 import socket
 import subprocess
@@ -125,10 +124,6 @@ class Started:
         return self
 
     @property
-    def port(self) -> int:
-        return int(self.url.rsplit(":", 1)[1])
-
-    @property
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid
@@ -137,10 +132,6 @@ class Started:
         """Of this process so far, in user and in kernel mode."""
         parts = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(parts[11]) + int(parts[12])) / TICKS
-
-    def resident(self) -> int:
-        """Bytes in memory."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
     def kill(self) -> None:
         assert self.process is not None

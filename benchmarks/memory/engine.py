@@ -341,25 +341,28 @@ def cold_figures(size: int, folder: Path, *, seed: int = 0) -> Iterator[Figure]:
     """Only the first searches of new processes."""
     data = corpus(size, seed=seed)
     with Memory(folder / "cold.mem", encoder=GivenVectors(data)) as memory:
-        for begin in range(0, size, 1000):
-            topics = [{"topic": f"t{number % 100}"} for number in range(begin, min(begin + 1000, size))]
-            memory.add_many(data.texts[begin : begin + 1000], user_id=f"u{begin // 1000 % USERS}", metadata=topics)
+        fill(memory, data, size)
         teach(memory, data)
     yield from first_results(folder / "cold.mem", data)
+
+
+def fill(memory: Memory, data: BenchmarkCorpus, size: int) -> list[float]:
+    """Seconds of each batch of a thousand texts of one user: at 100,000 items every user has one percent."""
+    seconds = []
+    for begin in range(0, size, 1000):
+        stop = min(begin + 1000, size)
+        topics = [{"topic": f"t{number % 100}"} for number in range(begin, stop)]
+        start = time.perf_counter()
+        memory.add_many(data.texts[begin:stop], user_id=f"u{begin // 1000 % USERS}", metadata=topics)
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def _adds(path: Path, data: BenchmarkCorpus, given: GivenVectors) -> Iterator[Figure]:
     size = len(data.texts)
     filled = size - min(400, size // 10)
     with Memory(path, encoder=given) as memory:
-        batches = []
-        for begin in range(0, filled, 1000):
-            stop = min(begin + 1000, filled)
-            start = time.perf_counter()
-            # A thousand texts of one user at a time: at 100,000 items every user has one percent.
-            topics = [{"topic": f"t{number % 100}"} for number in range(begin, stop)]
-            memory.add_many(data.texts[begin:stop], user_id=f"u{begin // 1000 % USERS}", metadata=topics)
-            batches.append(time.perf_counter() - start)
+        batches = fill(memory, data, filled)
         rate = filled / sum(batches)
         note = "process-crash-safe, with metadata; mean over the whole filling"
         yield Figure("add, batches of 1000", "items/s", rate, target=">= 20,000", note=note, n=len(batches))

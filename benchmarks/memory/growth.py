@@ -42,8 +42,7 @@ def taught_figures(size: int, folder: Path) -> Iterator[Figure]:
     data = corpus(size, seed=0)
     path = folder / "taught.mem"
     with Memory(path, encoder=GivenVectors(data), seed=0) as memory:
-        for begin in range(0, size, 1000):
-            memory.add_many(data.texts[begin : begin + 1000])
+        memory.add_many(data.texts)
         for number in range(REWARDS):
             hits = memory.search(data.queries[number % len(data.queries)], top_k=10, mode="dense")
             memory.reward(hits.decision, float(number % 3 > 0))
@@ -67,8 +66,7 @@ def megabytes_grown(size: int, folder: Path, questions: int) -> float:
     data = corpus(size, queries=questions, seed=0)
     held = []
     with Memory(folder / f"{questions}.mem", encoder=GivenVectors(data), seed=0) as memory:
-        for begin in range(0, size, 1000):
-            memory.add_many(data.texts[begin : begin + 1000])
+        memory.add_many(data.texts)
         for number in range(1000 + REWARDS):
             with memory.episode(data.queries[number % questions]) as episode:
                 episode.search(top_k=10, mode="dense")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from benchmarks.page.world import HELPS, fill
 from benchmarks.record import arguments
@@ -34,14 +33,11 @@ def main() -> None:
     options = parser.parse_args()
     if missing():
         parser.error(missing())
-    options: dict[str, Any] = {
-        "policy": policy("default", withhold=0.3, budget=1.0),
-        "reward_range": (0.0, 1.0),
-    }
+    made = policy("default", withhold=0.3, budget=1.0)
     with (
         tempfile.TemporaryDirectory() as folder,
         browser() as chromium,
-        MemoryServer(Path(folder) / "a.mem", encoder="hashing", token="kw_shown", seed=1, **options) as server,
+        MemoryServer(Path(folder) / "a.mem", encoder="hashing", token="kw_shown", seed=1, policy=made) as server,
     ):
         memory = server.memories.of(Access("fill")).memory
         fill(memory, EPISODES)

@@ -14,7 +14,6 @@ regression on all the evidence of these very people.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import arguments, save
 from benchmarks.writing.keeping import (
     REWARDS,
     Floats,
@@ -97,7 +97,7 @@ def measured(people: Sequence[Person], begin: Floats) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__, json=False)
     parser.add_argument("--data", type=Path, help="a folder with LoCoMo and BFCL's memory tasks")
     people = worlds(parser.parse_args().data)
     body: dict[str, Any] = {
@@ -112,7 +112,7 @@ def main() -> None:
         others = [person for other, group in people.items() if set_of(other) != set_of(name) for person in group]
         body["worlds"][name] = measured(own, np.array(begun(others)))
         print(name, json.dumps(body["worlds"][name]), flush=True)
-    OUT.write_text(json.dumps(body, indent=1) + "\n")
+    save(OUT, body)
 
 
 if __name__ == "__main__":

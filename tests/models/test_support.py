@@ -134,7 +134,10 @@ def test_weights_cut_short_are_named(llama) -> None:
         InProcessModel.load(llama)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "no such family"}'])
+ENDLESS = '{"model_type": "qwen2", "num_hidden_layers": 1000000000}'
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model_type": "no such family"}', ENDLESS])
 def test_a_configuration_that_is_none_is_named(llama, text) -> None:
     (llama / "config.json").write_text(text)
     with pytest.raises(CorruptModel, match=rf"(?s){llama}/config.json .*again"):

@@ -30,6 +30,7 @@ _ATTENTION = frozenset({"full_attention", "sliding_attention", "attention"})
 _TEXT = "Ana moved to Oslo in May."
 _BRANCH = 2
 _LEAST = 16  # tokens of a context that is of any use
+_MOST_LAYERS = 10_000  # each is made before a weight is read
 # Largest root mean square difference of the logits, in units of their own spread. In SmolLM2-135M, rounding alone
 # gives 3e-6 in float32 and 0.055 in bfloat16.
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4}
@@ -188,6 +189,9 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
             "Name the folder that holds config.json, the weights and the tokenizer.",
         )
     try:
+        layers = json.loads((folder / "config.json").read_bytes()).get("num_hidden_layers", 0)
+        if isinstance(layers, int) and layers > _MOST_LAYERS:
+            raise ValueError(f"no model has {layers:,} layers")
         config = AutoConfig.from_pretrained(folder)
     except Exception as error:  # the library raises its validators' own types besides OSError and ValueError
         refuse_code_of_its_own(folder)

@@ -39,13 +39,13 @@ HEAD = ("name", "what it does", "paper", "what the paper claims", "what differs 
 UNMEASURED = "*not measured*"
 TOP = """# Methods
 
-Here you find each method with what its paper claims, what differs, and what we measured. `keepworth methods` prints this list, and
-`keepworth methods show NAME` one method with its numbers. A method is one file under `src/keepworth/methods`; another package adds
-one by an entry point of the group `keepworth.methods`. [Kinds of memory](taxonomy.md) sorts the methods by the kind of memory that
-they use.
+Here you find each method with what its paper claims, what differs, and what we measured. `keepworth methods` prints this list,
+and `keepworth methods show NAME` one method with its numbers. A method is one file under `src/keepworth/methods`; another
+package adds one by an entry point of the group `keepworth.methods`. [Kinds of memory](taxonomy.md) sorts the methods by the kind
+of memory that they use.
 
-The verdict says whether our measurement confirms the claim: *held*, *held in part*, *not held*, *not reachable here* (it cannot be
-tested on our machines or data), or *not measured*. A sentence gives the reason; a file with the method's name in
+The verdict says whether our measurement confirms the claim: *held*, *held in part*, *not held*, *not reachable here* (it cannot
+be tested with our models or data), or *not measured*. A sentence gives the reason; a file with the method's name in
 `benchmarks/methods/` has the command, revision, arms and intervals. `python -m benchmarks.methods.page` makes this page.
 """
 

@@ -34,13 +34,14 @@ method may have several functions and stages. Objectives, and recipes without a 
 
 ## Object, form and time
 
-The survey "From human memory to AI memory" divides memories by object (a person's or the system's), form (weights or not) and time. The table
-counts factual memory as personal and long, experiential memory as the system's and long, and working memory as the system's and short:
+The survey "From human memory to AI memory" divides memories by object (a person's or the system's), form (weights or not) and
+time. The table counts factual memory as personal and long, experiential memory as the system's and long, and working memory as
+the system's and short:
 
 {}
 
-Except `starling` and `openclaw_rl`, no method here stores facts or experience in weights: recipes train skills, such as how a model
-writes, reads and answers. The context of a dialogue, which is personal and short, is left to the agent.
+Except `starling` and `openclaw_rl`, no method here stores facts or experience in weights: recipes train skills, such as how a
+model writes, reads and answers. The context of a dialogue, which is personal and short, is left to the agent.
 """
 OBJECTS = {
     "factual": ("personal", "long"),

@@ -95,7 +95,7 @@ NEARBY = 5
 
 @check_keywords
 class Memory(Changes, Learned):
-    """A memory in one file. It is thread-safe, and several processes may open one file at once.
+    """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
     encoder: an encoder or the name of one; None to search by words only.

@@ -55,7 +55,9 @@ def main() -> None:
         try:
             train, test = made("train", data=data), made("test", data=data)
         except MissingData:
-            write(name, command, ABSENT, "Its data is not here; its reader is checked on a fixture.")
+            write(
+                name, command, ABSENT, "Its data is not on our machines; its loader was tested only on made-up files."
+            )
             continue
         try:
             write(name, command, **judge(made, train, test, options.questions))

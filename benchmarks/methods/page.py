@@ -39,14 +39,14 @@ HEAD = ("name", "what it does", "paper", "what the paper claims", "what differs 
 UNMEASURED = "*not measured*"
 TOP = """# Methods
 
-Find a method here, with what its paper says, what differs, and what was measured. `keepworth methods` prints this list, and
-`keepworth methods show NAME` one method with its numbers. A method is one file under `src/keepworth/methods`, which says all
-this of itself; another package adds one by an entry point of the group `keepworth.methods`. This page is made by
-`python -m benchmarks.methods.page`; [kinds of memory](taxonomy.md) places each method among the forms and functions of memory.
+Here you find each method with what its paper claims, what differs, and what we measured. `keepworth methods` prints this list,
+and `keepworth methods show NAME` one method with its numbers. A method is one file under `src/keepworth/methods`; another
+package adds one by an entry point of the group `keepworth.methods`. [Kinds of memory](taxonomy.md) sorts the methods by the kind
+of memory that they use.
 
-The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no
-result. A column that would be empty is left out. The verdict's reason stands here in one sentence, and whole in a file of the
-method's name in `benchmarks/methods/`, with command, revision, arms and intervals.
+The verdict says whether our measurement confirms the claim: *held*, *held in part*, *not held*, *not reachable here* (it cannot
+be tested with our models or data), or *not measured*. A sentence gives the reason; a file with the method's name in
+`benchmarks/methods/` has the command, revision, arms and intervals. `python -m benchmarks.methods.page` makes this page.
 """
 
 

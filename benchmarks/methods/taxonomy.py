@@ -11,15 +11,14 @@ from keepworth.registry import KINDS, TAGS, Method, methods
 PAGE = DOCS / "taxonomy.md"
 TOP = """# Kinds of memory
 
-Find here which methods are about the kind of memory that you need. `keepworth methods --tag experiential` lists those with a
-tag. What each method is says [its row](methods.md). This page is made by `python -m benchmarks.pages methods`, from what the
-methods' files say of themselves.
+Here you find the methods for the kind of memory that you need. `keepworth methods --tag experiential` lists those with a
+tag, and [methods](methods.md) describes each. `python -m benchmarks.pages methods` makes this page from the methods' files.
 
-The words are those of "Memory in the age of AI agents" (arXiv 2512.13564). The *form* of a memory: **token**, texts that a
-model reads; **parametric**, weights that change; **latent**, vectors inside a network. Its *function*: **factual**, what is so;
-**experiential**, what worked; **working**, what the task at hand needs. Its *dynamics*, the stages of its life that a method
+The terms are those of "Memory in the age of AI agents" (arXiv 2512.13564). The *form* of a memory: **token**, texts that a
+model reads; **parametric**, weights that change; **latent**, vectors inside a network. Its *function*: **factual**, what is true;
+**experiential**, what worked; **working**, what the current task needs. Its *dynamics*, the stages that a method
 changes: **formation**, what is written; **evolution**, what is merged, revised or forgotten; **retrieval**, what is read. A
-method may have several functions and stages. Objectives, and recipes that are about no memory, have no tags.
+method may have several functions and stages. Objectives, and recipes without a memory, have no tags.
 
 ## Forms and functions
 
@@ -29,20 +28,20 @@ method may have several functions and stages. Objectives, and recipes that are a
 
 {}
 
-## What asks for them
+## Worlds and benchmarks for each function
 
 {}
 
 ## Object, form and time
 
-The survey "From human memory to AI memory" divides memories by whose they are, whether they are weights, and how long they
-last. Factual memory counts here as personal and long, experiential memory as the system's and long, working memory as the
-system's and short. How many methods stand in each part:
+The survey "From human memory to AI memory" divides memories by object (a person's or the system's), form (weights or not) and
+time. The table counts factual memory as personal and long, experiential memory as the system's and long, and working memory as
+the system's and short:
 
 {}
 
-But for `starling` and `openclaw_rl`, no method here changes weights to hold facts or experience: recipes train how a model
-writes, reads and answers, which is a skill. A dialogue's context, personal and short, is left to the agent.
+Except `starling` and `openclaw_rl`, no method here stores facts or experience in weights: recipes train skills, such as how a
+model writes, reads and answers. The context of a dialogue, which is personal and short, is left to the agent.
 """
 OBJECTS = {
     "factual": ("personal", "long"),

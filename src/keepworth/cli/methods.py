@@ -144,7 +144,7 @@ def _objective_rows(name: str) -> list[tuple[str, str]]:
         ("read from", READ_FROM[source.status]),
         ("note", source.note),
     ]
-    rows += [("not verified", "; ".join(source.unverified))]
+    rows += [("not verified", " ".join(source.unverified))]
     return [(term, text) for term, text in rows if text]
 
 

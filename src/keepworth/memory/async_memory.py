@@ -14,8 +14,8 @@ from keepworth.memory.memory import Memory
 
 
 class AsyncMemory:
-    """Wraps an open `Memory`, or opens one with the same arguments. `await m.add(...)`, `await m.search(...)`, and so on. What is
-    no verb, such as `m.policy`, is read as it is."""
+    """Wraps an open `Memory`, or opens one with the same arguments: `await m.add(...)`, `await m.search(...)`, and so on.
+    Attributes that are not verbs, such as `m.policy`, are read without `await`."""
 
     def __init__(self, memory: Memory | str = ":memory:", **options: Any) -> None:
         self.memory = memory if isinstance(memory, Memory) else Memory(memory, **options)

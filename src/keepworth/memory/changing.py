@@ -106,15 +106,14 @@ class Changes:
         """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
         may come without a list around it.
 
-        infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
-        transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
-        (one that is only reworded keeps what it had), and are checked before it is called. A writer that fails loses nothing:
-        what people said is kept word for word, with {"extraction": "failed"} in its metadata. Raises MemoryProblem without a
-        writer, NothingToWrite for one that keeps choices, and InvalidAdvice for one that gives something else. Other options: see
-        `add_many`.
+        infer: let the writer of this memory decide what to store. It may add, update, supersede and delete, all in one
+        transaction; the items that it wrote are returned. Options apply to the items that it adds (a reworded item keeps its
+        own), and are checked before it is called. If a writer fails, nothing is lost: the messages are stored word for word, with
+        {"extraction": "failed"} in their metadata. Raises MemoryProblem without a writer, NothingToWrite for one that stores
+        choices, and InvalidAdvice for one that returns something else. Other options: see `add_many`.
 
-        What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
-        is not stored again: that item is returned.
+        If an open item has the same words already, and nothing is new (time, metadata, trust, a longer life), the text is not
+        stored again: that item is returned.
         """
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
@@ -337,7 +336,7 @@ class Changes:
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
         """Erase a person, an agent or a session for good: everything that was written inside that scope, whatever became of it,
-        what was asked there, what its episodes were about, and its names. At least one bound must be given, here or when opening.
+        what was asked there, the tasks of its episodes, and its names. At least one bound must be given, here or when opening.
 
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.

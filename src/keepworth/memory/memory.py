@@ -98,14 +98,14 @@ class Memory(Changes):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
-    encoder: something that encodes, or the name of one; None for a memory that is searched by words only.
+    encoder: an encoder or the name of one; None to search by words only.
     tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
-    writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
+    writer: decides what to store of messages, for `add(..., infer=True)`, such as `Facts(extract)`, or a trained manager.
     "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
-    where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
-    policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
-    that makes one. None chooses and learns nothing. What it knows it learns from the rewards on file, whichever policy chose.
-    seed: of the policy's draws; None draws anew each time.
+    if OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: no writer.
+    policy: chooses among the hits and learns from rewards: a name, such as "default" or "memrl", a policy, or a function that
+    makes one; None neither chooses nor learns. It learns from all rewards in the file, whichever policy chose.
+    seed: of the policy's random choices; None takes another one each time.
     settings: see `MemorySettings`.
     """
 
@@ -185,7 +185,7 @@ class Memory(Changes):
         return self.store.database.read_only
 
     def close(self) -> None:
-        """Write what is waiting and let go of the file. What `within` gave leaves the file to the handle it came from."""
+        """Write what is waiting and close the file. A handle from `within` leaves the file open."""
         if self._shared or self.store.database.forked:
             return
         if not self.read_only:
@@ -195,12 +195,12 @@ class Memory(Changes):
     def within(
         self, *, user_id: str = "", agent_id: str = "", session_id: str = "", shared: Mapping[str, bool] | None = None
     ) -> Memory:
-        """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
-        them. What the policy learned is shared. It is closed with this one.
+        """A handle on the same open memory with narrower bounds: none of its verbs sees anything outside them, also not by id.
+        What the policy learned is shared. The handle is closed with this one.
 
-        shared: what lies under these names of users is seen too, and True where it may be changed. Searches, lists and ids reach
-        it; `user_id=` names one of them alone. What is written goes into the handle's own bounds unless such a name is given.
-        A handle with bounds of a user alone takes it. Raises InvalidScope."""
+        shared: names of other users whose items are seen too, each with True if they may also be changed; for a handle that is
+        bound to a user. `user_id=` names one of them in a call; without it, items are written for the handle's own user.
+        Raises InvalidScope."""
         narrower = copy(self)
         narrower.scopes = self.scopes.inside(user_id, agent_id, session_id, shared)
         narrower._live = WeakValueDictionary()
@@ -208,7 +208,7 @@ class Memory(Changes):
         return narrower
 
     def flush(self) -> None:
-        """Write what waits of the log."""
+        """Write the waiting entries of the log."""
         self._decisions.flush()
 
     def __enter__(self) -> Memory:
@@ -292,10 +292,9 @@ class Memory(Changes):
     ) -> Hits:
         """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
 
-        mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. actions: what can be done here, where
-        that is known. explore: False shows what rewards say is best, and tries nothing else. Other options: filters, ages,
-        rerankers and what chooses, as `search.ScopedOptions` and `search.Request` say.
-        The past (`as_of`) is shown as it was, without a policy.
+        mode: "lexical", "dense" or "hybrid"; by default hybrid if there is an encoder. actions: what the agent can do here, if
+        that is known. explore: False shows what rewards say is best, and tries nothing else. Other options, such as filters, ages
+        and rerankers: see `search.ScopedOptions` and `search.Request`. With `as_of`, no policy chooses.
         """
         ask = Ask(
             checked_query(query),
@@ -406,9 +405,9 @@ class Memory(Changes):
     ) -> LiveEpisode:
         """One attempt at a task: what is read, done and written inside is recorded together, rewarded together, undone together.
 
-        by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself. explore:
-        False where the policy may try nothing out and withhold nothing, as when memory is measured.
-        Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
+        by: the person whom it serves, from a login and never from the text; "" for the program itself. explore: False lets the
+        policy try and withhold nothing, as when memory is measured.
+        After a `with` block without a reward it stays open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         about = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
@@ -426,8 +425,8 @@ class Memory(Changes):
         return live
 
     def reopen(self, id: str) -> LiveEpisode:
-        """An episode that was begun, to go on with: from another process, or after one that was killed. What was searched and not
-        acted on yet waits for `act`; what it was told of exploring is not known any more. Raises UnknownEpisode."""
+        """Continue an episode that was begun, from another process or after one was killed. Searches without an `act` still wait
+        for one. What `explore` was is not stored. Raises UnknownEpisode."""
         from keepworth.memory.episode import LiveEpisode
 
         begun = self._begun(id)  # asked even where it is at hand: it may have been erased
@@ -439,13 +438,13 @@ class Memory(Changes):
         return self._live.setdefault(id, live)
 
     def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
-        """Credit an episode, or one decision, with a reward: at once or days later. Every item shown gets the value, together
-        with the probability it had of being shown, and the policy learns from it. The reward of one decision stays its own: where
-        the policy keeps cases, that of the episode does not teach this choice again.
+        """Reward an episode, or one decision, at once or days later. Every item that was shown gets the value, together with
+        the probability that it had of being shown, and the policy learns from it. A policy that stores cases does not learn again
+        from a decision with its own reward when the episode is rewarded.
 
-        by: whose judgement it is; whom the episode is for if not given, "" for the program's own (a test, a verifier). source:
-        what it came through. Where the policy keeps what an episode taught, its reward is final: the same again changes
-        nothing, another one raises ClosedEpisode. Raises UnknownEpisode, InvalidReward."""
+        by: who judged; if not given, the person of the episode; "" for the program (a test, a verifier). source: the channel that
+        the reward came through. With a policy that stores cases an episode's reward is final: the same again changes nothing,
+        another one raises ClosedEpisode. Raises UnknownEpisode, InvalidReward."""
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
@@ -542,7 +541,7 @@ class Memory(Changes):
         that follows from the rewards of one person, with all that was learned from it, or one change (`entry`, the `seq` that
         `history` gives it).
 
-        What would have happened without it is what remains; entries that no longer apply are listed in the result.
+        The memory is then as if it had never happened; the result lists later entries that no longer apply.
         `rollback(result.id)` undoes the rollback. Raises UnknownEpisode, UnknownSnapshot, Purged.
         """
         given = [bool(target), bool(source), bool(since), bool(rewarder), bool(entry)]

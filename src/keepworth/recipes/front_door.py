@@ -98,20 +98,20 @@ def train(
     progress: Progress | None = None,
     **settings: Any,
 ) -> TrainedRun:
-    """Train a model on tasks of one's own, measure it before, meanwhile and after, and write a report.
+    """Train a model on your own tasks, measure it before, during and after training, and write a report.
 
-    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None where the environment brings its own. source: in
-    their place, a file of conversations or a memory, whose answers with more reward than the average are imitated.
-    reward: a function of (answer, row), one of TRL's form, the name of a verifier, or several of them (`weights=`); by default
-    answers are compared with the rows'. environment: makes, for a task, what is played in the place of question and answer, and
-    rewards it; one of Gymnasium is played, too (`keepworth.environments.bridges`).
-    agent: makes, for a task, who plays. memory: a memory's file, or an open memory, whose items are shown with a question; the
-    report says whether that helped.
+    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None if the environment brings its own. source: instead of
+    tasks, a file of conversations or a memory, whose answers with more reward than the average are imitated.
+    reward: a function of (answer, row), one in TRL's form, the name of a verifier, or several of them (`weights=`); by default
+    answers are compared with those of the rows. environment: a function from a task to an environment, which takes the place of
+    question and answer and gives the rewards; it may be one of Gymnasium (`keepworth.environments.bridges`).
+    agent: a function from a task to the agent that acts. memory: a memory's file, or an open memory, whose items are shown with a
+    question; the report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
-    track: what receives the numbers of each step besides: a function of (step, numbers), or FILE.py:NAME.
+    track: a function of (step, numbers), or FILE.py:NAME, that also gets the numbers of each step.
     settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
 
-    Raises KeepworthError for what cannot work, before the first step where that can be known.
+    Raises KeepworthError for what cannot work, before the first step if that can be known.
     """
     from keepworth.episodes.extras import require
 

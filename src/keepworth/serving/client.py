@@ -132,11 +132,11 @@ def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> Rem
 
 @check_keywords
 class Client:
-    """url: of the server, as it says it at its start, with /v1 behind it or not. token: what it printed, or what
-    `keepworth memory token add` made.
+    """The verbs of `Memory`, over HTTP.
 
-    timeout: seconds for one answer. What is not said here is as in `Memory`; functions, such as where=<function>,
-    do not travel."""
+    url: the server's address, with or without /v1. token: the one that the server printed, or one that
+    `keepworth memory token add` made. timeout: seconds for one answer. Everything else is as in `Memory`, but arguments cannot be
+    functions, such as where=<function>."""
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
         self._http = httpx.Client(**_settings(url, token, timeout))

@@ -63,10 +63,9 @@ def preset_method(
 ) -> Method:
     """What a file of `keepworth.methods.objectives` declares. Its name is the objective's, its paper the source's, and what could
     not be confirmed is said."""
-    unconfirmed = f"not confirmed: {'; '.join(source.unverified)}" if source.unverified else ""
     paper = "; ".join(f"arXiv {number}" for number in source.arxiv.split(", ") if number)
     make = Preset(objective, source)
-    return Method("objective", objective.name, title, about, make, paper, claim, differs or unconfirmed)
+    return Method("objective", objective.name, title, about, make, paper, claim, differs or " ".join(source.unverified))
 
 
 def presets() -> dict[str, Objective]:

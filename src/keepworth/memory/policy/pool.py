@@ -40,9 +40,9 @@ class Advice:
         key: The situation it is for.
         do, avoid: Actions it advises.
         good: Whether it came of a success.
-        source: Where it comes from, which alone decides what standing it has: a draft of an episode's writer gets `on_word_of`
-            who rewarded the episode, whatever it says here.
-        trust: Kept with the item, for whoever reads the file.
+        source: Where it comes from. Only this decides how it is treated; a draft by an episode's writer gets `on_word_of` the
+            person who rewarded the episode instead.
+        trust: Stored with the item, for readers of the file.
         trigger, payload: A condition in the text ("if it says X, do Y"), as a reader of the text would follow it.
         extra: Data that slots of the same method read; of a draft from outside, data that no slot reads.
     """

@@ -281,10 +281,10 @@ class Maintainer(Protocol):
 
 @dataclass(slots=True)
 class Policy:
-    """A composition. name and version name the policy in the log. writer: None for a policy that keeps nothing of its own.
+    """A policy, composed of slots. name and version identify it in the log. writer: None for a policy that writes nothing.
 
-    retriever: None for one that chooses among what the memory's own search finds. rehearse: lets a slot that learns while
-    choosing see again a choice that is on file."""
+    retriever: None for one that chooses among the hits of the memory's own search. rehearse: shows a logged choice again to a
+    slot that learns while choosing."""
 
     name: str
     keyer: Keyer

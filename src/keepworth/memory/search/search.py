@@ -123,10 +123,12 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """item, and the score it was ranked by; lexical: BM25; dense: cosine. None where that part did not find it. conflicts: ids of
-    other hits that say something else of the same (see `keepworth.memory.search.newer`); instead_of: that of them whose place and
-    score it has, where time put it there. span: start and end of the part of a
-    long text that is nearest in meaning; None where the text is short, or is as near as a whole."""
+    """An item that a search found, and the score by which it was ranked.
+
+    lexical, dense: its BM25 score and its cosine; None if that part of the search did not find it. conflicts: ids of other hits
+    that say something else about the same thing (see `keepworth.memory.search.newer`). instead_of: the one of them whose place
+    and score it took because it is newer. span: start and end of the part of a long text that is nearest in meaning; None if the
+    text is short, or as near as a whole."""
 
     item: Item
     score: float

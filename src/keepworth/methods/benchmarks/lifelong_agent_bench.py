@@ -103,7 +103,7 @@ METHOD = Method(
     about="Solve database and graph tasks by the solutions of others",
     tags=("experiential",),
     differs=(
-        "No database is run and tasks on an operating system are refused; the reader was checked on a fixture alone."
+        "No database is run and tasks on an operating system are refused; the loader was tested only on made-up files."
     ),
     label="protocol",
     make=Benchmark("lifelongagentbench", lifelong_agent_bench, licence="see its page", metric="score"),

@@ -89,7 +89,7 @@ METHODS = (
         paper="arXiv 2410.10813",
         about="Answer questions about a user's own chats from the sessions that hold the answer",
         tags=("factual",),
-        differs="It is the oracle edition: a haystack is the sessions of evidence, not LongMemEval_S.",
+        differs="It is the oracle edition: a haystack has only the sessions with evidence, unlike LongMemEval_S.",
         make=Benchmark("longmemeval", longmemeval, licence="MIT", shipped=True),
     ),
     Method(
@@ -99,7 +99,7 @@ METHODS = (
         paper="arXiv 2410.10813",
         about="Answer LongMemEval's questions among 50 sessions of other users",
         tags=("factual",),
-        differs="Distractors are drawn from the sessions of evidence of other questions.",
+        differs="Distractors are sessions with the evidence of other questions.",
         make=Benchmark("longmemeval+50", longmemeval, licence="MIT", shipped=True, dials={"distractors": 50}),
     ),
     Method(
@@ -109,7 +109,7 @@ METHODS = (
         paper="arXiv 2410.10813",
         about="Answer LongMemEval's questions over one haystack of all evidence and 500 sessions more",
         tags=("factual",),
-        differs="All questions of a side share one haystack.",
+        differs="All questions of a split share one haystack.",
         make=Benchmark("longmemeval+500", longmemeval_shared, licence="MIT", shipped=True),
     ),
     Method(

@@ -98,7 +98,9 @@ METHOD = Method(
     paper="arXiv 2605.12493",
     about="Answer what agents met on web sites, from their trajectories",
     tags=("experiential",),
-    differs=("Pictures are left out and answers are judged by F1 of words; the reader was checked on a fixture alone."),
+    differs=(
+        "Pictures are left out and answers are judged by F1 of words; the loader was tested only on made-up files."
+    ),
     label="protocol",
     make=Benchmark("longmemeval-v2", longmemeval_v2),
 )

@@ -72,7 +72,7 @@ METHOD = Method(
     paper="arXiv 2507.05257",
     about="Answer many questions on one long text",
     tags=("factual",),
-    differs="No model judges summaries; the reader was checked on a fixture alone.",
+    differs="No model judges summaries; the loader was tested only on made-up files.",
     label="protocol",
     make=Benchmark("memoryagentbench", memory_agent_bench, licence="MIT", metric="score"),
 )

@@ -91,7 +91,7 @@ METHOD = Method(
     about="Solve tasks that need what earlier tasks found",
     tags=("experiential",),
     differs=(
-        "The right earlier answers are told and no web site is acted on; the reader was checked on a fixture alone."
+        "Earlier questions come with their right answers, and no web site is used; the loader was tested only on made-up files."
     ),
     label="protocol",
     make=Benchmark("memoryarena", memory_arena, licence="CC BY 4.0", metric="score"),

@@ -106,7 +106,7 @@ METHODS = (
         paper="arXiv 1809.09600",
         about="Answer from two paragraphs of ten",
         tags=("factual",),
-        differs="Questions whose supporting paragraph also supports one of a later side are left out.",
+        differs="Questions that share a supporting paragraph with a question of a later split are left out.",
         make=Benchmark("hotpotqa", hotpotqa, licence="CC BY-SA 4.0"),
     ),
     Method(
@@ -117,7 +117,7 @@ METHODS = (
         about="Answer from two paragraphs among all paragraphs of a side",
         tags=("factual",),
         differs=(
-            "Questions that share supporting paragraphs with a later side are left out, and all share one haystack."
+            "Questions that share a supporting paragraph with a later split are left out, and all have one haystack."
         ),
         make=Benchmark("hotpotqa-pooled", hotpotqa, dials={"pooled": True}, licence="CC BY-SA 4.0"),
     ),
@@ -128,7 +128,7 @@ METHODS = (
         paper="arXiv 2011.01060",
         about="Answer from two to four paragraphs of ten",
         tags=("factual",),
-        differs="Questions whose supporting paragraph also supports one of a later side are left out.",
+        differs="Questions that share a supporting paragraph with a question of a later split are left out.",
         make=Benchmark("2wiki", two_wiki),
     ),
     Method(
@@ -139,7 +139,7 @@ METHODS = (
         about="Answer from two to four paragraphs among all paragraphs of a side",
         tags=("factual",),
         differs=(
-            "Questions that share supporting paragraphs with a later side are left out, and all share one haystack."
+            "Questions that share a supporting paragraph with a later split are left out, and all have one haystack."
         ),
         make=Benchmark("2wiki-pooled", two_wiki, dials={"pooled": True}),
     ),

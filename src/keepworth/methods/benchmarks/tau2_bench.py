@@ -95,7 +95,9 @@ METHOD = Method(
     title="tau2-bench",
     about="Say which tools a customer's wish takes, by a policy and by solved tasks",
     tags=("experiential",),
-    differs=("Only the needed tools are asked and no user is simulated; the reader was checked on a fixture alone."),
+    differs=(
+        "Questions ask only which tools are needed, and no user is simulated; the loader was tested only on made-up files."
+    ),
     label="protocol",
     make=Benchmark("tau2-bench", tau2_bench, licence="MIT", metric="score"),
 )

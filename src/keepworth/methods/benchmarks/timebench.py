@@ -176,7 +176,7 @@ METHODS = (
         paper="arXiv 2311.17667",
         about="Answer what held when, from dated facts and articles",
         tags=("factual",),
-        differs="Only the tasks of its public subset are asked, over facts that were told before.",
+        differs="Only the tasks of its public subset are asked, after the facts were stored.",
         make=Benchmark("timebench", timebench, licence="MIT, parts vary"),
     ),
     Method(
@@ -186,7 +186,7 @@ METHODS = (
         paper="arXiv 2311.17667",
         about="Answer what held when, from one haystack of all facts and articles",
         tags=("factual",),
-        differs="Only the tasks of its public subset are asked, over facts that were told before.",
+        differs="Only the tasks of its public subset are asked, after the facts were stored.",
         make=Benchmark("timebench-pooled", timebench, dials={"pooled": True}, licence="MIT, parts vary"),
     ),
     Method(
@@ -196,7 +196,7 @@ METHODS = (
         paper="arXiv 2311.17667",
         about="Choose how long, when or in which order from options",
         tags=("factual",),
-        differs="Only the tasks of its public subset are asked, over facts that were told before.",
+        differs="Only the tasks of its public subset are asked, after the facts were stored.",
         make=Benchmark(
             "timebench-choices",
             timebench_choices,

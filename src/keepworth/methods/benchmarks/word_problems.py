@@ -109,7 +109,7 @@ METHODS = (
         paper="arXiv 2110.14168",
         about="Solve word problems by the worked solutions of others",
         tags=("experiential",),
-        differs="Solved problems are the memory, and the remembered half of the train side is asked nowhere.",
+        differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
         make=Benchmark("gsm8k", gsm8k, licence="MIT", metric="score"),
     ),
     Method(
@@ -119,7 +119,7 @@ METHODS = (
         paper="NAACL 2021",
         about="Solve word problems of one step by the solutions of others",
         tags=("experiential",),
-        differs="Solved problems are the memory, and the remembered half of the train side is asked nowhere.",
+        differs="Solved problems are the memory, and the half of the train split that is remembered is never asked.",
         make=Benchmark("svamp", svamp, licence="MIT", metric="score", shipped=True),
     ),
     Method(
@@ -129,7 +129,7 @@ METHODS = (
         paper="arXiv 2103.03874",
         about="Solve competition problems by the solutions of others",
         tags=("experiential",),
-        differs="Solved problems are the memory, and sides go by the hash of the names.",
+        differs="Solved problems are the memory, and hashes of names decide the splits.",
         make=Benchmark("math500", math500, licence="MIT", metric="score"),
     ),
 )

@@ -71,9 +71,9 @@ METHOD = preset_method(
         "2512.12967",
         "text",
         (
-            "the numbers of the EntropyGate: not published, read off the plotted range; set them from a warm-up run",
-            "that it must run strictly on-policy, as it does here",
-            "a released snippet filters between the thresholds; the hysteresis of the text is implemented",
+            "The thresholds of the entropy gate are not published: ours are read off a plot, and a warm-up run should set them.",
+            "Whether it has to run strictly on-policy, as here, is not stated.",
+            "The gate has the hysteresis of the text, where a released snippet filters between the thresholds.",
         ),
         "Masked episodes leave the denominator too, or the step would shrink when the gate closes.",
         "Batch.task_type; the batch entropy handed to `advanced` once per update",

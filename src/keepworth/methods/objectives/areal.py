@@ -20,7 +20,7 @@ METHOD = preset_method(
         "AReaL: A Large-Scale Asynchronous Reinforcement Learning System for Language Reasoning",
         "2505.24298",
         "code",
-        ("the KL coefficient of its reward penalty: none is set here",),
+        ("The coefficient of its KL penalty was not confirmed, and none is used here.",),
         "Tokens with proximal / behaviour above 5 are dropped. Staleness is bounded by the scheduler.",
     ),
     claim="It is up to 2.57 times as fast as the best synchronous system.",

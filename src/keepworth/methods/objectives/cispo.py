@@ -39,8 +39,8 @@ METHOD = preset_method(
         "2506.13585",
         "code",
         (
-            "the paper's own bound; a weight of at most 5 is that of arXiv 2510.13786",
-            "twice the step efficiency of DAPO",
+            "The paper's own bound was not confirmed: a weight of at most 5 is from arXiv 2510.13786.",
+            "Nor was the claim of twice the step efficiency of DAPO.",
         ),
         "No trust region: keep the learning rate small and clip the gradient. low = 1 switches the lower bound off.",
     ),

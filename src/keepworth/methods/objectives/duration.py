@@ -63,13 +63,13 @@ METHOD = preset_method(
         "Reinforcement Learning for Machine Learning Engineering Agents",
         "2509.01684",
         "secondary",
-        ("the coefficients of PPO", "the percentile at which durations are capped"),
+        ("PPO's coefficients and the percentile at which durations are capped were not confirmed.",),
         "Only where the sampler is limited by time, so that quick actions are drawn more often: with a fixed number of attempts "
         "at each task the weight is a bias. By the driver's clock two runs weigh differently: for exact repetition the "
         "environment says Step.seconds. Any objective takes it: objective.weight=Duration(95).",
         "Steps.duration",
     ),
     claim="Of a gain of 22 % on 12 tasks of MLEBench about 3.9 % are lost without the weight.",
-    differs="Neither instrumented progress rewards nor prompts to improve the last solution, which the paper trains with as "
-    "well. Not confirmed: the coefficients of PPO; the percentile at which durations are capped.",
+    differs="The paper also trains with rewards for progress, and with prompts to improve the last solution. PPO's coefficients "
+    "and the percentile at which durations are capped were not confirmed.",
 )

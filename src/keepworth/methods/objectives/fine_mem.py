@@ -22,7 +22,9 @@ METHOD = preset_method(
         "Fine-Mem: Fine-Grained Feedback Alignment for Long-Horizon Memory Management",
         "2601.08435",
         "secondary",
-        ("over which turns a step's reward is normalised: turns of the group with the same index here", "clip range"),
+        (
+            "A turn's reward is compared with turns of the group that have the same number: not confirmed, nor the clip range.",
+        ),
         needs="Batch.steps with rewards of turns (`with_attribution`), Batch.step",
     ),
     claim="It gains 4.4 points on Mem-alpha's validation suite and 7.2 on MemoryAgentBench over Mem-alpha.",

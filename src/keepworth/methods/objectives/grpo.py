@@ -22,7 +22,7 @@ METHOD = preset_method(
         "2402.03300",
         "code",
         (
-            "the paper's constants (group 64, KL 0.04, learning rate 1e-6); the KL's coefficient here is common practice",
+            "The paper's constants (group 64, KL 0.04, rate 1e-6) were not confirmed; our KL coefficient is common practice.",
         ),
         "Long wrong answers cost less per token; groups near all-right or all-wrong weigh more; the k3 loss has the "
         "gradient of the forward KL.",

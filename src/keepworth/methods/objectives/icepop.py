@@ -21,7 +21,9 @@ METHOD = preset_method(
         "Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model",
         "2510.18855",
         "code",
-        ("the coefficient of the paper's KL term: none is set here; the interval is OpenRLHF's default",),
+        (
+            "The coefficient of the paper's KL term was not confirmed, and none is used; the interval is OpenRLHF's default.",
+        ),
     ),
     claim="AIME25 is 93.4 and HMMT25 86.72 with Ring-1T.",
 )

@@ -75,7 +75,7 @@ METHOD = preset_method(
         "KDRL: Post-Training Reasoning LLMs via Unified Knowledge Distillation and Reinforcement Learning",
         "2506.02208",
         "secondary",
-        ("how long the annealing from 5e-3 to 1e-3 takes; the clip range",),
+        ("How long the annealing from 5e-3 to 1e-3 takes and the clip range were not confirmed.",),
         needs="Batch.lp_teacher at the drawn tokens, from a teacher with the same tokeniser",
     ),
     claim="The mean is 57.2, where GRPO has 54.6 and distillation alone 56.1.",

@@ -14,7 +14,7 @@ METHOD = preset_method(
         "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
         "2508.08221",
         "text",
-        ("for which models and data the two tricks help",),
+        ("For which models and data the two tricks help was not confirmed.",),
         "With one group in the batch it is GRPO with token-mean.",
     ),
 )

@@ -67,7 +67,7 @@ METHOD = preset_method(
         "Memory-R2: Fair Credit Assignment for Long-Horizon Memory-Augmented LLM Agents",
         "2605.21768",
         "code",
-        ("how the two branches are weighed against each other: a plain sum of their means here",),
+        ("The means of the two branches are added, as the paper's weights for them were not confirmed.",),
         "Whole rollouts are compared with each other; re-rolled sessions only with those from the same memory state. "
         "Ratio and mean are per turn: give every model call a row of its own. The released scripts take 16 rollouts, 4 "
         "re-rolls of half the sessions, two passes over a batch and a learning rate of 2e-6.",

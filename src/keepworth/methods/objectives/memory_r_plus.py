@@ -21,7 +21,7 @@ METHOD = preset_method(
         "Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large Language Models",
         "2504.02273",
         "code",
-        ("the KL coefficient, none is set here",),
+        ("The KL coefficient was not confirmed, and none is used.",),
         "GRPO on task reward plus EpisodicReward; answers are scored before they are remembered, unlike in the released "
         "script.",
         "the intrinsic rewards of EpisodicReward added to the task's",

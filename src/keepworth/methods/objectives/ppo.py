@@ -20,7 +20,7 @@ METHOD = preset_method(
         "Proximal Policy Optimization Algorithms; High-Dimensional Continuous Control Using GAE",
         "1707.06347, 1506.02438",
         "code",
-        ("trace_decay, value_coefficient and the KL's coefficient are picked from the usual ranges",),
+        ("trace_decay, value_coefficient and the KL coefficient are picked from the usual ranges.",),
         "Train the critic alone for some steps first; give a bootstrap value to truncated answers or mask them.",
         "Batch.values from a critic, trained with value_loss towards value_targets",
     ),

@@ -22,8 +22,8 @@ METHOD = preset_method(
         "2505.24864",
         "text",
         (
-            "all numbers; the numbers of the Reset are our choices, the paper gives no triggers",
-            "the KL estimator: k2 is used for its correct gradient",
+            "The paper does not say what triggers a reset, so those numbers are ours; its other numbers were not confirmed.",
+            "The KL estimator is k2, for its correct gradient.",
         ),
         "A reset copies the policy into the reference and clears the optimiser's state (Controls.reset).",
         "the KL and, where measured, a validation score handed to `advanced`",

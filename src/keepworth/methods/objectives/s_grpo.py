@@ -61,7 +61,7 @@ METHOD = preset_method(
         "Token-Efficient RL for LLM Reasoning",
         "2504.20834",
         "secondary",
-        ("the numbers of FirstAndRandom: task dependent, the published values are not known here",),
+        ("How many tokens are trained on depends on the task; the published numbers are not known here.",),
         "denominator='kept' weighs early tokens more.",
     ),
     claim=("SVAMP rises from 46 % to above 70 % with Qwen2-1.5B and LoRA, where GRPO on all tokens did not improve."),

@@ -56,7 +56,7 @@ METHOD = preset_method(
         "Spurious Rewards: Rethinking Training Signals in RLVR",
         "2506.10947",
         "secondary",
-        ("the share of coins that are 1",),
+        ("The share of coins that are 1 was not confirmed.",),
         "For any recipe: `--set objective.advantage=Spurious(0.5)` leaves the rest of its own objective as it is.",
     ),
     claim="Random rewards raise a model's score where it leans that way already (Qwen2.5-Math), and no other model's.",

@@ -85,7 +85,7 @@ METHOD = preset_method(
         "Token-Efficient RL for LLM Reasoning",
         "2504.20834",
         "secondary",
-        ("the formula of the node advantage", "adapter_decay, the L2 weight on the adapter"),
+        ("The formula of the node advantage and adapter_decay, the L2 weight on the adapter, were not confirmed.",),
         "Each distinct (prefix, token) counts once. Wants large groups (about 50) and short answers.",
         "Batch.ids; the trainer applies adapter_decay",
     ),

@@ -38,6 +38,6 @@ METHOD = preset_method(
         "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (fengyao.notion.site/off-policy-rl)",
         "",
         "code",
-        ("only the correction is the source's: the rest is GRPO with token-mean and no KL",),
+        ("Only the correction is the source's; the rest is GRPO with token-mean and no KL.",),
     ),
 )

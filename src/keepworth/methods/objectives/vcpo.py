@@ -147,7 +147,7 @@ METHOD = preset_method(
         "Stable Asynchrony: Variance-Controlled Off-Policy RL for LLMs",
         "2602.17616",
         "code",
-        ("the released code appears to count the importance weight twice in the baseline; here it counts once",),
+        ("The released code appears to count the importance weight twice in the baseline; here it counts once.",),
         "EssControl: base 1.0 for one turn, 0.55 was used for long episodes of many turns; power 1 for plain SGD.",
         "Batch.score_norm, one backward pass an episode (`score_norms`)",
     ),

@@ -155,7 +155,7 @@ METHODS = tuple(
         title=name,
         about=f"Say {LABEL_SETS[of].about}{VARIANTS[variant]}",
         tags=("experiential",),
-        differs="Labels are anonymous, and the agent leans at random.",
+        differs="Labels are anonymous, and the agent prefers some of them by chance.",
         make=World(partial(labelled, of, variant=variant), "one-step", data=LABEL_SETS[of].folder, length=None),
     )
     for name, (of, variant) in LABELLED.items()

@@ -194,7 +194,7 @@ METHODS = (
         paper="arXiv 2412.06531",
         about="A sign at the start names the way out, and the choice comes at the end",
         tags=("working",),
-        differs="The maze is in words, and the agent leans to doors by log-odds.",
+        differs="The maze is in words, and the agent prefers some doors by chance.",
         make=World(corridors, "seen-before", parameters=CorridorStream()),
     ),
     Method(

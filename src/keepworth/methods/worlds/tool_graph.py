@@ -140,7 +140,7 @@ METHODS = (
         kind="world",
         name="tool-graph-end",
         title="Tool graph, paid at the end",
-        about="As tool-graph, but memory is told only the reward of the whole episode",
+        about="As tool-graph, but the memory gets only the reward of the whole episode",
         tags=("experiential",),
         differs="Not published: this project's own.",
         make=World(tool_graph, "paid-at-end", parameters=WorkshopStream("tool-graph-end", paid_at_end=True)),

@@ -148,7 +148,7 @@ METHOD = Method(
     name="distilled",
     title="ReMe distillation",
     paper="arXiv 2512.10696",
-    about="Writes experiences under a description of when to use them, and none that is there already",
+    about="Writes experiences with a description of when to use them, each only once",
     tags=("token", "experiential", "formation"),
     differs=(
         "A template writes where no model is given, and the prompts and the threshold of similarity are ours "

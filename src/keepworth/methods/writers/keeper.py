@@ -62,11 +62,11 @@ class Keeper:
 
     Args:
         facts: the writer that finds facts.
-        most: places in each scope that is written in.
-        begin: the weights of `importance.MARKS` to begin with.
-        source: as which its items are stored.
+        most: how many items it keeps in each scope.
+        begin: the first weights of `importance.MARKS`.
+        source: the source that its items get.
 
-    An item never goes while its metadata say {"pinned": True}; it takes its place in the budget."""
+    An item with the metadata {"pinned": True} is never deleted, but counts."""
 
     facts: Writer
     most: int

@@ -20,9 +20,10 @@ from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.collect.groups import Again, EpisodeContext
 from keepworth.learning.collect.sources import Sources
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.mixture import Falling, Imitation, MixedLoss
+from keepworth.learning.mixture import Falling, Imitation, MixedLoss, OtherLoss, Preference
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
+from keepworth.learning.rows import Texts
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes.dart import SuccessPool
 from keepworth.methods.recipes.datamind import Demonstrations
@@ -286,10 +287,10 @@ def test_token_weights_of_imitation_by_hand() -> None:
         assert float(Imitation("x", 1.0, tokens).loss(lp, 4)) == pytest.approx(value)  # type: ignore[arg-type]
 
 
-def learner_with(mixture: MixedLoss | None) -> Learner:
+def learner_with(mixture: MixedLoss | None, rate: float = 1e-2) -> Learner:
     model = tiny_model(hidden=16)
     return Learner(
-        model, unfreeze(model), preset("reinforce"), Optimisation(learning_rate=1e-2), "speaker", mixture=mixture
+        model, unfreeze(model), preset("reinforce"), Optimisation(learning_rate=rate), "speaker", mixture=mixture
     )
 
 
@@ -320,6 +321,27 @@ def test_a_mixture_is_the_weighted_sum_of_its_losses() -> None:
     policy, mixed, imitation = gradients
     for one, both, other in zip(policy, mixed, imitation, strict=True):
         assert torch.allclose(0.75 * one + 0.25 * other, both, atol=1e-6)
+
+
+def test_a_preference_by_hand_and_its_slopes_by_finite_differences() -> None:
+    pairs = (((0,), (1,), 0.5), ((2, 3), (4,), -1.0))
+    loss = OtherLoss("x", Preference(1.0, beta=0.7), 1.0, Texts((), ()), pairs)
+    sums = {0: -1.0, 1: -2.0, 2: -0.5, 3: -1.5, 4: -3.0}
+    value, slopes = loss._preferred(sums)
+    margins = [0.7 * (-1.0 + 2.0 - 0.5), 0.7 * (-2.0 + 3.0 + 1.0)]
+    assert value == pytest.approx(sum(math.log(1 + math.exp(-margin)) for margin in margins) / 2)
+    for row in sums:
+        up, down = (loss._preferred({**sums, row: sums[row] + sign * 1e-5})[0] for sign in (1, -1))
+        assert slopes[row] == pytest.approx((up - down) / 2e-5, abs=1e-8)
+
+
+def test_a_preference_makes_the_better_answer_likelier() -> None:
+    learner = learner_with(MixedLoss((Preference(1.0, beta=0.5),), policy=0.0), rate=3e-2)
+    prompt = tuple(b"letters")
+    samples = learner.model.sample([prompt], SamplingParams(4, n=2, seed=3))[0]
+    losses = [learner.update([group_of("t", prompt, samples)])["loss/preference"] for _ in range(8)]
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-4)
+    assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize("weights", [(0.7, 0.7), (-0.1,)])

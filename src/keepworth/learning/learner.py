@@ -201,7 +201,7 @@ class Learner:
             if self.critic is not None and self.steps < self.critic.settings.warmup:
                 continue
             chosen = sorted(set(part) & set(learning))
-            others = other_losses(self.mixture, groups, self.roles, self.steps) if self.mixture else []
+            others = other_losses(self.mixture, groups, self.roles, self.steps, temperature) if self.mixture else []
             if chosen or others:
                 measured |= self._step(
                     rows, chosen, temperature, partial(self._loss, rows, advantage, divisors), others

@@ -1,14 +1,14 @@
-"""Losses beside the policy's: imitation of sources of episodes, each with a schedule.
+"""Losses beside the policy's: imitation of one source of episodes, and preferences within groups, each with a schedule.
 
 An update minimises  policy * L_policy + sum over the others of weight * L,  in one optimiser step. What imitation learns from
 comes from a `Source` (`keepworth.learning.collect.sources`), and the policy's loss leaves those episodes out.
-Sources: DataMind, arXiv 2509.25084 (loss = (1 - mu) policy + mu supervised, mu falling).
+Sources: DataMind, arXiv 2509.25084 (loss = (1 - mu) policy + mu supervised, mu falling); DPO, arXiv 2305.18290, equation 7.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -17,8 +17,9 @@ from keepworth.episodes.needs import needs_train
 import torch
 from pydantic import Field
 
-from keepworth.episodes.episode import Group
-from keepworth.learning.objective.parts import Amount, Count, ObjectiveError, checked
+from keepworth.episodes.episode import Episode, Group, Segment
+from keepworth.episodes.model import Tokens
+from keepworth.learning.objective.parts import Amount, Count, ObjectiveError, Positive, checked
 from keepworth.learning.passes import Passes
 from keepworth.learning.rows import Texts
 from keepworth.models.attention import tree
@@ -77,33 +78,47 @@ class Imitation:
         return -(weights[self.tokens] * lp).sum() / total
 
 
+@checked(ObjectiveError)
+class Preference:
+    """-log sigmoid(beta ((lp+ - ref+) - (lp- - ref-))), averaged over pairs: the best and the worst episode of each group.
+
+    A group whose rewards are all equal gives no pair. The reference is the policy that drew the episodes."""
+
+    weight: Weight
+    beta: Positive = 0.1
+
+
 @dataclass(frozen=True, slots=True)
 class MixedLoss:
     """The losses of an update.
 
     Attributes:
-        losses: Those beside the policy's, which has what they leave of 1.
+        losses: Those beside the policy's.
+        policy: The weight of the policy's; None is what the others leave of 1.
     """
 
-    losses: tuple[Imitation, ...]
+    losses: tuple[Imitation | Preference, ...]
+    policy: Weight | None = None
 
     def __post_init__(self) -> None:
         if not self.losses:
             raise ObjectiveError("A mixture without losses is the policy's loss alone.", "Leave it out.")
         peaks = [loss.weight.peak if isinstance(loss.weight, Falling) else loss.weight for loss in self.losses]
-        if min(peaks) < 0 or sum(peaks) > 1:
+        if min(peaks) < 0 or (self.policy is None and sum(peaks) > 1):
             raise ObjectiveError(
                 f"Weights of {', '.join(f'{peak:g}' for peak in peaks)} leave the policy's loss less than nothing.",
-                "Let them add up to 1 at most.",
+                "Let them add up to 1 at most, or say the weight of the policy's loss (policy=).",
             )
 
     @property
     def imitated(self) -> frozenset[str]:
         """The sources whose episodes are imitated, and left out of the policy's loss."""
-        return frozenset(loss.source for loss in self.losses)
+        return frozenset(loss.source for loss in self.losses if isinstance(loss, Imitation))
 
     def policy_weight(self, step: int) -> float:
         """Of the policy's loss in update `step` (from 0)."""
+        if self.policy is not None:
+            return weight_at(self.policy, step)
         return 1.0 - sum(weight_at(loss.weight, step) for loss in self.losses)
 
 
@@ -113,30 +128,68 @@ class OtherLoss:
 
     Attributes:
         name: Under which its value is logged.
-        loss: What of the rows is imitated.
+        loss: Imitation or Preference.
         weight: In this step.
         texts: The rows, whose answers are learned whole.
+        pairs: Of a preference: rows of the better episode, rows of the worse one, and how much likelier the first was, in nats,
+            under the policy that drew them.
+        temperature: At which log-probabilities are taken.
     """
 
     name: str
-    loss: Imitation
+    loss: Imitation | Preference
     weight: float
     texts: Texts
+    pairs: tuple[tuple[tuple[int, ...], tuple[int, ...], float], ...] = ()
+    temperature: float = 1.0
 
     def backward(self, passes: Passes) -> float:
         """Add the gradient of the weighted loss to the weights; returns the loss without its weight."""
-        texts, total = self.texts, sum(map(len, self.texts.answers))
-        values = {}
-        for number, part in passes.training(texts, passes.split(texts, range(len(texts.contexts)))):
-            shared = texts.by_context(part.rows)
-            lp, _ = passes.model.tree_scores(tree(list(shared), texts.branches(shared)))
-            scalar = self.loss.loss(lp, total)
+        texts = self.texts
+
+        def scores(rows: Sequence[int]) -> dict[int, torch.Tensor]:
+            """The log-probabilities of each row's answer."""
+            shared = texts.by_context(rows)
+            lp, _ = passes.model.tree_scores(tree(list(shared), texts.branches(shared)), self.temperature)
+            order = [row for members in shared.values() for row in members]
+            return dict(zip(order, torch.split(lp, [len(texts.answers[row]) for row in order]), strict=True))
+
+        parts = passes.split(texts, range(len(texts.contexts)))
+        if isinstance(self.loss, Imitation):
+            total = sum(map(len, texts.answers))
+            values = {}
+            for number, part in passes.training(texts, parts):
+                scalar = self.loss.loss(torch.cat(list(scores(part.rows).values())), total)
+                (self.weight * scalar).backward()  # type: ignore[no-untyped-call]
+                values[number] = float(scalar.detach())
+            return sum(passes.shares.gathered(values))
+        # The loss couples the rows of a pair: its derivative in each row's sum first, then that of the weights, part by part.
+        with torch.no_grad():
+            sums = {row: float(lp.sum()) for part in parts for row, lp in scores(part.rows).items()}
+        value, slopes = self._preferred(sums)
+        for _, part in passes.training(texts, parts):
+            scalar = torch.stack([slopes[row] * lp.sum() for row, lp in scores(part.rows).items()]).sum()
             (self.weight * scalar).backward()  # type: ignore[no-untyped-call]
-            values[number] = float(scalar.detach())
-        return sum(passes.shares.gathered(values))
+        return value
+
+    def _preferred(self, sums: Mapping[int, float]) -> tuple[float, dict[int, float]]:
+        """The loss of a preference, and its derivative in the sum of each row's log-probabilities."""
+        assert isinstance(self.loss, Preference)
+        beta, value, slopes = self.loss.beta, 0.0, dict.fromkeys(sums, 0.0)
+        for better, worse, drawn in self.pairs:
+            margin = beta * (sum(sums[row] for row in better) - sum(sums[row] for row in worse) - drawn)
+            value += math.log1p(math.exp(-abs(margin))) + max(0.0, -margin)
+            slope = -beta / (1 + math.exp(min(margin, 700.0)))
+            for row in better:
+                slopes[row] += slope / len(self.pairs)
+            for row in worse:
+                slopes[row] -= slope / len(self.pairs)
+        return value / len(self.pairs), slopes
 
 
-def other_losses(mixture: MixedLoss, groups: Sequence[Group], roles: Sequence[str], step: int) -> list[OtherLoss]:
+def other_losses(
+    mixture: MixedLoss, groups: Sequence[Group], roles: Sequence[str], step: int, temperature: float
+) -> list[OtherLoss]:
     """The losses of a step beside the policy's, but those of weight 0 and those without anything to learn from.
 
     Args:
@@ -144,13 +197,49 @@ def other_losses(mixture: MixedLoss, groups: Sequence[Group], roles: Sequence[st
         groups: Of the update, those of sources among them.
         roles: Whose calls are learned.
         step: The update, from 0.
+        temperature: At which the update's episodes were drawn.
     """
     made = []
     for loss in mixture.losses:
         weight = weight_at(loss.weight, step)
-        episodes = [e for group in groups for e in group.episodes if e.origin == loss.source]
-        calls = [call for episode in episodes for call in episode.segments if call.role in roles and call.ids]
-        if weight and calls:
-            texts = Texts([call.context for call in calls], [call.ids for call in calls])
-            made.append(OtherLoss(f"loss/{loss.source}", loss, weight, texts))
+        if not weight:
+            continue
+        if isinstance(loss, Imitation):
+            episodes = [e for group in groups for e in group.episodes if e.origin == loss.source]
+            calls = [call for episode in episodes for call in calls_of(episode, roles)]
+            if calls:
+                texts = Texts([call.context for call in calls], [call.ids for call in calls])
+                made.append(OtherLoss(f"loss/{loss.source}", loss, weight, texts))
+            continue
+        contexts: list[Tokens] = []
+        answers: list[Tokens] = []
+        pairs = []
+        for better, worse in pairs_of([group for group in groups if not group.episodes[0].origin], roles):
+            numbers = []
+            for calls in (better, worse):
+                numbers.append(tuple(range(len(contexts), len(contexts) + len(calls))))
+                contexts += [call.context for call in calls]
+                answers += [call.ids for call in calls]
+            drawn = [math.fsum(lp for call in calls for lp in call.logprobs) for calls in (better, worse)]
+            pairs.append((numbers[0], numbers[1], drawn[0] - drawn[1]))
+        if pairs:
+            texts = Texts(contexts, answers)
+            made.append(OtherLoss("loss/preference", loss, weight, texts, tuple(pairs), temperature))
     return made
+
+
+def calls_of(episode: Episode, roles: Sequence[str]) -> list[Segment]:
+    """The calls of an episode that are learned."""
+    return [segment for segment in episode.segments if segment.role in roles and segment.ids]
+
+
+def pairs_of(groups: Sequence[Group], roles: Sequence[str]) -> list[tuple[list[Segment], list[Segment]]]:
+    """The calls of the best and of the worst episode of each group whose rewards differ and whose log-probabilities are
+    known."""
+    pairs = []
+    for group in groups:
+        scored = [(episode.reward, calls_of(episode, roles)) for episode in group.episodes]
+        whole = [(reward, calls) for reward, calls in scored if calls and all(call.logprobs for call in calls)]
+        if len({reward for reward, _ in whole}) > 1:
+            pairs.append((max(whole, key=lambda pair: pair[0])[1], min(whole, key=lambda pair: pair[0])[1]))
+    return pairs

@@ -1,4 +1,4 @@
-"""Later rewards: sums and gates over a whole group; services that are asked once, whatever ends the run."""
+"""Later rewards: sums, gates and conditions over a whole group; services that are asked once, whatever ends the run."""
 
 from __future__ import annotations
 
@@ -73,6 +73,17 @@ def test_a_gate_is_written_down_and_hides_nothing() -> None:
     gate = LaterReward("safe", giving([0.0]), combine="gate")
     made = asyncio.run(rewarded(TASK, group_of((RewardTerm("right", 1.0),)), [gate], NO_SERVICES))
     assert made.episodes[0].rewards == (RewardTerm("right", 1.0, 0.0), RewardTerm("safe", 0.0, 0.0))
+
+
+def test_a_condition_counts_only_where_the_term_that_it_names_is_reached() -> None:
+    later = LaterReward("brief", giving([0.5, 0.5, 0.5]), combine="condition", given="right", threshold=1.0)
+    assert rewards_of(later, (RewardTerm("right", 1.0),), (RewardTerm("right", 0.9),), ()) == [1.5, 0.9, 0.0]
+
+
+@pytest.mark.parametrize(("combine", "given"), [("condition", ""), ("sum", "right"), ("gate", "right")])
+def test_a_condition_names_a_term_and_nothing_else_does(combine: Any, given: str) -> None:
+    with pytest.raises(KeepworthError, match="says two things"):
+        LaterReward("brief", giving([]), combine=combine, given=given)
 
 
 def test_an_unknown_combination_is_refused() -> None:

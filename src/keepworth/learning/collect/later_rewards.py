@@ -89,8 +89,9 @@ class LaterReward:
         score: What it is worth.
         weight: Of the term.
         combine: "sum" adds it. "gate" adds it with weight 0 and lets the other terms count only where it is at least
-            `threshold`.
-        threshold: Of a gate.
+            `threshold`. "condition" lets it count only where the term `given` is at least `threshold`.
+        threshold: Of a gate or a condition.
+        given: The term that a condition reads.
         service: Whose version stands beside the term.
         shaping: See `RewardTerm`.
     """
@@ -98,13 +99,19 @@ class LaterReward:
     name: str
     score: Score
     weight: float = 1.0
-    combine: Literal["sum", "gate"] = "sum"
+    combine: Literal["sum", "gate", "condition"] = "sum"
     threshold: float = 0.5
+    given: str = ""
     service: str = ""
     shaping: bool = False
 
     def __post_init__(self) -> None:
-        require_known("combination", self.combine, ("sum", "gate"))
+        require_known("combination", self.combine, ("sum", "gate", "condition"))
+        if (self.combine == "condition") != bool(self.given):
+            raise KeepworthError(
+                f"The reward {self.name!r} with combine = {self.combine!r} and given = {self.given!r} says two things.",
+                "Name the term that a condition reads, and none otherwise.",
+            )
 
 
 async def rewarded(task: Task, group: Group, later: Sequence[LaterReward], services: Services) -> Group:
@@ -133,6 +140,9 @@ def _combined(reward: LaterReward, episode: Episode, value: float, scorer: str) 
         weight = 0.0
         if value < reward.threshold:
             terms = tuple(replace(term, weight=0.0) for term in terms)
+    elif reward.combine == "condition":
+        reached = sum(term.value for term in terms if term.name == reward.given)
+        weight = reward.weight if reached >= reward.threshold else 0.0
     try:
         return checked_terms((*terms, RewardTerm(reward.name, value, weight, scorer=scorer, shaping=reward.shaping)))
     except ValueError as error:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest
 from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.terms import term_count
-from keepworth.memory.store import blocks, rows, undo
+from keepworth.memory.store import blocks, rows, schema, undo
 from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.database import Database
 from keepworth.memory.store.full_text import CURRENT
-from keepworth.memory.store.rows import VECTORS
-from keepworth.memory.store.transaction import PARTS, indexed_text
+from keepworth.memory.store.rows import VECTORS, image
+from keepworth.memory.store.transaction import PARTS, Transaction, indexed_text
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
@@ -30,8 +31,8 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
 
     Always: the database's own check; each scope's count, words and content hash; the numbers by which duplicates are found; which
     rows the full-text index holds; what is erased; the blocks of vectors. deep: also the journal's chain; the journal replayed
-    without what was rolled back, against every item with its values; every word of the full-text index; every vector; every
-    decision, also against the rewards that name it.
+    as it happened, against every image it keeps, and without what was rolled back, against every item with its values; every word
+    of the full-text index; every vector; every decision, also against the rewards that name it.
     """
     problems: list[str] = []
     with store.database.reading() as connection:
@@ -147,12 +148,13 @@ def _chain_problems(connection: AnyConnection) -> Iterator[str]:
 
 
 def journal_problems(store: Store, connection: AnyConnection) -> list[str]:
-    """Where the journal, as `connection` sees it, does not lead to the items and decisions there are. Raises rows.Unreadable."""
+    """Where the journal, as `connection` sees it, does not lead to the items, images and decisions there are. Raises
+    rows.Unreadable."""
     return [*_journal_problems(store, connection, dict(_all_items(store, connection))), *_decision_problems(connection)]
 
 
 def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
-    """Carries out once more what counts of the journal, and compares what that leads to."""
+    """Carries out the journal once more in an empty memory, and compares what that leaves."""
     erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
     listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "true", ())
     cancelled = undo.cancelled(connection)
@@ -160,6 +162,69 @@ def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, 
     ids = sorted(set(items) | (set(replayed) - erased), key=lambda id: int(id[1:]))
     differing = [id for id in ids if items.get(id) != replayed.get(id)]
     yield from _named("items: the journal does not lead to what the view holds of", differing)
+    fresh = Database(":memory:")
+    try:
+        yield from fresh.write(lambda empty: _carry_out(connection, empty, listed, items, erased))
+    finally:
+        fresh.close()
+
+
+def _carry_out(
+    connection: AnyConnection,
+    empty: AnyConnection,
+    listed: Iterable[rows.Entry],
+    items: dict[str, Item],
+    erased: set[str],
+) -> list[str]:
+    """Carries out the journal as it happened in an empty memory. What cannot be done again, such as a rollback or what concerned
+    something erased, is taken as it was, from the images that follow."""
+    images: dict[str, deque[tuple[int, str | None]]] = defaultdict(deque)
+    here: dict[int, list[str]] = defaultdict(list)
+    for seq, n, before in connection.execute("SELECT seq, n, before FROM touches WHERE changed ORDER BY n, seq"):
+        images[f"m{n}"].append((seq, before))
+        here[seq].append(f"m{n}")
+    of_erased = {seq for (seq,) in select(connection, "SELECT seq FROM changes WHERE n IN (SELECT n FROM tombstones)")}
+    transaction = Transaction(empty, Scope(), set_id=None)
+    wrong, done = [], []
+    for entry in listed:
+        for id in here[entry.seq]:
+            _, before = images[id].popleft()
+            if id not in erased and transaction.load(id) != image(before):
+                wrong.append(f"{id} before entry {entry.seq}")
+        transaction.seq, transaction.scope = entry.seq, entry.scope
+        decoded = None if entry.seq in of_erased else entry.act()
+        if decoded is not None:
+            done.append(entry.seq)
+            transaction.perform(*decoded, now=entry.at, episode=entry.episode)
+            continue
+        for id in {*here[entry.seq], f"m{entry.seq}"} - erased:
+            item = image(images[id][0][1]) if images[id] else items.get(id)
+            if item != transaction.load(id):
+                transaction.put(item) if item is not None else transaction.remove(id)
+        transaction.write_event(entry.kind, entry.scope, "", now=entry.at)
+    transaction.flush_journal()
+
+    again = set(done)
+
+    def differing(query: str) -> tuple[list[int], list[int]]:
+        """First numbers of rows that are missing, and of those that should not be there."""
+        there, expected = set(select(connection, query)), set(select(empty, query))
+        return sorted({row[0] for row in expected - there}), sorted({row[0] for row in there - expected})
+
+    unlike = {seq for part in differing("SELECT seq, content, applied <> 0 FROM events") for seq in part} & again
+    lost = again.intersection(differing("SELECT seq, n, changed FROM changes")[0])
+    # Of others than those whose entry is marked as their creation, the journal itself says what they said before.
+    created = {seq for (seq,) in select(connection, f"SELECT seq FROM events WHERE applied = {schema.CREATED}")}
+    former = [f"m{n}" for n in differing("SELECT n, content FROM former_contents")[0] if n in created]
+    return [
+        *_named("table touches: not what the journal leads to:", wrong),
+        *_named("table touches: not all that the entry concerns:", [f"entry {seq}" for seq in sorted(lost)]),
+        *_named(
+            "table events: the number by which duplicates were looked for, or what became of it, is wrong of",
+            [f"entry {seq}" for seq in sorted(unlike)],
+        ),
+        *_named("table former_contents: what it said before is missing of", [id for id in former if id not in erased]),
+    ]
 
 
 def _decision_problems(connection: AnyConnection) -> Iterator[str]:

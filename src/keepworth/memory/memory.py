@@ -443,8 +443,9 @@ class Memory(Changes):
         from a decision with its own reward when the episode is rewarded.
 
         by: who judged; if not given, the person of the episode; "" for the program (a test, a verifier). source: the channel that
-        the reward came through. With a policy that stores cases an episode's reward is final: the same again changes nothing,
-        another one raises ClosedEpisode. Raises UnknownEpisode, InvalidReward."""
+        the reward came through. The same reward again by the same person changes nothing, and the outcome says so; another one
+        counts instead of it. With a policy that stores cases an episode's reward is final: another one raises ClosedEpisode.
+        Raises UnknownEpisode, InvalidReward."""
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
@@ -453,8 +454,10 @@ class Memory(Changes):
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps:
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
-        act = Credit(value, items, on_word_of(person) if person else source, about.decision)
-        outcome = self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
+        credit = Credit(value, items, on_word_of(person) if person else source, about.decision)
+        if self.learning is not None and self.learning.has(about, value, person, credit.source):
+            return OperationOutcome(False, reason="it has this reward already")
+        outcome = self.store.perform(about.scope, [(credit, Draft(scope=about.scope))], episode=about.episode)[0]
         if self.learning is not None:
             self.learning.count_reward()
         return outcome

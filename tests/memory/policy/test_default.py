@@ -128,6 +128,50 @@ def test_a_liar_with_a_tenth_of_the_rewards_turns_nothing_round() -> None:
     assert right >= 0.85 * 5 * 30
 
 
+def test_who_rewards_first_is_not_believed_for_that() -> None:
+    """100 false rewards by one person, then 300 true ones by five others: 20 questions, 120 notes, 30 % with a wrong label."""
+    draw = random.Random(0)
+    words = ["".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(3)) for _ in range(132)]
+    pools, common = [words[14 * label : 14 * label + 14] for label in range(8)], words[112:]
+
+    def say(label: int) -> str:
+        return " ".join([*draw.choices(pools[label], k=4), *draw.choices(common, k=3)])
+
+    drawn = [draw.randrange(8) for _ in range(120)]
+    labels = {say(label): label if draw.random() > 0.3 else draw.randrange(8) for label in drawn}
+    asked = [(say(label), label) for label in (draw.randrange(8) for _ in range(20))]
+    right = 0
+    with Memory(encoder=HashedWords(256), seed=0) as memory:
+        memory.add_many(list(labels))
+        for number in range(400):
+            question, label = draw.choice(asked)
+            hits = memory.search(question, top_k=1, mode="dense")
+            truth, lies = float(labels[hits[0].text] == label), number < 100
+            memory.reward(hits.decision, 1.0 - truth if lies else truth, by="liar" if lies else f"user {number % 5}")
+            right += number >= 300 and truth == 1.0
+    assert right >= 85
+
+
+def test_the_same_reward_again_says_so_and_changes_nothing(tmp_path: Path) -> None:
+    for path in (None, tmp_path / "a.mem"):
+        memory = opened() if path is None else Memory(path, encoder="hashing", seed=0)
+        memory.add_many([HOLD, PULL])
+        for number in range(8):
+            hits = memory.search(ASKED, top_k=1)
+            memory.reward(hits.decision, float(number % 3 > 0), by="ana")
+        before, entries = memory.worth(hits[0].id, ASKED), memory.snapshot()
+        for _ in range(20):
+            outcome = memory.reward(hits.decision, 1.0, by="ana")
+            assert (outcome.applied, outcome.reason) == (False, "it has this reward already")
+        assert (memory.worth(hits[0].id, ASKED), memory.snapshot()) == (before, entries)
+        assert memory.reward(hits.decision, 1.0, by="ben").applied
+        with memory.episode(ASKED) as episode:
+            episode.search()
+            episode.reward(1.0)
+        assert not memory.reward(episode.id, 1.0).applied
+        assert memory.reward(episode.id, 0.0).applied
+
+
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
     """The search is right, and everything else is wrong."""

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 NAME = "default"
+RULES = 2
+"""Of how rewards are weighed: what was saved under other rules is learned anew from the log."""
 PARTS = ("roles",)
 """What of the policy can be left out, to see what it adds."""
 WITHHOLD = 0.01
@@ -253,7 +255,7 @@ class RewardRecord:
         """Forget everything."""
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
-        self._question, self._lead, self._action = (np.zeros(0, dtype=np.int64) for _ in range(3))
+        self._question, self._lead, self._action, self._voice = (np.zeros(0, dtype=np.int64) for _ in range(4))
         self._rewards, self._weight, self._credit, self._lost = (np.zeros(0) for _ in range(4))
         self._count = self._first = self._total = 0
         self._numbered: dict[str, int] = {"": 0}  # items that were shown and what stood first, by number
@@ -265,6 +267,8 @@ class RewardRecord:
         self._actions: dict[str, int] = {"": 0}  # by number; of each row in `_action`
         self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # of the action of each row
         self._places: dict[str, int] = {}
+        self._voices: dict[str, int] = {"": 0}  # who rewards, by number; how much each of them said
+        self._spoken = np.zeros(64)
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + 4 * len(MODELS))
         self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
@@ -350,9 +354,10 @@ class RewardRecord:
             by,
         )
         reward = self._scaled(reward)
+        again = bool(decision) and self._places.get(decision, -1) >= self._first
         if trust is None:
             trust = self._believed(by) if by in self._doubts else 1.0
-            if not stale and len(self):
+            if not stale and not again and len(self):
                 chance = self._predictions(vector, shown, action, roles)
                 trust = self._trust(by, float(self.weights @ chance), reward)
                 told = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
@@ -361,7 +366,8 @@ class RewardRecord:
         credit = trust * (weight if credit is None else credit)
         weight *= trust
         self._total += 1
-        if decision and (before := self._places.get(decision, -1)) >= self._first:
+        if again:
+            before = self._places[decision]
             self._count_in(before, -1.0)
             self._weight[before] = self._credit[before] = 0.0
             self._sum_again(before)
@@ -369,7 +375,7 @@ class RewardRecord:
             self._make_room()
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
-        self._credit[row], self._roles[row] = credit, False
+        self._credit[row], self._roles[row], self._voice[row] = credit, False, self._number_of_voice(by)
         self._roles[row, list(roles)] = True
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
@@ -394,6 +400,12 @@ class RewardRecord:
             self._first += 1
             self._sum_again(self._first - 1)
 
+    def has(self, decision: str, reward: float, by: str) -> bool:
+        """Whether the latest reward of a decision is this one, on the word of the same person."""
+        row = self._places.get(decision, -1)
+        same = row >= self._first and self._voice[row] == self._voices.get(by, -1)
+        return bool(same and self._rewards[row] == self._scaled(reward))
+
     def weighed(self) -> tuple[list[float], dict[str, float]]:
         """By what the estimates weigh, and how far each rewarder is believed: all that a replay would have to judge anew."""
         return self._likelihood.tolist(), dict(self._doubts)
@@ -415,6 +427,7 @@ class RewardRecord:
             if turn < 0.0:
                 self._pairs[pair] = times + weight, earned + weight * reward
         self._number += weight
+        self._spoken[self._voice[row]] += weight
         self._sum += weight * reward
         self._squares += weight * reward * reward
         self.lost += weight * float(self._lost[row])
@@ -438,12 +451,20 @@ class RewardRecord:
 
     def _trust(self, by: str, expected: float, reward: float) -> float:
         """How far a reward counts, on the word of whom it stands: who contradicts again and again what others' rewards say is
-        believed less, and nobody less because everybody is surprised. The program's own rewards count fully."""
+        believed less, and nobody less because everybody is surprised. The program's own rewards count fully.
+
+        What a single person said is no measure of others, however often it was said and whoever came first: an agreement or a
+        contradiction counts by the share of others' rewards that come from more than the one who gave most of them."""
         if not by:
             return 1.0
+        spoken = self._spoken[: len(self._voices)].copy()
+        spoken[self._voices.get(by, 0)] *= float(by not in self._voices)
+        all_others, loudest = float(spoken.sum()), float(spoken[1:].max(initial=0.0))
+        several = (all_others - loudest) / all_others if all_others > 0.0 else 0.0
         usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
         told = reward * math.log(expected / usual) + (1.0 - reward) * math.log((1.0 - expected) / (1.0 - usual))
-        self._doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, 0.99 * self._doubts.get(by, TRUST) + told))
+        doubt = (1.0 - 0.01 * several) * self._doubts.get(by, TRUST) + several * told
+        self._doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, doubt))
         return self._believed(by)
 
     def _believed(self, by: str) -> float:
@@ -494,6 +515,12 @@ class RewardRecord:
             self._sums, self._place = grown(self._sums, size, 8), np.full(size, -1)
         return number
 
+    def _number_of_voice(self, by: str) -> int:
+        number = self._voices.setdefault(by, len(self._voices))
+        if number == len(self._spoken):
+            self._spoken = grown(self._spoken, 2 * number)
+        return number
+
     def _make_room(self) -> None:
         """Longer columns, without what is older than the newest: rows, questions, items and actions are numbered anew."""
         gone, kept = self._first, slice(self._first, self._count)
@@ -516,7 +543,7 @@ class RewardRecord:
             self._action[kept] = actions[self._action[kept]]
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
-        for name in ("_question", "_lead", "_action", "_roles", "_rewards", "_weight", "_credit", "_lost"):
+        for name in ("_question", "_lead", "_action", "_voice", "_roles", "_rewards", "_weight", "_credit", "_lost"):
             setattr(self, name, grown(getattr(self, name)[kept], size))
         self._ends = grown(self._ends[gone : self._count + 1] - self._ends[gone], size + 1)
         self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))

@@ -29,7 +29,7 @@ from keepworth.memory.item import Item, Scope, on_word_of
 from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import checked_proposal
-from keepworth.memory.policy.default import Ranked, RewardRecord, explained, nearest_first, situation
+from keepworth.memory.policy.default import RULES, Ranked, RewardRecord, explained, nearest_first, situation
 from keepworth.memory.policy.experience import AtHand, Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
@@ -277,6 +277,15 @@ class Learning:
 
     # Taking in rewards and advice.
 
+    def has(self, about: Rewarded, value: float, by: str, source: str) -> bool:
+        """Whether the latest reward of an episode or a decision is this one, by the same person through the same channel."""
+        with self._lock:
+            valuer = self._now().policy.valuer
+            if about.decision:
+                return isinstance(valuer, RewardRecord) and valuer.has(about.decision, value, by)
+            with self.store.database.reading() as connection:
+                return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
+
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode, or the reward of a single decision, and keep what it teaches, in one
         transaction. by: on whose word, "" for the program's own. Raises ClosedEpisode."""
@@ -477,7 +486,17 @@ class Learning:
         """The name of the saved state: whatever it depends on beside the journal."""
         encoder = "" if self._embedder is None else str(self._embedder.identity)
         likelihood, _ = record.weighed()
-        return f"{self.scope} {record.bandwidth} {record.newest} {record.bounds} {len(likelihood)} {record.roles} {encoder}"
+        parts = (
+            self.scope,
+            record.bandwidth,
+            record.newest,
+            record.bounds,
+            len(likelihood),
+            record.roles,
+            RULES,
+            encoder,
+        )
+        return " ".join(map(str, parts))
 
     def count_reward(self) -> None:
         """Count a reward of this process, and save what was learned where that was not done for a while."""

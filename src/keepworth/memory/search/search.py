@@ -685,8 +685,8 @@ class Search:
         return listed
 
     def _admit(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
-        """As many of the best as the request pools. Looks deeper while filters thin them out. reach: how many to rank at first;
-        first: these, where they are ranked already."""
+        """As many of the best as the request pools. Looks deeper while filters thin them out; each item is looked at once. reach:
+        how many to rank at first; first: these, where they are ranked already."""
         pool, verdicts = self.request.pool, self._verdicts
         while True:
             ranked, first = rank(reach) if first is None else first, None
@@ -694,21 +694,18 @@ class Search:
             step = TOGETHER if self.request.by_function else max(1, len(ranked))
             for start in range(0, len(ranked), step):
                 part = ranked[start : start + step]
-                self._look([id for id, _ in part if id not in verdicts])
+                unseen = [id for id, _ in part if id not in verdicts]
+                doubtful = set(self.corpus.doubtful(unseen)) if self.request.usual else set(unseen)
+                items = self.corpus.fetch([id for id in unseen if id in doubtful])
+                for id in unseen:
+                    item = items.get(id)
+                    verdicts[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
                 kept += [pair for pair in part if verdicts[pair[0]]]
                 if len(kept) >= pool:
                     return kept[:pool]
             if len(ranked) < reach:
                 return kept
             reach *= 4
-
-    def _look(self, ids: Sequence[str]) -> None:
-        """Say of these items whether they are admitted. Each is looked at once."""
-        doubtful = set(self.corpus.doubtful(ids)) if self.request.usual else set(ids)
-        items = self.corpus.fetch([id for id in ids if id in doubtful])
-        for id in ids:
-            item = items.get(id)
-            self._verdicts[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
 
     # Stages of a ranking.
 

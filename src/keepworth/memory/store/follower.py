@@ -17,7 +17,8 @@ class Follower:
     __slots__ = ("_passed", "head", "name")
 
     def __init__(self) -> None:
-        self._begin(-1, "")
+        self.head, self.name = -1, ""
+        self._passed: dict[int, str] = {}
 
     def reach(
         self,
@@ -48,21 +49,13 @@ class Follower:
         there = f"SELECT {NAMED} FROM events WHERE seq = ?"
         passed = 0 <= self.head <= seq and (scalar(connection, there, (self.head,)) or "") == self.name
         if not anew and passed and follow(self.head):
-            self._move(connection, seq, name)
+            self._passed[self.head] = self.name
+            names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
+            self._passed.update(select(connection, names, (max(self.head, seq - PASSED_STATES),)))
+            while len(self._passed) > PASSED_STATES:
+                self._passed.pop(next(iter(self._passed)))
         else:
             begin()
-            self._begin(seq, name)
+            self._passed = {}
+        self.head, self.name = seq, name
         return True
-
-    def _begin(self, head: int, name: str) -> None:
-        self.head, self.name = head, name
-        self._passed: dict[int, str] = {}
-
-    def _move(self, connection: AnyConnection, head: int, name: str) -> None:
-        """Note that it came to this state, and by which others."""
-        self._passed[self.head] = self.name
-        names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
-        self._passed.update(select(connection, names, (max(self.head, head - PASSED_STATES),)))
-        while len(self._passed) > PASSED_STATES:
-            self._passed.pop(next(iter(self._passed)))
-        self.head, self.name = head, name

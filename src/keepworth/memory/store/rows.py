@@ -240,6 +240,8 @@ ROLLBACK = "ROLLBACK"
 PURGE = "PURGE"
 PARAMETERS = "PARAMETERS"
 _PROVENANCE = tuple(part.name for part in fields(Provenance))
+_TEXTS = ("key", "event_time", "valid_from", "valid_to", "expires_at")
+"""What of a draft is text, and usually empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +285,7 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
 
 def _fields(draft: Draft) -> dict[str, Any]:
     """What of a draft is not as usual."""
-    usual = ("key", "event_time", "valid_from", "valid_to", "expires_at")
-    body: dict[str, Any] = {name: value for name in usual if (value := getattr(draft, name))}
+    body: dict[str, Any] = {name: value for name in _TEXTS if (value := getattr(draft, name))}
     if draft.kind is not ItemKind.FACT:
         body["kind"] = draft.kind.value
     if draft.status is not Status.ACTIVE:
@@ -311,17 +312,10 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
         return Credit(body["value"], items, body["source"], body["decision"]), Draft(scope=scope)
     draft = Draft(
         kind=ItemKind(body.get("kind", "fact")),
-        key=body.get("key", ""),
         scope=scope,
-        event_time=body.get("event_time", ""),
-        valid_from=body.get("valid_from", ""),
-        valid_to=body.get("valid_to", ""),
-        expires_at=body.get("expires_at", ""),
         provenance=Provenance(**body.get("provenance", {})),
-        trust=body.get("trust", 1.0),
         status=Status(body.get("status", "active")),
-        metadata=body.get("metadata", {}),
-        deduplicate=body.get("deduplicate", True),
+        **{name: body[name] for name in (*_TEXTS, "trust", "metadata", "deduplicate") if name in body},
     )
     return Operation(OperationKind(kind), tuple(body.get("targets", ())), body.get("text", "")), draft
 

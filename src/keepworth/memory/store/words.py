@@ -208,9 +208,6 @@ class ScopeSums:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._follower = Follower()
-        self._clear()
-
-    def _clear(self) -> None:
         self._of_scope: dict[int, tuple[int, int]] = {}
         self._documents = self._words = 0
 
@@ -224,7 +221,7 @@ class ScopeSums:
         return int(documents), int(words)
 
     def _begin(self, connection: AnyConnection) -> None:
-        self._clear()
+        self._of_scope, self._documents, self._words = {}, 0, 0
         self._read(select(connection, _SUMS))
 
     def _follow(self, connection: AnyConnection, since: int) -> bool:

@@ -97,8 +97,8 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     some = f", but for {', '.join(over)}." if over else "."
     some += "".join(f" {arm} does not fit." for arm in arms if arm not in each_arm)
     over_clusters = (
-        f"95 % intervals over {clusters} cluster{'s' * (clusters != 1)}: what is alike, such as the questions over one "
-        "conversation, is resampled together."
+        f"95 % intervals over {clusters} cluster{'s' * (clusters != 1)}: questions with something in common, such as one "
+        "conversation, are resampled together."
     )
     questions = {arm: f"{values['questions']:,}" for arm, values in arms.items()}
     tables = [

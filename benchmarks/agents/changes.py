@@ -1,6 +1,6 @@
 """Conversations with planted changes: what a person says of themselves, and later says anew, among questions, thanks and wishes.
 
-Every attribute and every wording is on one side. The first rules of `keepworth.memory.policy.claims` were written against "dev"
+Every attribute and every wording is on one side. The first rules of `keepworth.methods.writers.facts` were written against "dev"
 alone. "seen" was held out from them, then looked at. "held-out" was written after that and before anything was changed for it:
 nothing is tuned on it.
 

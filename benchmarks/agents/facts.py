@@ -30,10 +30,10 @@ from keepworth.episodes.episode import Task
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.claims import says_something, stems
-from keepworth.memory.policy.writers import Facts
+from keepworth.memory.sentences import says_something
 from keepworth.methods.benchmarks._longmemeval import longmemeval
-from keepworth.methods.writers.facts import comparison, extractor
+from keepworth.methods.writers._claims import stems
+from keepworth.methods.writers.facts import Facts, comparison, extractor
 from keepworth.models.chat import from_environment
 from keepworth.tasks.metrics import tokens
 

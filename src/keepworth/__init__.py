@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.pool import Advice as Advice
     from keepworth.memory.policy.slots import Policy as Policy
     from keepworth.memory.policy.slots import Writer as Writer
-    from keepworth.memory.policy.writers import Facts as Facts
     from keepworth.memory.search.search import Hit as Hit
     from keepworth.memory.search.search import Hits as Hits
+    from keepworth.methods.writers.facts import Facts as Facts
     from keepworth.methods.writers.keeper import Keeper as Keeper
     from keepworth.recipes.front_door import train as train
     from keepworth.serving.client import AsyncClient as AsyncClient
@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 # `import keepworth` stays instant: a room is loaded when one of its names is first used.
 _HOMES = {
     "Advice": "memory.policy.pool",
-    "Facts": "memory.policy.writers",
+    "Facts": "methods.writers.facts",
     "AsyncClient": "serving.client",
     "AsyncMemory": "memory.async_memory",
     "Client": "serving.client",

@@ -47,6 +47,7 @@ PARTS = {
     "encoder of vectors": "keepworth.models.encoders:encoder_of",
     "hosted encoder": "keepworth.models.hosted_encoder:HostedEncoder",
     "chat model": "keepworth.models.chat:ChatModel",
+    "facts by rules": "keepworth.methods.writers.facts:Facts",
     "items of the episode": "keepworth.methods.policies._parts:seeing_the_episode",
 }
 """What the memory makes by name: "module:attribute"."""

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth import Memory, policy
+from keepworth import Facts, Memory, policy
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.slots import Writer
-from keepworth.memory.policy.writers import Facts
 from keepworth.methods.writers._episodes import parsed
 from keepworth.methods.writers._manager import Manager
 from keepworth.models.encoders import HashingEncoder

@@ -9,7 +9,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from keepworth.memory.time_window import TimeWindow
 from keepworth.methods.policies._slates import plackett_luce
 from keepworth.methods.studies._evidence_reward import (
     answer_coverage,
@@ -29,6 +28,7 @@ from keepworth.methods.studies._slates import (
     train_evidence,
 )
 from keepworth.methods.studies.memory_t1 import Widening
+from keepworth.methods.writers._time_window import TimeWindow
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 

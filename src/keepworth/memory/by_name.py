@@ -19,7 +19,6 @@ from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolic
 from keepworth.memory.policy.default import NAME, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Policy, Writer
-from keepworth.memory.policy.writers import Facts
 
 EPISODE_SETTINGS = ("here", "recent")
 """Settings of the registry's part "items of the episode", which every policy takes that keeps cases and retrieves them itself."""
@@ -120,7 +119,8 @@ def writer(name: str) -> Writer:
         configured = all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
         name = "model" if configured else "rules"
     if name == "rules":
-        return Facts()
+        rules: Writer = registry.part("facts by rules")()
+        return rules
     writers = registry.methods("writer")
     if name in writers:
         needed = [p.name for p in signature(writers[name].make).parameters.values() if p.default is p.empty]
@@ -135,9 +135,8 @@ def writer(name: str) -> Writer:
         unknown = UnknownName("writer", name, ("default", *writers))
         unknown.fix += " The folder of a run that trained a manager works too."
         raise unknown
-    facts = writer("default")
-    assert isinstance(facts, Facts)
-    made = writers["trained"].make(folder=name, facts=replace(facts, updates=False))
+    facts: Any = replace(writer("default"), updates=False)  # type: ignore[type-var]
+    made = writers["trained"].make(folder=name, facts=facts)
     assert callable(made)
     return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from keepworth.memory.english import Patterns
 
 _WORDS = Patterns("sentences")
+FEWEST_WORDS = 3
 _NOT_A_WORD = frozenset("I")  # "So did I. Then ..." ends a sentence; "John F. Kennedy" does not
 
 
@@ -32,3 +33,8 @@ def sentences(text: str) -> list[str]:
 FIRST_PERSON, OPENING, COURTESY = _WORDS.first_person, _WORDS.opening, _WORDS.courtesy
 QUESTION_TAIL = _WORDS.question_tail
 """Where a statement turns into a question: what stands before it may still be a fact."""
+
+
+def says_something(text: str) -> bool:
+    """Whether words of a user are kept where no writer says what to keep: no questions, and more than a word or two."""
+    return len(text.split()) >= FEWEST_WORDS and not text.rstrip().endswith(("?", "\uff1f"))

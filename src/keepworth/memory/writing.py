@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from keepworth import registry
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
@@ -61,11 +62,9 @@ def write(
 def load_writer(memory: Memory) -> None:
     """Load what reading and keeping a fact needs (rules, encoder, word lists), which the first fact of a process would otherwise
     wait for. A fact is found, and kept on a bank that nobody keeps; no model behind an address is asked."""
-    from keepworth.memory.policy.writers import Facts
-
     draft = Draft(scope=memory.scope.narrowed(session="loading"))
     messages = [{"role": "user", "content": text} for text in ("I live in Oslo.", "I moved to Bergen.")]
-    _asked(memory, Facts(), messages, draft)
+    _asked(memory, registry.part("facts by rules")(), messages, draft)
 
 
 class WriterFailed(MemoryProblem):

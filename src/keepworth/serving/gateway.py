@@ -38,8 +38,8 @@ from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
 from keepworth.memory.item import Provenance, later, now, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
-from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
+from keepworth.memory.sentences import says_something
 from keepworth.memory.store import notes
 from keepworth.memory.store.store import Store
 from keepworth.memory.writing import load_writer

@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 
-from keepworth.memory.time_window import TimeWindow
+from keepworth.methods.writers._time_window import TimeWindow
 from keepworth.tasks.metrics import tokens
 
 WEIGHTS: Mapping[str, float] = {"answer": 0.6, "grounding": 0.2, "proximity": 0.1, "fidelity": 0.1}

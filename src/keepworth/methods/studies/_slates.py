@@ -8,7 +8,7 @@ As in the paper: time before words, K = 8 slates a question, a slate's reward mi
 
 Where it differs: the model is frozen, and 2,200 numbers over features of an entry choose, where the paper trains 3B and 7B
 models that choose and answer in one text; so no output can be malformed, and its reward of -0.5 is never paid. Rules find the
-window (`memory.time_window`), where a model predicts it. Entries of 60 words are chosen among 20, where the paper chooses
+window, where a model predicts it. Entries of 60 words are chosen among 20, where the paper chooses
 sessions among 10. The answer's term is `answer_coverage`. There is no clip and no KL term: each slate is used once, and the
 policy begins as BM25.
 """
@@ -24,8 +24,8 @@ import numpy as np
 from keepworth.episodes.arrays import Floats
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.terms import asked_terms
-from keepworth.memory.time_window import DAY, TimeWindow, window_of
 from keepworth.methods.policies._slates import gumbel_top_k
+from keepworth.methods.writers._time_window import DAY, TimeWindow, window_of
 from keepworth.tasks.metrics import tokens
 
 POOL, MOST, HIDDEN = 20, 5, 128

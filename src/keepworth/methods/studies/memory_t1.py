@@ -14,7 +14,6 @@ import numpy as np
 
 from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.memory.time_window import TimeWindow, window_of
 from keepworth.methods.benchmarks._longmemeval import longmemeval
 from keepworth.methods.benchmarks._longmemeval_questions import questions
 from keepworth.methods.studies._evidence_reward import event_fidelity, evidence_reward
@@ -27,6 +26,7 @@ from keepworth.methods.studies._slates import (
     lexical_scores,
     train_evidence,
 )
+from keepworth.methods.writers._time_window import TimeWindow, window_of
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import haystack, place, turn_of
 from keepworth.tasks.entries import MemoryEntry

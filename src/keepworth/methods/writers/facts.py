@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.text import as_line, tokens
-from keepworth.memory.policy.writers import Facts
+from keepworth.methods.writers._fact_writer import Facts as Facts
 from keepworth.models.errors import ChatError
 from keepworth.registry import Method
 

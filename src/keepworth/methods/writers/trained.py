@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.slots import Writer
-from keepworth.memory.policy.writers import Facts
+from keepworth.methods.writers._fact_writer import Facts
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

@@ -1,17 +1,12 @@
-"""What people state in conversations, by rules on their words: which sentences hold a fact, whom and what it is about, which
-day it speaks of, and which older statement it takes the place of. No model is asked.
-
-claims("I moved to Oslo. What's on there?")  ->  one claim: text "I moved to Oslo.", about "user", attribute "home", value "Oslo"
+"""What a statement says, by rules on its words: whom and what it is about, and which day it speaks of. No model is asked.
 
 The rules know some attributes by name (home, employer, age ...), take "my X is Y" for an attribute called X, and else go by the
-verb. An older statement gives way where it says another value of an attribute that has one at a time, the opposite, or what the
-newer one calls over or replaced. In doubt both stay: a fact too many costs a line, a fact lost is lost.
+verb.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
@@ -24,13 +19,9 @@ from keepworth.memory.english import (
     read_patterns,
     read_words,
 )
-from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
-from keepworth.memory.time_window import DAY, TimeWindow, window_of
+from keepworth.methods.writers._time_window import DAY, TimeWindow, window_of
 
 USER = "user"
-LONGEST_TEXT, LONGEST_CLAIM, MOST_CLAIMS = 20_000, 600, 64
-"""Characters of a message that are read, and of a claim; claims of a message."""
-FEWEST_WORDS = 3
 _RULES = Patterns("claims")
 
 
@@ -53,148 +44,9 @@ class Claim:
     day: str = ""
 
 
-# -- which words hold a statement -------------------------------------------------------------------------------------
-
-
-def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
-    """What `text` states, in order. at: when it was said, ISO 8601; "" leaves days as they are. speaker: of "assistant", only
-    what it says that it did, or what is so for the person. Total: any text gives a list."""
-    text = _RULES.quote.sub(" ", text[:LONGEST_TEXT]).replace("’", "'").replace("‘", "'")
-    if not _is_english(text):
-        # No rule knows these words: what is said whole, but for what asks.
-        return [Claim(line) for line in _plain(text)][:MOST_CLAIMS]
-    given: list[Claim] = []
-    who = ""
-    for sentence in sentences(text):
-        for clause in _clauses(" ".join(sentence.split())):
-            stated = _stated(clause, speaker, who)
-            if not stated:
-                continue
-            claim = parsed_claim(_short(stated), at, news=bool(_RULES.news.search(clause)))
-            subject = _RULES.relative.match(stated) or _RULES.named.match(stated)
-            who = subject[0][: subject.end(1)] if subject is not None else ("" if claim.about == USER else who)
-            given.append(claim)
-    return given[:MOST_CLAIMS]
-
-
-def _put_forward(text: str) -> str:
+def put_forward(text: str) -> str:
     """ "is not tea, it is coffee" as "is coffee, not tea"."""
     return _RULES.not_but.sub(lambda match: f"{match['be']} {match['v']}, not {match['o']}{match['end']}", text)
-
-
-def corrected(text: str, before: str) -> str:
-    """A correction that leans on what was said before, as a statement of its own: "No, it's 7." after "My gate is 5." is "My
-    gate is 7.". "" where it is none."""
-    match = _RULES.anew.match(_put_forward(" ".join(text.split())))
-    stated = claims(before) if match is not None else []
-    if match is None or not stated or len(match["v"].split()) > 6 or not stated[-1].value:
-        return ""
-    last, start = stated[-1], stated[-1].text.rfind(stated[-1].value)
-    return "" if start < 0 else f"{last.text[:start]}{match['v']}{last.text[start + len(last.value) :]}"
-
-
-def _clauses(sentence: str) -> list[str]:
-    """The statements of a sentence: what asks at its end is left out, and parts with a subject of their own stand alone."""
-    asks = sentence.endswith(("?", "\uff1f"))
-    tail = min(
-        (
-            result
-            for pattern in ((QUESTION_TAIL, _RULES.wonders) if asks else (_RULES.wonders,))
-            if (result := pattern.search(sentence))
-        ),
-        key=lambda result: result.start(),
-        default=None,
-    )
-    if tail is not None:
-        sentence = _before_question(sentence[: tail.start()].rstrip(" ,;-–—"))
-    elif asks:
-        return []
-    parts, start = list[str](), 0
-    for cut in _RULES.cut.finditer(sentence):
-        before, after = sentence[start : cut.start()], sentence[cut.end() :]
-        rest = _RULES.cut.split(after, maxsplit=1)[0]
-        if len(before.split()) >= 2 and len(rest.split()) >= 2 and not _RULES.leans.search(rest):
-            parts.append(before)
-            start = cut.end()
-    parts.append(sentence[start:])
-    return [part for part in parts if part.strip(" .,;!")]
-
-
-def _before_question(head: str) -> str:
-    """What stands before a question, where it is a statement by itself: "Since I moved to Oslo" is, "when I was a child" not."""
-    given = _RULES.given_that.sub("", head)
-    if given != head:
-        return f"{given}."
-    return "" if _RULES.subordinate.match(head) and len(_RULES.does.findall(head)) < 2 else f"{head}."
-
-
-def _is_talk(text: str) -> bool:
-    """Whether it thanks, asks, orders, or answers what was said last, and tells nothing beside."""
-    plain = _RULES.adverbs.sub(r"\1 ", text)
-    if _RULES.tells.match(plain):
-        return False
-    if (
-        _RULES.command.match(plain)
-        or _RULES.asks.match(plain)
-        or (_RULES.object_alone.match(plain) and not _RULES.acts.search(plain))
-    ):
-        return True
-    opens = COURTESY.match(plain) or _RULES.chat.match(plain) or _RULES.decided.match(plain)
-    return opens is not None and _RULES.told.search(plain, opens.end()) is None
-
-
-def _stated(clause: str, speaker: str, who: str) -> str:
-    """The statement in a clause, as it is kept, or "" where there is none. who: whom "she" stands for."""
-    text = clause.strip()
-    while (lead := _RULES.lead.match(text)) is not None and lead.end() < len(text):
-        text = text[lead.end() :]
-    if speaker != USER:
-        return _kept(text) if _RULES.of_assistant.match(text) else ""
-    if _RULES.order.match(text):
-        return _kept(text)
-    text = OPENING.sub("", text).strip()
-    if who and _RULES.pronoun.match(text):
-        text = _RULES.pronoun.sub(who, text)
-    if not text or _is_talk(text):
-        return ""
-    if FIRST_PERSON.search(text):
-        return _kept(text) if len(text.split()) >= 2 else ""
-    named = _RULES.named.match(text)
-    return _kept(text) if named is not None and not _RULES.no_name.match(text) and len(text.split()) >= 3 else ""
-
-
-def _kept(text: str) -> str:
-    text = text.strip(" ,;-–—")
-    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!" else ".")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_CLAIM else text[:LONGEST_CLAIM].rsplit(" ", 1)[0] + " ..."
-
-
-def _is_english(text: str) -> bool:
-    words = re.findall(r"[^\W\d_]+(?:'[a-z]+)?", text.lower())
-    english = sum(word in read_words("english") or "'" in word for word in words)
-    return not words or (english * 8 >= len(words) if len(words) > 3 else all(word.isascii() for word in words))
-
-
-def _is_notation(line: str) -> bool:
-    """Whether half of its words have digits in them: moves of chess, tables and code are no statements."""
-    words = line.split()
-    return 2 * sum(any(sign.isdigit() for sign in word) for word in words) >= len(words)
-
-
-def _plain(text: str) -> list[str]:
-    lines = [" ".join(sentence.split()) for sentence in sentences(text)]
-    long = [
-        line
-        for line in lines
-        if (len(line.split()) >= 3 or (len(line) >= 4 and not line[0].isascii())) and not _is_notation(line)
-    ]
-    return [_short(line) for line in long if not line.endswith(("?", "\uff1f", "\u061f", "\u037e"))]
-
-
-# -- what a statement says --------------------------------------------------------------------------------------------
 
 
 @lru_cache(4096)
@@ -208,7 +60,7 @@ def stems(text: str) -> frozenset[str]:
 def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
     """What a statement says. news: whether what it was part of announces a change; None looks at the statement alone."""
     announced = bool(_RULES.news.search(text)) if news is None else news
-    said = _put_forward(_RULES.turns.sub("", text))
+    said = put_forward(_RULES.turns.sub("", text))
     for pattern, long in _replacements("shortened"):
         said = pattern.sub(long, said)
     about, rest = _subject(said)
@@ -344,9 +196,6 @@ def _first_part(value: str) -> str:
     return " ".join(_RULES.before_value.sub("", value.strip()).split()[:8])
 
 
-# -- days -------------------------------------------------------------------------------------------------------------
-
-
 def _day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
     """(the day of what happened, or "", `text` with the days that its words stand for)."""
     if not at or _RULES.written_out.search(text):
@@ -401,67 +250,3 @@ def _shown(window: TimeWindow) -> str:
     if first.day == 1 and (last + timedelta(days=1)).day == 1 and (first.year, first.month) == (last.year, last.month):
         return first.isoformat()[:7]
     return f"{first.isoformat()} to {last.isoformat()}"
-
-
-# -- which older statement it takes the place of -----------------------------------------------------------------------
-
-
-def asked_for(claim: Claim) -> list[str]:
-    """Searches that find what it may take the place of."""
-    about = "" if claim.about == USER else f"{claim.about} "
-    more = read_english()["texts"]["expansions"].get(claim.attribute, claim.attribute.removeprefix("to "))
-    wanted = [claim.text, f"{about}{more}".strip()]
-    if claim.instead:
-        wanted.append(f"{about}{claim.instead}")
-    return [search for search in dict.fromkeys(wanted) if search.strip()]
-
-
-def gives_way(old: Claim, new: Claim) -> bool:
-    """Whether `old`, which was said before, does not hold any more where `new` does. What is said again holds."""
-    if old.text == new.text:
-        return False
-    if old.about != new.about or "plan" in (old.attribute, new.attribute) or "past" in (old.attribute, new.attribute):
-        return False
-    theirs, ours = stems(old.value), stems(new.value)
-    same = old.attribute == new.attribute != ""
-    alike = bool(theirs and ours) and (theirs <= ours or ours <= theirs)
-    whole_old, whole_new = stems(old.text), stems(new.text)
-    if new.over:
-        if old.over:
-            return False
-        if same and (alike or not ours):
-            return True
-        left = ours | stems(new.instead)
-        return bool(left) and left <= whole_old and (same or len(left) >= 2 or 2 * len(left) >= len(whole_old))
-    if new.instead:
-        gone = stems(new.instead) - read_words("points")
-        context = (whole_old & whole_new) - gone
-        if gone and gone <= whole_old and not old.over and (same or context or 2 * len(gone) >= len(whole_old)):
-            return True
-    if same and old.over and not new.denies:
-        return new.single or alike
-    if same and alike:
-        return old.denies != new.denies
-    if same and new.single and not new.denies:
-        return not old.denies and bool(theirs and ours)
-    # A change that is told as one, of something that no rule knows by name: the same verb, and nearly the same words.
-    if _RULES.nowadays.search(new.text) and not new.denies and not old.denies and theirs and ours:
-        # "I like my coffee black" stands beside "I prefer coffee in the morning now": both speak of coffee.
-        taste = {old.attribute, new.attribute} <= read_words("taste") and _thing(old) != _thing(new)
-        return (same or taste) and theirs != ours and 2 * len(theirs & ours) >= max(len(theirs), len(ours))
-    return False
-
-
-def _thing(claim: Claim) -> frozenset[str]:
-    """The first word of a value that says something."""
-    return next((result for word in claim.value.split() if (result := stems(word))), frozenset())
-
-
-def taken_over(new: Claim, known: Sequence[Sequence[Claim]]) -> list[int]:
-    """Which of what is known `new` takes the place of, by position: an item of several statements only where all of them go."""
-    return [index for index, olds in enumerate(known) if olds and all(gives_way(old, new) for old in olds)]
-
-
-def says_something(text: str) -> bool:
-    """Whether words of a user are kept where no writer says what to keep: no questions, and more than a word or two."""
-    return len(text.split()) >= FEWEST_WORDS and not text.rstrip().endswith(("?", "\uff1f"))

@@ -1,4 +1,4 @@
-"""The default writer: the facts of messages. Other writers are files of `keepworth.methods.writers`."""
+"""The default writer: the facts of messages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, timestamp
-from keepworth.memory.policy.claims import Claim, asked_for, claims, corrected, parsed_claim, stems, taken_over
-from keepworth.memory.policy.replacing import BOUND, replaces, told_as_change
 from keepworth.memory.policy.slots import Finished
+from keepworth.methods.writers._claims import Claim, parsed_claim, stems
+from keepworth.methods.writers._replacing import BOUND, asked_for, replaces, taken_over, told_as_change
+from keepworth.methods.writers._statements import claims, corrected
 
 if TYPE_CHECKING:
     from keepworth.memory.overlay import Bank

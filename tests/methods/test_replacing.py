@@ -8,8 +8,8 @@ import pytest
 
 from keepworth import Memory
 from keepworth.memory.english import read_english
-from keepworth.memory.policy.claims import gives_way, parsed_claim
-from keepworth.memory.policy.replacing import BOUND, replaces, signs, told_as_change
+from keepworth.methods.writers._claims import parsed_claim
+from keepworth.methods.writers._replacing import BOUND, gives_way, replaces, signs, told_as_change
 
 
 def surely(old: str, new: str, cosine: float) -> bool:

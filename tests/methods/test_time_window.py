@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.memory.time_window import TimeWindow, window_of
+from keepworth.methods.writers._time_window import TimeWindow, window_of
 
 ASKED = "2023-06-22T11:12"
 

@@ -9,7 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.agents.changes import CHAT, DEV, STABLE
-from keepworth.memory.policy.claims import LONGEST_CLAIM, MOST_CLAIMS, asked_for, claims, gives_way, parsed_claim
+from keepworth.methods.writers._claims import parsed_claim
+from keepworth.methods.writers._replacing import asked_for, gives_way
+from keepworth.methods.writers._statements import LONGEST_CLAIM, MOST_CLAIMS, claims
 
 AT = "2026-11-22T10:00:00"  # a Sunday
 

@@ -1,0 +1,132 @@
+"""Whether a statement takes the place of an older one: by rules, and else from how near they are in meaning and a few signs in
+their words.
+
+By the rules an older statement gives way where it says another value of an attribute that has one at a time, the opposite, or
+what the newer one calls over or replaced. In doubt both stay: a fact too many costs a line, a fact lost is lost.
+
+The weights were fitted (`benchmarks/agents/replacing.json`) on planted changes and on LongMemEval, where nearly everything
+that is said later leaves the older standing. The bound is chosen so that next to nothing gives way wrongly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from keepworth.memory.english import Patterns, read_english, read_words
+from keepworth.methods.writers._claims import USER, Claim, stems
+
+_RULES, _WORDS = Patterns("claims"), Patterns("replacing")
+_NO_NAME = frozenset(("i", "i'm", "i've", "i'd", "i'll", "my", "we", "we're", "our", "dr", "mr", "mrs", "ms"))
+BOUND = 0.5
+"""What the sum of the weights must reach."""
+
+
+def asked_for(claim: Claim) -> list[str]:
+    """Searches that find what it may take the place of."""
+    about = "" if claim.about == USER else f"{claim.about} "
+    more = read_english()["texts"]["expansions"].get(claim.attribute, claim.attribute.removeprefix("to "))
+    wanted = [claim.text, f"{about}{more}".strip()]
+    if claim.instead:
+        wanted.append(f"{about}{claim.instead}")
+    return [search for search in dict.fromkeys(wanted) if search.strip()]
+
+
+def gives_way(old: Claim, new: Claim) -> bool:
+    """Whether `old`, which was said before, does not hold any more where `new` does. What is said again holds."""
+    if old.text == new.text:
+        return False
+    if old.about != new.about or "plan" in (old.attribute, new.attribute) or "past" in (old.attribute, new.attribute):
+        return False
+    theirs, ours = stems(old.value), stems(new.value)
+    same = old.attribute == new.attribute != ""
+    alike = bool(theirs and ours) and (theirs <= ours or ours <= theirs)
+    whole_old, whole_new = stems(old.text), stems(new.text)
+    if new.over:
+        if old.over:
+            return False
+        if same and (alike or not ours):
+            return True
+        left = ours | stems(new.instead)
+        return bool(left) and left <= whole_old and (same or len(left) >= 2 or 2 * len(left) >= len(whole_old))
+    if new.instead:
+        gone = stems(new.instead) - read_words("points")
+        context = (whole_old & whole_new) - gone
+        if gone and gone <= whole_old and not old.over and (same or context or 2 * len(gone) >= len(whole_old)):
+            return True
+    if same and old.over and not new.denies:
+        return new.single or alike
+    if same and alike:
+        return old.denies != new.denies
+    if same and new.single and not new.denies:
+        return not old.denies and bool(theirs and ours)
+    # A change that is told as one, of something that no rule knows by name: the same verb, and nearly the same words.
+    if _RULES.nowadays.search(new.text) and not new.denies and not old.denies and theirs and ours:
+        # "I like my coffee black" stands beside "I prefer coffee in the morning now": both speak of coffee.
+        taste = {old.attribute, new.attribute} <= read_words("taste") and _thing(old) != _thing(new)
+        return (same or taste) and theirs != ours and 2 * len(theirs & ours) >= max(len(theirs), len(ours))
+    return False
+
+
+def _thing(claim: Claim) -> frozenset[str]:
+    """The first word of a value that says something."""
+    return next((result for word in claim.value.split() if (result := stems(word))), frozenset())
+
+
+def taken_over(new: Claim, known: Sequence[Sequence[Claim]]) -> list[int]:
+    """Which of what is known `new` takes the place of, by position: an item of several statements only where all of them go."""
+    return [index for index, olds in enumerate(known) if olds and all(gives_way(old, new) for old in olds)]
+
+
+def signs(old: Claim, new: Claim, cosine: float) -> dict[str, float]:
+    """What says for or against that `new` takes the place of `old`."""
+    before, after = _WORDS.day_shown.sub("", old.text), _WORDS.day_shown.sub("", new.text)
+    old_names, new_names = _names(before), _names(after)
+    low_before, low_after = before.lower(), after.lower()
+    shared = any(name in low_after for name in old_names) or any(name in low_before for name in new_names)
+    other = sum(name not in low_before for name in new_names)
+    gone = any(name not in low_after for name in old_names)
+    old_words, new_words, value = stems(before), stems(after), stems(old.value)
+    left, became, now = (bool(pattern.search(after)) for pattern in (_WORDS.left, _WORDS.became, _WORDS.now))
+    return {
+        "one": 1.0,
+        "cosine": cosine,
+        "now": now,
+        "now, alike": now * cosine,
+        "became": became,
+        "left": left,
+        "left, of what was said": left and (shared or bool(value and value <= new_words)),
+        "another name": bool(other) and gone,
+        "changed, from one name to another": (left or became or now) and shared and bool(other),
+        "new names": min(other, 2.0),
+        "same attribute": old.attribute == new.attribute != "",
+        "little differs": bool(old_words & new_words) and len(old_words - new_words) <= 2,
+        "same person": old.about == new.about,
+        "denied": new.denies,
+        "beside": bool(_WORDS.beside.search(after)),
+        "ahead": bool(_WORDS.ahead.search(after)),
+        "was ahead": bool(_WORDS.ahead.search(before)),
+        "once": bool(_WORDS.once.search(after)),
+        "was once": bool(_WORDS.once.search(before)),
+        "words": math.log(1 + len(after.split())),
+        "words before": math.log(1 + len(before.split())),
+    }
+
+
+def told_as_change(claim: Claim) -> bool:
+    """Whether its words tell of a change at all: what does not leaves the older standing."""
+    return any(pattern.search(claim.text) for pattern in (_WORDS.now, _WORDS.became, _WORDS.left))
+
+
+def replaces(old: Claim, new: Claim, cosine: float) -> float:
+    """How surely `new` takes the place of `old`, which was said on an earlier day: from `BOUND` on it does."""
+    if old.about != new.about or not told_as_change(new) or "past" in (old.attribute, new.attribute):
+        return -math.inf
+    weights = read_english()["weights"]
+    return float(sum(weights[name] * value for name, value in signs(old, new, cosine).items()))
+
+
+def _names(text: str) -> set[str]:
+    """Names and numbers in lower case; the first word is none, as every sentence begins with a capital letter."""
+    names = (match for match in _WORDS.name.finditer(text) if match.start() or match[0][0].isdigit())
+    return {name for match in names if (name := match[0].lower().rstrip(".,:-").removesuffix("'s")) not in _NO_NAME}

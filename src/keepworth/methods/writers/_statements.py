@@ -1,0 +1,149 @@
+"""Which sentences of a conversation hold a statement, by rules on their words. No model is asked.
+
+claims("I moved to Oslo. What's on there?")  ->  one claim: text "I moved to Oslo.", about "user", attribute "home", value "Oslo"
+"""
+
+from __future__ import annotations
+
+import re
+
+from keepworth.memory.english import Patterns, read_words
+from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
+from keepworth.methods.writers._claims import USER, Claim, parsed_claim, put_forward
+
+LONGEST_TEXT, LONGEST_CLAIM, MOST_CLAIMS = 20_000, 600, 64
+"""Characters of a message that are read, and of a claim; claims of a message."""
+_RULES = Patterns("claims")
+
+
+def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
+    """What `text` states, in order. at: when it was said, ISO 8601; "" leaves days as they are. speaker: of "assistant", only
+    what it says that it did, or what is so for the person. Total: any text gives a list."""
+    text = _RULES.quote.sub(" ", text[:LONGEST_TEXT]).replace("’", "'").replace("‘", "'")
+    if not _is_english(text):
+        # No rule knows these words: what is said whole, but for what asks.
+        return [Claim(line) for line in _plain(text)][:MOST_CLAIMS]
+    given: list[Claim] = []
+    who = ""
+    for sentence in sentences(text):
+        for clause in _clauses(" ".join(sentence.split())):
+            stated = _stated(clause, speaker, who)
+            if not stated:
+                continue
+            claim = parsed_claim(_short(stated), at, news=bool(_RULES.news.search(clause)))
+            subject = _RULES.relative.match(stated) or _RULES.named.match(stated)
+            who = subject[0][: subject.end(1)] if subject is not None else ("" if claim.about == USER else who)
+            given.append(claim)
+    return given[:MOST_CLAIMS]
+
+
+def corrected(text: str, before: str) -> str:
+    """A correction that leans on what was said before, as a statement of its own: "No, it's 7." after "My gate is 5." is "My
+    gate is 7.". "" where it is none."""
+    match = _RULES.anew.match(put_forward(" ".join(text.split())))
+    stated = claims(before) if match is not None else []
+    if match is None or not stated or len(match["v"].split()) > 6 or not stated[-1].value:
+        return ""
+    last, start = stated[-1], stated[-1].text.rfind(stated[-1].value)
+    return "" if start < 0 else f"{last.text[:start]}{match['v']}{last.text[start + len(last.value) :]}"
+
+
+def _clauses(sentence: str) -> list[str]:
+    """The statements of a sentence: what asks at its end is left out, and parts with a subject of their own stand alone."""
+    asks = sentence.endswith(("?", "\uff1f"))
+    tail = min(
+        (
+            result
+            for pattern in ((QUESTION_TAIL, _RULES.wonders) if asks else (_RULES.wonders,))
+            if (result := pattern.search(sentence))
+        ),
+        key=lambda result: result.start(),
+        default=None,
+    )
+    if tail is not None:
+        sentence = _before_question(sentence[: tail.start()].rstrip(" ,;-–—"))
+    elif asks:
+        return []
+    parts, start = list[str](), 0
+    for cut in _RULES.cut.finditer(sentence):
+        before, after = sentence[start : cut.start()], sentence[cut.end() :]
+        rest = _RULES.cut.split(after, maxsplit=1)[0]
+        if len(before.split()) >= 2 and len(rest.split()) >= 2 and not _RULES.leans.search(rest):
+            parts.append(before)
+            start = cut.end()
+    parts.append(sentence[start:])
+    return [part for part in parts if part.strip(" .,;!")]
+
+
+def _before_question(head: str) -> str:
+    """What stands before a question, where it is a statement by itself: "Since I moved to Oslo" is, "when I was a child" not."""
+    given = _RULES.given_that.sub("", head)
+    if given != head:
+        return f"{given}."
+    return "" if _RULES.subordinate.match(head) and len(_RULES.does.findall(head)) < 2 else f"{head}."
+
+
+def _is_talk(text: str) -> bool:
+    """Whether it thanks, asks, orders, or answers what was said last, and tells nothing beside."""
+    plain = _RULES.adverbs.sub(r"\1 ", text)
+    if _RULES.tells.match(plain):
+        return False
+    if (
+        _RULES.command.match(plain)
+        or _RULES.asks.match(plain)
+        or (_RULES.object_alone.match(plain) and not _RULES.acts.search(plain))
+    ):
+        return True
+    opens = COURTESY.match(plain) or _RULES.chat.match(plain) or _RULES.decided.match(plain)
+    return opens is not None and _RULES.told.search(plain, opens.end()) is None
+
+
+def _stated(clause: str, speaker: str, who: str) -> str:
+    """The statement in a clause, as it is kept, or "" where there is none. who: whom "she" stands for."""
+    text = clause.strip()
+    while (lead := _RULES.lead.match(text)) is not None and lead.end() < len(text):
+        text = text[lead.end() :]
+    if speaker != USER:
+        return _kept(text) if _RULES.of_assistant.match(text) else ""
+    if _RULES.order.match(text):
+        return _kept(text)
+    text = OPENING.sub("", text).strip()
+    if who and _RULES.pronoun.match(text):
+        text = _RULES.pronoun.sub(who, text)
+    if not text or _is_talk(text):
+        return ""
+    if FIRST_PERSON.search(text):
+        return _kept(text) if len(text.split()) >= 2 else ""
+    named = _RULES.named.match(text)
+    return _kept(text) if named is not None and not _RULES.no_name.match(text) and len(text.split()) >= 3 else ""
+
+
+def _kept(text: str) -> str:
+    text = text.strip(" ,;-–—")
+    return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!" else ".")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_CLAIM else text[:LONGEST_CLAIM].rsplit(" ", 1)[0] + " ..."
+
+
+def _is_english(text: str) -> bool:
+    words = re.findall(r"[^\W\d_]+(?:'[a-z]+)?", text.lower())
+    english = sum(word in read_words("english") or "'" in word for word in words)
+    return not words or (english * 8 >= len(words) if len(words) > 3 else all(word.isascii() for word in words))
+
+
+def _is_notation(line: str) -> bool:
+    """Whether half of its words have digits in them: moves of chess, tables and code are no statements."""
+    words = line.split()
+    return 2 * sum(any(sign.isdigit() for sign in word) for word in words) >= len(words)
+
+
+def _plain(text: str) -> list[str]:
+    lines = [" ".join(sentence.split()) for sentence in sentences(text)]
+    long = [
+        line
+        for line in lines
+        if (len(line.split()) >= 3 or (len(line) >= 4 and not line[0].isascii())) and not _is_notation(line)
+    ]
+    return [_short(line) for line in long if not line.endswith(("?", "\uff1f", "\u061f", "\u037e"))]

@@ -37,6 +37,7 @@ class Plan:
         judge: The same in code: rows by arm -> verdict and sentence.
         size: How much is asked, and what that can see.
     before: Commands that make what the study reads.
+    model: Who learns or answers.
     also: Settings beside those of a second run of the study, of which new rows are taken.
     """
 
@@ -46,6 +47,7 @@ class Plan:
     judge: Judge
     size: str
     before: str = ""
+    model: str = MODEL
     also: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -229,11 +231,11 @@ def judge_choices(rows: Mapping[str, Row]) -> tuple[str, str]:
 def judge_tree(rows: Mapping[str, Row]) -> tuple[str, str]:
     edge, deep = rows["a leaf's edge"], rows["realm: path named minus straight away"]
     near = rows["family: path named minus straight away"]
-    asked = ("straight away", "path named")
-    strangers = [rows[f"realm of leaves never met: {how}"] for how in asked]
-    floor = max(1 / 27, *(rows[f"family of leaves never met: {how}"]["mean"] for how in asked))
-    walks = any(above(rows[f"family: {how}"], floor) for how in asked)
-    if not above(edge, 0.5) or any(above(row, 1 / 3) for row in strangers) or not walks:
+    ways, branches = ("straight away", "path named"), int(PLANS["hierarchy"].settings["branches"])
+    strangers = [rows[f"realm of leaves never met: {way}"] for way in ways]
+    floor = max(branches**-3, *(rows[f"family of leaves never met: {way}"]["mean"] for way in ways))
+    walks = any(above(rows[f"family: {way}"], floor) for way in ways)
+    if not above(edge, 0.5) or any(above(row, 1 / branches) for row in strangers) or not walks:
         verdict = ABSENT
     elif not above(deep):
         verdict = "not held"
@@ -244,16 +246,16 @@ def judge_tree(rows: Mapping[str, Row]) -> tuple[str, str]:
         f"named, of which the whole path is right in {spread(rows[f'{name}: whole path right'])}"
         for name in ("family", "order", "realm")
     )
+    after = "; ".join(
+        f"with the path named {gap(rows[f'realm: path named, rewarded minus {other}'])} at the realm over {other}"
+        for other in ("imitated", "rewards of other answers")
+    )
     return verdict, (
         f"The edge above a leaf is known in {spread(edge)}. Asked of families of which no question was trained on: {levels}. "
-        f"At the realm the path is {gap(deep)} over straight away. "
-        + (
-            ""
-            if walks
-            else f"The family, the first hop of every path, is not told above a guess of {floor:.2f}: no path to walk. "
-        )
-        + f"Of leaves that were never met the realm is right in {spread(strangers[0])} and {spread(strangers[1])}, where a guess "
-        "is right in a third. One tree, one seed."
+        f"At the realm the path is {gap(deep)} over straight away. Of leaves that were never met the realm is right in "
+        f"{spread(strangers[0])} and {spread(strangers[1])}, where a guess is right in one of {branches}. Rewards for answers "
+        f"about other families: {after}. One tree, one seed. A 135M model that knew edges in 0.95 told the family in 0.00 and "
+        "0.02 and the realm no better than a guess: not reachable there."
     )
 
 
@@ -352,19 +354,21 @@ PLANS["self_prm"] = Plan(
     "--set tasks_per_step=4 --set warm_start_learning_rate=1e-3 --set questions=24; ",
 )
 PLANS["hierarchy"] = Plan(
-    {},
+    {"model": "tiny", "branches": 4, "passes": 30, "rate": 3e-3, "rewarded": 60},
     (
         "leaves that were never met",
         "a leaf's edge: whether the tree was learned at all",
         "the family, asked for: whether the first hop of a path can be taken at all",
+        "rewards of other answers, and as many updates that imitate",
     ),
     "held: the realm is right more often with the path named than straight away, and by more than the family is; held in part: "
     "the first alone; not held: the path is not above straight away; not reachable here: the edge above a leaf is not known in "
-    "more than half, the realm of leaves never met is right in more than a third, or the family is told neither way above a "
-    "guess, which is right in one of 27, and above leaves never met: who cannot take the first hop has no path to walk. (This "
-    "floor was added after a first run, in which the family was told in 0.00 and 0.02; the rest was written before it.)",
+    "more than half, the realm of leaves never met is right more often than a guess, or the family is told neither way above a "
+    "guess and above leaves never met: who cannot take the first hop has no path to walk. This floor was added after a run with "
+    "the 135M model, and the tiny network after that; the rest was written before either. What rewards add is no part of it.",
     judge_tree,
-    "42 leaves of 14 families: about .15 to both sides",
+    "96 leaves of 24 families: about .2 to both sides",
+    model="a network of two layers, with weights by chance at first, whose tokens are whole names",
 )
 COINS: dict[str, Arm] = {
     "true rewards": ("strings", STRINGS, ()),
@@ -424,7 +428,7 @@ def measure_study(name: str) -> None:
         f"{plan.before}python -m benchmarks.methods.diagnostics {name}",
         verdict,
         sentence,
-        model=MODEL,
+        model=plan.model,
         n=max(row["n"] for row in rows),
         seeds=1,
         unit=f"{study.unit}; intervals over {max(row['clusters'] for row in rows)} clusters, one seed of draws",

@@ -21,6 +21,7 @@ from keepworth.registry import method
 STUDIES = (
     "ama",
     "cues",
+    "difficulty_space",
     "exploitation",
     "game_on",
     "igl_nav",

@@ -13,7 +13,7 @@ is said and whether it is about the person at hand, which learns by REINFORCE wi
 
     progressive             from the easiest on; where more than `MASTERED` of the latest are right, the next axis goes up a step
     averaged over variants  the same, and an answer is credited with the mean over the variants of its problem so far
-    the same, shuffled      the problems of `progressive` in an order by chance: its mixture without its order
+    the same, shuffled      the difficulties of `progressive` in an order by chance: its mixture without its order
     uniform                 anywhere in the space
     hardest, easiest alone  one corner
 
@@ -103,8 +103,7 @@ class Pupil:
 
     def __init__(self, rate: float, seed: int) -> None:
         self.rate, self.draw = rate, random.Random(f"difficulty/pupil/{seed}")
-        phrases = len(KINDS) * HARDEST[2]
-        self.weights = [[0.0] * len(OPERATIONS) for _ in range(2 * phrases + 2)]
+        self.weights = [[0.0] * len(OPERATIONS) for _ in range(2 * len(KINDS) * HARDEST[2] + 2)]
 
     def answer(self, problem: Problem, greedy: bool = False) -> tuple[bool, list[tuple[int, int, int, list[float]]]]:
         """Whether it is right; and of every sentence its two rows of weights, the operation and the probabilities."""
@@ -115,8 +114,7 @@ class Pupil:
             scores = [one + other for one, other in zip(self.weights[row], self.weights[shared], strict=True)]
             highest = max(scores)
             powers = [math.exp(score - highest) for score in scores]
-            total = sum(powers)
-            shares = [power / total for power in powers]
+            shares = [power / sum(powers) for power in powers]
             operation = scores.index(highest) if greedy else self.draw.choices(range(4), shares)[0]
             if OPERATIONS[operation] != "skip":
                 at_hand = sentence.about

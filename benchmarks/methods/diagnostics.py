@@ -231,6 +231,13 @@ def judge_choices(rows: Mapping[str, Row]) -> tuple[str, str]:
     )
 
 
+REWARDED_TREE = (
+    "On another tree, 60 updates of rewards for answers about eight more families (`rewarded=60`) gave -0.23 [-0.41, -0.05] at "
+    "the realm with the path named to as many that imitate these answers, and -0.04 [-0.28, +0.20] to rewards of other answers; of "
+    "the eight families themselves the realm was right in 0.39 and, imitated, in 1.00: rewards taught too little to decide."
+)
+
+
 def judge_tree(rows: Mapping[str, Row]) -> tuple[str, str]:
     edge, deep = rows["a leaf's edge"], rows["realm: path named minus straight away"]
     near = rows["family: path named minus straight away"]
@@ -249,15 +256,11 @@ def judge_tree(rows: Mapping[str, Row]) -> tuple[str, str]:
         f"named, of which the whole path is right in {spread(rows[f'{name}: whole path right'])}"
         for name in ("family", "order", "realm")
     )
-    after = "; ".join(
-        f"with the path named {gap(rows[f'realm: path named, rewarded minus {other}'])} at the realm over {other}"
-        for other in ("imitated", "rewards of other answers")
-    )
     return verdict, (
         f"The edge above a leaf is known in {spread(edge)}. Asked of families of which no question was trained on: {levels}. "
         f"At the realm the path is {gap(deep)} over straight away. Of leaves that were never met the realm is right in "
-        f"{spread(strangers[0])} and {spread(strangers[1])}, where a guess is right in one of {branches}. Rewards for answers "
-        f"about other families: {after}. Five trees. A 135M model that knew edges in 0.95 told the family in 0.00 and "
+        f"{spread(strangers[0])} and {spread(strangers[1])}, where a guess is right in one of {branches}. Five trees. "
+        f"{REWARDED_TREE} A 135M model that knew edges in 0.95 told the family in 0.00 and "
         "0.02 and the realm no better than a guess: not reachable there."
     )
 
@@ -357,21 +360,20 @@ PLANS["self_prm"] = Plan(
     "--set tasks_per_step=4 --set warm_start_learning_rate=1e-3 --set questions=24; ",
 )
 PLANS["hierarchy"] = Plan(
-    {"model": "tiny", "branches": 4, "passes": 30, "rate": 3e-3, "rewarded": 60},
+    {"model": "tiny", "branches": 4, "passes": 30, "rate": 3e-3},
     (
         "leaves that were never met",
         "a leaf's edge: whether the tree was learned at all",
         "the family, asked for: whether the first hop of a path can be taken at all",
-        "rewards of other answers, and as many updates that imitate",
     ),
     "held: the realm is right more often with the path named than straight away, and by more than the family is; held in part: "
     "the first alone; not held: the path is not above straight away; not reachable here: the edge above a leaf is not known in "
     "more than half, the realm of leaves never met is right more often than a guess, or the family is told neither way above a "
     "guess and above leaves never met: who cannot take the first hop has no path to walk. This floor was added after a run with "
     "the 135M model, and the tiny network after that; the rest was written before either. Trees are the unit since one tree "
-    "(+0.12 [-0.06, +0.31] over 24 families) could not decide; these are others. What rewards add is no part of it.",
+    "(+0.12 [-0.06, +0.31] over 24 families) could not decide; these are others.",
     judge_tree,
-    "five trees, of each 96 leaves of 24 families",
+    "five trees, of each 128 leaves of 32 families",
     model="a network of two layers, with weights by chance at first, whose tokens are whole names",
     seeds=range(10, 15),
 )

@@ -422,7 +422,7 @@ def test_an_agent_learns_what_a_game_pays_and_nothing_where_it_only_looks() -> N
 
 
 def test_an_axis_moves_where_the_latest_problems_are_mastered_and_the_next_one_after_it() -> None:
-    progress = space.Progress()
+    progress = space.Frontier()
     for _ in range(space.WINDOW):
         progress.note(0.7)
     assert progress.cell == space.EASIEST  # no more than mastered
@@ -440,8 +440,8 @@ def test_an_axis_moves_where_the_latest_problems_are_mastered_and_the_next_one_a
 
 def test_a_pupil_of_problems_is_reinforced_as_worked_by_hand() -> None:
     has, twice = 0, 3 * space.HARDEST[2]
-    problem = space.Problem((space.Sentence(has, 0, -1, 4), space.Sentence(twice, 1, 0, 2)), 8)
-    pupil = space.Pupil(rate=1.0, seed=0)
+    problem = space.Puzzle((space.Sentence(has, 0, -1, 4), space.Sentence(twice, 1, 0, 2)), 8)
+    pupil = space.Solver(rate=1.0, seed=0)
     right, choices = pupil.answer(problem, greedy=True)  # of equal scores the first: 4 + 2
     assert not right
     assert [(row, operation) for row, _, operation, _ in choices] == [(2 * has + 1, 0), (2 * twice + 1, 0)]

@@ -64,12 +64,12 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Puzzle:
     sentences: tuple[Sentence, ...]
     answer: int
 
 
-def draw_problem(cell: Cell, draw: random.Random) -> Problem:
+def draw_problem(cell: Cell, draw: random.Random) -> Puzzle:
     """A problem of this difficulty."""
     steps, distractors, wordings = cell
 
@@ -85,7 +85,7 @@ def draw_problem(cell: Cell, draw: random.Random) -> Problem:
         kind = draw.randrange(len(KINDS))
         other = say(kind, 100 + stranger, 200 + stranger if kind else -1)
         sentences.insert(draw.randint(1, len(sentences)), other)
-    return Problem(tuple(sentences), value)
+    return Puzzle(tuple(sentences), value)
 
 
 def right_operation(sentence: Sentence) -> int:
@@ -98,14 +98,14 @@ def reckon(value: int, operation: int, number: int) -> int:
     return (value + number, value - number, value * number, value)[operation]
 
 
-class Pupil:
+class Solver:
     """A softmax over operations: a score of the phrase, and one of whether it is about the person at hand."""
 
     def __init__(self, rate: float, seed: int) -> None:
         self.rate, self.draw = rate, random.Random(f"difficulty/pupil/{seed}")
         self.weights = [[0.0] * len(OPERATIONS) for _ in range(2 * len(KINDS) * HARDEST[2] + 2)]
 
-    def answer(self, problem: Problem, greedy: bool = False) -> tuple[bool, list[tuple[int, int, int, list[float]]]]:
+    def answer(self, problem: Puzzle, greedy: bool = False) -> tuple[bool, list[tuple[int, int, int, list[float]]]]:
         """Whether it is right; and of every sentence its two rows of weights, the operation and the probabilities."""
         value, at_hand, choices = 0, -1, []
         for sentence in problem.sentences:
@@ -140,7 +140,7 @@ def variants_of(cell: Cell) -> list[Cell]:
     return list(dict.fromkeys(product(steps, distractors, wordings)))
 
 
-class Progress:
+class Frontier:
     """Where a schedule stands that moves one axis at a time."""
 
     def __init__(self) -> None:
@@ -161,11 +161,11 @@ class Progress:
                 return
 
 
-def practise(pupil: Pupil, schedule: str, answers: int, seed: int, cells: Sequence[Cell] = ()) -> list[Cell]:
+def practise(pupil: Solver, schedule: str, answers: int, seed: int, cells: Sequence[Cell] = ()) -> list[Cell]:
     """Let a pupil learn from so many answers by a schedule; the cells of its problems, in order. cells: of "given"."""
     draw = random.Random(f"difficulty/problems/{seed}")
     past: deque[float] = deque(maxlen=64)
-    progress, met, spent = Progress(), list[Cell](), 0
+    progress, met, spent = Frontier(), list[Cell](), 0
     given: Iterator[Cell] = iter(cells)
     while spent < answers:
         steps, distractors, wordings = (draw.randint(*ends) for ends in zip(EASIEST, HARDEST, strict=True))
@@ -196,7 +196,7 @@ ARMS = {
 SHUFFLED = "the same, shuffled"
 
 
-def measure(pupil: Pupil, seed: int) -> float:
+def measure(pupil: Solver, seed: int) -> float:
     """The share of right answers over the eight variants, greedily."""
     draw = random.Random(f"difficulty/test/{seed}")
     problems = [draw_problem(cell, draw) for cell in variants_of(HARDEST) for _ in range(TESTS)]
@@ -218,7 +218,7 @@ def run(*, seeds: int = 20, answers: int = 4000, rate: float = 1.0, first: int =
         )
     scores: dict[str, list[float]] = {arm: [] for arm in (*ARMS, SHUFFLED)}
     for seed in range(first, first + seeds):
-        pupils = {arm: Pupil(rate, seed) for arm in scores}
+        pupils = {arm: Solver(rate, seed) for arm in scores}
         met = {arm: practise(pupils[arm], schedule, answers, seed) for arm, schedule in ARMS.items()}
         order = met["progressive"]
         practise(pupils[SHUFFLED], "given", answers, seed, random.Random(seed).sample(order, len(order)))

@@ -259,7 +259,7 @@ def judge_tree(rows: Mapping[str, Row]) -> tuple[str, str]:
     return verdict, (
         f"The edge above a leaf is known in {spread(edge)}. Asked of families of which no question was trained on: {levels}. "
         f"At the realm the path is {gap(deep)} over straight away. Of leaves that were never met the realm is right in "
-        f"{spread(strangers[0])} and {spread(strangers[1])}, where a guess is right in one of {branches}. Five trees. "
+        f"{spread(strangers[0])} and {spread(strangers[1])}, where a guess is right in one of {branches}. Six trees. "
         f"{REWARDED_TREE} A 135M model that knew edges in 0.95 told the family in 0.00 and "
         "0.02 and the realm no better than a guess: not reachable there."
     )
@@ -371,11 +371,12 @@ PLANS["hierarchy"] = Plan(
     "more than half, the realm of leaves never met is right more often than a guess, or the family is told neither way above a "
     "guess and above leaves never met: who cannot take the first hop has no path to walk. This floor was added after a run with "
     "the 135M model, and the tiny network after that; the rest was written before either. Trees are the unit since one tree "
-    "(+0.12 [-0.06, +0.31] over 24 families) could not decide; these are others.",
+    "(+0.12 [-0.06, +0.31] over 24 families) could not decide; these are others, and six, since an interval over five that all "
+    "know every edge reaches below a half: a sixth was added to five for this.",
     judge_tree,
-    "five trees, of each 128 leaves of 32 families",
+    "six trees, of each 128 leaves of 32 families",
     model="a network of two layers, with weights by chance at first, whose tokens are whole names",
-    seeds=range(10, 15),
+    seeds=range(10, 16),
 )
 COINS: dict[str, Arm] = {
     "true rewards": ("strings", STRINGS, ()),

@@ -234,8 +234,8 @@ def judge_choices(rows: Mapping[str, Row]) -> tuple[str, str]:
 REWARDED_TREE = (
     "On the tree before these the path was +0.12 [-0.06, +0.31] over straight away, over families. There 60 updates of rewards "
     "for answers about eight more families (`rewarded=60`) gave -0.23 [-0.41, -0.05] at the realm with the path named to as many "
-    "that imitate these answers, and -0.04 [-0.28, +0.20] to rewards of other answers; of the eight families themselves the realm "
-    "was right in 0.39 and, imitated, in 1.00: rewards taught too little to decide."
+    "that imitate these answers, and -0.04 [-0.28, +0.20] to rewards of other answers; of the eight families themselves the "
+    "realm was right in 0.39 and, imitated, in 1.00: rewards taught too little to decide."
 )
 
 

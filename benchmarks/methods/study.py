@@ -54,6 +54,7 @@ PLANS = {
         "60 questions of a tier, 16 answers each: about .09 to both sides at k = 1, .15 at k = 16",
         also={"against": "coins"},
     ),
+    "difficulty_space": Plan(),
     "domains": Plan(
         {"trained": "rewarded,strings", "questions": 60, "seed": 1},
         "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
@@ -64,13 +65,15 @@ PLANS = {
     "exploitation": Plan(),
     "game_on": Plan(),
     "hierarchy": Plan(
-        {},
+        {"model": "tiny", "branches": 4, "passes": 30, "rate": 3e-3},
         "held: the realm is right more often with the path named than straight away, and by more than the family is; held in "
         "part: the first alone; not held: the path is not above straight away; not reachable here: the edge above a leaf is not "
-        "known in more than half, the realm of leaves never met is right in more than a third, or the family is told neither way "
-        "above a guess, which is right in one of 27, and above leaves never met: who cannot take the first hop has no path to "
-        "walk. (This floor was added after a first run, in which the family was told in 0.00 and 0.02.)",
-        "42 leaves of 14 families: about .15 to both sides",
+        "known in more than half, the realm of leaves never met is right more often than a guess, or the family is told neither "
+        "way above a guess and above leaves never met: who cannot take the first hop has no path to walk. This floor was added "
+        "after a run with the 135M model, and the tiny network after that. Trees are the unit since one tree could not decide; "
+        "these are others, and six, since an interval over five that all know every edge reaches below a half. As so much was "
+        "chosen after numbers were seen, what the rule calls held is written as held in part.",
+        "six trees, of each 128 leaves of 32 families; a command measures one",
     ),
     "igl_nav": Plan(),
     "macro_hft": Plan(),

@@ -31,18 +31,7 @@ from keepworth.registry import methods
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")
 DECLARED = methods("policy")
-NEW = (
-    "amem",
-    "memq",
-    "romerl",
-    "earm",
-    "dead-ends",
-    "ace",
-    "agent-workflow-memory",
-    "expel",
-    "dynamic-cheatsheet",
-    "memp",
-)
+NEW = ("amem", "memq", "romerl", "earm", "dead-ends", "ace", "agent-workflow-memory", "expel", "dynamic-cheatsheet")
 ALWAYS = ("mixture",)
 """They weigh every candidate by chance, so that none is left out for good."""
 

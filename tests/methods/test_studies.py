@@ -40,7 +40,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
     "difficulty_space": {"seeds": 3, "answers": 64},
-    "hierarchy": {"branches": 2, "passes": 1},
+    "hierarchy": {"model": "tiny", "branches": 3, "passes": 1, "rewarded": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
@@ -58,7 +58,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 }
 """What makes a study small; one that is not here runs as it is."""
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
-READERS = {"hierarchy": "model", "sort": "reader", "three_settings": "reader"}
+READERS = {"sort": "reader", "three_settings": "reader"}
 """Studies in which the tiny model answers, with the setting that names it."""
 
 
@@ -422,7 +422,7 @@ def test_an_agent_learns_what_a_game_pays_and_nothing_where_it_only_looks() -> N
 
 
 def test_an_axis_moves_where_the_latest_problems_are_mastered_and_the_next_one_after_it() -> None:
-    progress = space.Progress()
+    progress = space.Frontier()
     for _ in range(space.WINDOW):
         progress.note(0.7)
     assert progress.cell == space.EASIEST  # no more than mastered
@@ -440,8 +440,8 @@ def test_an_axis_moves_where_the_latest_problems_are_mastered_and_the_next_one_a
 
 def test_a_pupil_of_problems_is_reinforced_as_worked_by_hand() -> None:
     has, twice = 0, 3 * space.HARDEST[2]
-    problem = space.Problem((space.Sentence(has, 0, -1, 4), space.Sentence(twice, 1, 0, 2)), 8)
-    pupil = space.Pupil(rate=1.0, seed=0)
+    problem = space.Puzzle((space.Sentence(has, 0, -1, 4), space.Sentence(twice, 1, 0, 2)), 8)
+    pupil = space.Solver(rate=1.0, seed=0)
     right, choices = pupil.answer(problem, greedy=True)  # of equal scores the first: 4 + 2
     assert not right
     assert [(row, operation) for row, _, operation, _ in choices] == [(2 * has + 1, 0), (2 * twice + 1, 0)]

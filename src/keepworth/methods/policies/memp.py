@@ -97,4 +97,5 @@ METHOD = Method(
     label="analogue",
     make=memp,
     parts=PARTS,
+    on={"alike": 0.0},
 )

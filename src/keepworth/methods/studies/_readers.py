@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.errors import KeepworthError
@@ -60,4 +62,57 @@ def learning_reader(name: str, rate: float, seed: int) -> tuple[InProcessModel, 
 
     model = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name)
     named = attach_lora(model, seed=seed)
+    return model, Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")
+
+
+class WholeWords:
+    """A tokenizer whose tokens are the words and signs of some texts; what none of them holds is the end of a text."""
+
+    all_special_ids = (0,)
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.words = ["", *dict.fromkeys(word for text in texts for word in self._split(text))]
+        self._ids = {word: place for place, word in enumerate(self.words)}
+
+    def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
+        return {"input_ids": [self._ids.get(word, 0) for word in self._split(text)]}
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return " ".join(self.words[place] for place in ids)
+
+    def _split(self, text: str) -> list[str]:
+        return re.findall(r"\w+|[^\w\s]", text)
+
+
+def tiny_reader(texts: Iterable[str], rate: float, seed: int) -> tuple[InProcessModel, Learner]:
+    """A network of two layers with weights by chance, whose tokens are the words of `texts`, and what trains all of them."""
+    from keepworth.episodes.extras import require
+
+    require("train", "weights that learn")
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from keepworth.learning.learner import Learner, Optimisation
+    from keepworth.learning.objective.presets import preset
+    from keepworth.models import attention
+    from keepworth.models.adapter import unfreeze
+    from keepworth.models.inprocess import InProcessModel
+
+    tokenizer = WholeWords(texts)
+    torch.manual_seed(seed)
+    network = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer.words),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            initializer_range=0.1,
+            attn_implementation=attention.register(),
+        )
+    )
+    model = InProcessModel(network.eval().requires_grad_(False), tokenizer, "tiny")
+    named = unfreeze(model, embeddings=True)
     return model, Learner(model, named, preset("reinforce"), Optimisation(learning_rate=rate), "reader")

@@ -4,16 +4,21 @@ A made-up tree of four levels is imitated: every edge by itself, and of half of 
 forms, straight away and with the path named from the leaf upwards. Asked are leaves of the other families, of which every edge
 was met and no question: which family, order or realm are they of? After "Reinforcement Learning Improves Traversal of
 Hierarchical Knowledge in LLMs", arXiv 2511.05933, where a prompt that names the path recovers most of what reinforcement gains.
-Controls: leaves that no edge names, who is right there guesses; and the family, which is the first hop of every path: who cannot
-tell it when asked for it, though the edge is known, has no path to walk, whichever way the realm is asked for.
+With `rewarded` right answers about some of the other families are rewarded, or imitated as often.
+
+Controls: leaves that no edge names, who is right there guesses; rewards of other answers; and the family, which is the first hop
+of every path: who cannot tell it when asked for it, though the edge is known, has no path to walk, whichever way the realm is
+asked for. A model of 135M that learned the edges is such a one; a tiny network whose tokens are whole names is not.
 
 `keepworth methods run hierarchy` (minutes)
+`keepworth methods run hierarchy --set model=tiny --set branches=4 --set passes=30 --set rate=3e-3 --set rewarded=60`
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -67,7 +72,13 @@ def stated(text: str) -> tuple[str, ...]:
 
 
 def run(
-    *, branches: int = 3, passes: int = 12, rate: float = 1e-3, model: str = "smollm2-135m-instruct", seed: int = 0
+    *,
+    branches: int = 3,
+    passes: int = 12,
+    rate: float = 1e-3,
+    model: str = "smollm2-135m-instruct",
+    rewarded: int = 0,
+    seed: int = 0,
 ) -> Rows:
     """The share of right answers by level, straight away and with the path named.
 
@@ -75,51 +86,50 @@ def run(
         branches: Children of everything in the tree.
         passes: How often the edges are met, and questions of the trained families.
         rate: Learning rate of the weights.
-        model: Whose weights learn; a name or a folder.
-        seed: Of the tree and of the adapter.
+        model: Whose weights learn; a name or a folder, or "tiny", a small network whose tokens are whole names.
+        rewarded: Updates of a reward for right answers to questions of a quarter of the other families, which are then not
+            tested; beside as many that imitate these answers, and as many whose rewards are dealt out anew.
+        seed: Of the tree and of the weights that learn.
     """
-    if not 2 <= branches <= 5 or passes < 1:
+    if not 2 <= branches <= 5 or passes < 1 or rewarded < 0:
         raise KeepworthError(
-            f"branches={branches}, passes={passes}: 2 to 5 branches, 1 pass or more.", "Write branches=3, say."
+            f"branches={branches}, passes={passes}, rewarded={rewarded}: 2 to 5 branches, 1 pass or more.",
+            "Write branches=3, say.",
         )
-    from keepworth.methods.studies._readers import learning_reader
+    from keepworth.methods.studies._readers import learning_reader, tiny_reader
 
     leaves = draw_tree(branches, seed)
     families = list(dict.fromkeys(leaf.path[0] for leaf in leaves))
     trained = set(random.Random(f"hierarchy/trained/{seed}").sample(families, len(families) // 2))
+    others = [family for family in families if family not in trained]
+    practised = set(others[::4] if rewarded else ())
     shown = [leaf for leaf in leaves if leaf.path[0] in trained]
-    tested = [leaf for leaf in leaves if leaf.path[0] not in trained]
+    tested = [leaf for leaf in leaves if leaf.path[0] not in trained | practised]
     strangers = [
         Leaf(stranger.name, leaf.path)
         for stranger, leaf in zip(draw_tree(branches, seed + 1), tested, strict=False)
         if stranger.name not in {name for of in leaves for name in (of.name, *of.path)}
     ]
-    reader, learner = learning_reader(model, rate, seed)
+    texts = [leaf.question(level, True) + leaf.answer(level, True) for leaf in leaves for level in range(len(LEVELS))]
+    texts += [f"{leaf.name} belongs to" for leaf in (*leaves, *strangers)]
+    reader, learner = tiny_reader(texts, rate, seed) if model == "tiny" else learning_reader(model, rate, seed)
     draw = random.Random(f"hierarchy/order/{seed}")
     for _ in range(passes):
         pairs = [(f"{below} belongs to", f" {above}.") for below, above in edges_of(leaves)]
-        for leaf, path in product(shown, (False, True)):
-            level = draw.randrange(len(LEVELS))
-            pairs.append((leaf.question(level, path), leaf.answer(level, path)))
+        pairs += [ask(leaf, draw.randrange(len(LEVELS)), path) for leaf, path in product(shown, (False, True))]
         draw.shuffle(pairs)
         for start in range(0, len(pairs), BATCH):
-            learner.imitate(
-                [
-                    (reader.encode(prompt), reader.encode_continuation(completion))
-                    for prompt, completion in pairs[start : start + BATCH]
-                ]
-            )
+            imitate(reader, learner, pairs[start : start + BATCH])
     clusters = [leaf.path[0] for leaf in tested]
-    first = [(f"{leaf.name} belongs to", leaf.path[:1]) for leaf in tested]
-    edges = [float(names == right) for names, (_, right) in zip(say(reader, [p for p, _ in first]), first, strict=True)]
+    said = say(reader, [f"{leaf.name} belongs to" for leaf in tested])
+    edges = [float(names == leaf.path[:1]) for names, leaf in zip(said, tested, strict=True)]
     rows = rows_of({"a leaf's edge": edges}, clusters)
     for level, name in enumerate(LEVELS):
-        answers = {path: say(reader, [leaf.question(level, path) for leaf in tested]) for path in (False, True)}
-        right = {
-            path: [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers[path], tested, strict=True)]
-            for path in answers
-        }
-        whole = [float(names == leaf.path[: level + 1]) for names, leaf in zip(answers[True], tested, strict=True)]
+        right = {path: answered(reader, tested, level, path) for path in (False, True)}
+        whole = [
+            float(names == leaf.path[: level + 1])
+            for names, leaf in zip(say(reader, [leaf.question(level, True) for leaf in tested]), tested, strict=True)
+        ]
         arms: Mapping[str, list[float]] = {
             f"{name}: straight away": right[False],
             f"{name}: path named": right[True],
@@ -128,13 +138,81 @@ def run(
         rows += rows_of(arms, clusters)
         gaps = np.subtract(right[True], right[False])
         rows.append(difference_row(f"{name}: path named minus straight away", gaps, clusters))
-    for (path, arm), level in product(((False, "straight away"), (True, "path named")), (0, len(LEVELS) - 1)):
-        guesses = say(reader, [leaf.question(level, path) for leaf in strangers])
-        by_chance = [float(names[-1] == leaf.path[level]) for names, leaf in zip(guesses, strangers, strict=True)]
-        rows += rows_of(
-            {f"{LEVELS[level]} of leaves never met: {arm}": by_chance}, [leaf.path[0] for leaf in strangers]
-        )
+    for (path, arm), level in product(WAYS.items(), (0, len(LEVELS) - 1)):
+        by_chance = {f"{LEVELS[level]} of leaves never met: {arm}": answered(reader, strangers, level, path)}
+        rows += rows_of(by_chance, [leaf.path[0] for leaf in strangers])
+    if not rewarded:
+        return rows
+    practice, before = [leaf for leaf in leaves if leaf.path[0] in practised], deepcopy(learner.state())
+    after: dict[str, dict[str, list[float]]] = {}
+    for arm in TEACHERS:
+        learner.load(deepcopy(before))
+        practise(reader, learner, practice, arm, rewarded, seed)
+        after[arm] = {
+            f"{name}: {way}": answered(reader, tested, level, path)
+            for (level, name), (path, way) in product(enumerate(LEVELS), WAYS.items())
+        }
+        rows += rows_of({f"{name}, {arm}": of for name, of in after[arm].items()}, clusters)
+        own = [float(np.mean([answered(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
+        rows += rows_of({f"realm of practised families, {arm}": own}, [leaf.path[0] for leaf in practice])
+    for name, other in product(after[TEACHERS[0]], TEACHERS[1:]):
+        gaps = np.subtract(after[TEACHERS[0]][name], after[other][name])
+        rows.append(difference_row(f"{name}, {TEACHERS[0]} minus {other}", gaps, clusters))
     return rows
+
+
+WAYS = {False: "straight away", True: "path named"}
+TEACHERS = ("rewarded", "imitated", "rewards of other answers")
+"""How questions of practised families are learned; the last is the control."""
+
+
+def ask(leaf: Leaf, level: int, path: bool) -> tuple[str, str]:
+    """A question with its right answer."""
+    return leaf.question(level, path), leaf.answer(level, path)
+
+
+def answered(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
+    """Whether the last name that is said of each leaf is right."""
+    said = say(reader, [leaf.question(level, path) for leaf in leaves])
+    return [float(names[-1] == leaf.path[level]) for names, leaf in zip(said, leaves, strict=True)]
+
+
+def imitate(reader: Any, learner: Any, pairs: Sequence[tuple[str, str]]) -> None:
+    """One update on questions with their answers."""
+    learner.imitate([(reader.encode(prompt), reader.encode_continuation(completion)) for prompt, completion in pairs])
+
+
+def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, updates: int, seed: int) -> None:
+    """So many updates on questions of these leaves: their right answers imitated, or eight answers to each of them drawn and
+    rewarded where the last name is right, or by what the others' answers of the update earned."""
+    from keepworth.episodes import Episode, Group, RewardTerm, SamplingParams, Segment, StopReason
+
+    draw, stops = random.Random(f"hierarchy/practice/{seed}"), frozenset(reader.encode_continuation("."))
+    for update in range(updates):
+        asked = [(draw.choice(leaves), draw.randrange(len(LEVELS)), draw.random() < 0.5) for _ in range(BATCH // 2)]
+        if arm == "imitated":
+            imitate(reader, learner, [ask(*question) for question in asked])
+            continue
+        prompts = [reader.encode(leaf.question(level, path)) for leaf, level, path in asked]
+        drawn = reader.sample(prompts, SamplingParams(24, n=8, seed=seed * updates + update, stop_ids=stops))
+        said = [[stated(reader.decode(sample.ids)) for sample in samples] for samples in drawn]
+        earned = [
+            float(names[-1] == leaf.path[level])
+            for (leaf, level, _), answers in zip(asked, said, strict=True)
+            for names in answers
+        ]
+        if arm != TEACHERS[0]:
+            random.Random(f"{seed}/{update}").shuffle(earned)
+        given, groups = iter(earned), []
+        for number, (prompt, samples) in enumerate(zip(prompts, drawn, strict=True)):
+            key, episodes = f"{update}/{number}", []
+            for place, one in enumerate(samples):
+                call = Segment("reader", "", prompt, one.ids, one.logprobs, 1.0, one.finish, one.spans, "")
+                terms = (RewardTerm("right", next(given)),)
+                name = f"{key}/{place}"
+                episodes.append(Episode(name, key, "reader", key, (call,), "", (), terms, StopReason.COMPLETED, "", 0))
+            groups.append(Group(key, "", tuple(episodes)))
+        learner.update(groups)
 
 
 def say(reader: Any, prompts: Sequence[str]) -> list[tuple[str, ...]]:
@@ -152,7 +230,7 @@ METHOD = Method(
     paper="arXiv 2511.05933",
     about="Asks weights that learned a tree edge by edge what a leaf is of, straight away and with the path named, by depth",
     claim="Naming the path from level to level recovers most of what a model fails to recall of a hierarchy (24 to 7 points).",
-    differs="The tree is made up and imitated by a 135M model, and there is no arm of reinforcement.",
+    differs="The tree is made up, and a tiny network learns it; a 135M model that did could not take the first hop.",
     tags=("parametric", "factual", "retrieval"),
     label="small",
     make=Study(run, "share of answers that are right"),

@@ -17,6 +17,8 @@ VAGUE = {"found", "kept", "said", "told", "held", "ours"}
 """Whole names of what others use: of a function or a class, of its parameters and its fields."""
 
 
+EMPTY = {"beside", "each", "found", "kept", "known", "own", "said", "told"}
+"""Names of variables, which say nothing of what they hold."""
 SHARED = {"AsyncMemory", "Config", "Memory"}
 """Class names of several files: every recipe has a `Config`, and the adapter of mem0 has the names of mem0."""
 
@@ -54,6 +56,15 @@ def test_no_name_holds_a_word_of_before() -> None:
         tree = nodes(path)
         assert [name for name in names(tree) if GONE & set(name.lower().split("_"))] == [], path
         assert [name for name in public(tree) if name.lower().strip("_") in VAGUE] == [], path
+
+
+def test_no_variable_is_called_by_a_word_for_anything() -> None:
+    for path in files():
+        stored = (node for node in nodes(path) if isinstance(node, ast.arg | ast.Name))
+        names = [node.arg if isinstance(node, ast.arg) else node.id for node in stored]
+        assert EMPTY & set(names) <= ({"each"} if path.stem == "event_book" else set()), (
+            path
+        )  # a setting of that benchmark
 
 
 def test_the_name_of_a_class_stands_for_one_thing() -> None:

@@ -98,7 +98,7 @@ def test_what_is_nearly_an_address_is_no_file(given: str, capsys: pytest.Capture
 def test_what_is_said_of_a_place_has_no_password() -> None:
     place = place_of(ADDRESS)
     assert str(place) == SAID
-    assert "hunter2" not in f"{place!r} {place.beside}"
+    assert "hunter2" not in f"{place!r} {place.base}"
     assert place.given == place.opens == ADDRESS
     assert place.has_password
     assert not place_of(SAID).has_password
@@ -112,7 +112,7 @@ def test_what_is_said_of_a_place_has_no_password() -> None:
 def test_a_file_is_what_it_was(tmp_path: Path) -> None:
     assert place_of("./a.mem") == place_of(Path("a.mem")) == MemoryPlace("a.mem")
     place = place_of(tmp_path / "a.mem")
-    assert place.opens == place.beside == place.file == tmp_path / "a.mem"
+    assert place.opens == place.base == place.file == tmp_path / "a.mem"
     assert place.of_tenant("") is place
     assert place.of_tenant("acme").file.parent == tmp_path / "a.mem.tenants"
 
@@ -120,7 +120,7 @@ def test_a_file_is_what_it_was(tmp_path: Path) -> None:
 def test_files_beside_an_address_are_of_one_memory_alone() -> None:
     """Whoever has a token of one memory must not open another with it."""
     same = [ADDRESS, SAID, "postgres://bob@db.example/agents?schema=team_a&sslmode=require"]
-    assert len({place_of(each).beside for each in same}) == 1
+    assert len({place_of(each).base for each in same}) == 1
     others = [
         "postgresql://ann@db.example/agents",
         "postgresql://ann@other.example/agents?schema=team_a",
@@ -130,8 +130,8 @@ def test_files_beside_an_address_are_of_one_memory_alone() -> None:
         "postgresql:///agents?host=/tmp/b&schema=team_a",
         SAID,
     ]
-    assert len({place_of(other).beside for other in others}) == len(others)
-    assert all(len(place_of(other).beside.parts) == 1 for other in [*others, "postgresql://ann@db/..%2F..%2Fetc"])
+    assert len({place_of(other).base for other in others}) == len(others)
+    assert all(len(place_of(other).base.parts) == 1 for other in [*others, "postgresql://ann@db/..%2F..%2Fetc"])
 
 
 def test_each_tenant_has_a_schema_of_its_own() -> None:

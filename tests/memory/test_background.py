@@ -100,7 +100,7 @@ def test_parts_count_as_they_do_by_the_default_encoder(tmp_path: Path):
     """Of an encoder that finds everything alike, a vector of three quarters would be farther than any whole text."""
     narrow = Background(0.75)
     length = part_length(narrow)
-    assert narrow.usual(length * narrow.own(0.5)) == pytest.approx(PART * 0.5)
+    assert narrow.usual(length * narrow.native(0.5)) == pytest.approx(PART * 0.5)
     long = (
         " ".join(f"Room {number} is for storage of chairs." for number in range(60))
         + "\n\nThe spare key is under the blue pot."

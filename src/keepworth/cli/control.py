@@ -48,7 +48,7 @@ def train(
     folder = folder or Path("runs") / "control" / f"{world.replace('/', '-')}-{memory}-{seed}"
     torch.set_num_threads(threads)
     rows: list[dict[str, Any]] = []
-    beside = published(world)
+    reference = published(world)
     if not as_json:
         say(f"{memory} in {world}, seed {seed}")
     with stopping(f"The last checkpoint is in {folder}; the same command goes on from there."):
@@ -65,8 +65,8 @@ def train(
     say(sparkline([row["recent"] for row in rows if row["recent"] is not None], width=60))
     best = max((row["return"] for row in rows if row["return"] is not None), default=None)
     say(f"best {_number(best)}, last hundred episodes {_number(rows[-1]['recent'])}, {rows[-1]['steps']:,} steps")
-    if beside:
-        say(f"{LABEL}: GRU {beside[0]:.3f}, best {beside[1]:.3f} ({beside[2]})")
+    if reference:
+        say(f"{LABEL}: GRU {reference[0]:.3f}, best {reference[1]:.3f} ({reference[2]})")
     say(f"in {folder}: curve.json, checkpoint.pt")
 
 
@@ -100,12 +100,14 @@ def table(
     say("\t".join(("world", "n", "steps", *memories, "GRU, published", "best, published")))
     for world in sorted({row["world"] for row in summary["rows"]}):
         cells = {row["memory"]: row for row in summary["rows"] if row["world"] == world}
-        beside = summary["published"].get(world)
-        said = [f"{beside['gru']:.3f}", f"{beside['best']:.3f} ({beside['whose']})"] if beside else ["", ""]
+        reference = summary["published"].get(world)
+        columns = (
+            [f"{reference['gru']:.3f}", f"{reference['best']:.3f} ({reference['whose']})"] if reference else ["", ""]
+        )
         seeds = "/".join(sorted({str(row["n"]) for row in cells.values()}))
         steps = "/".join(sorted({f"{count:,}" for row in cells.values() for count in row["steps"]}))
         scores = [f"{cells[memory]['best']:.3f}" if memory in cells else "" for memory in memories]
-        say("\t".join((world, seeds, steps, *scores, *said)))
+        say("\t".join((world, seeds, steps, *scores, *columns)))
     if summary["mean_rank"]:
         ranks = (str(summary["mean_rank"].get(memory, "")) for memory in memories)
         say("\t".join(("mean rank", "", "", *ranks, "", "")))
@@ -119,11 +121,11 @@ def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign:
     from keepworth.registry import method
     from keepworth.tasks.benchmark import read_settings
 
-    own = dict(signature(PpoSettings).parameters)
+    accepted = dict(signature(PpoSettings).parameters)
     parameters = signature(method("memory_module", memory).make).parameters
     of_memory = {name: of for name, of in parameters.items() if of.kind is of.KEYWORD_ONLY}
-    values = read_settings({**own, **of_memory}, assign, f"keepworth control with memory {memory!r}")
-    memory_values = {name: values.pop(name) for name in set(values) - set(own)}
+    values = read_settings({**accepted, **of_memory}, assign, f"keepworth control with memory {memory!r}")
+    memory_values = {name: values.pop(name) for name in set(values) - set(accepted)}
     given = {"memory": memory, "world": world, "steps": steps, "seed": seed, "envs": envs}
     # With fewer worlds than minibatches an update is not divided.
     given["minibatches"] = min(4, envs)

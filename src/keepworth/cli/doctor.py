@@ -37,16 +37,16 @@ def doctor(
 
     from keepworth.episodes.text import terminal
 
-    found = [*_packages(), *_models(), *_machine(), *_torch(), *(_extras() if all_ or as_json else _extras_in_short())]
+    checks = [*_packages(), *_models(), *_machine(), *_torch(), *(_extras() if all_ or as_json else _extras_in_short())]
     if as_json:
-        say_json([finding._asdict() for finding in found], indent=2)
+        say_json([finding._asdict() for finding in checks], indent=2)
     else:
         console = terminal(soft_wrap=True)
-        for subject, verdict, message, fix in found:
+        for subject, verdict, message, fix in checks:
             console.print(Text.assemble(" ", MARKS[verdict], (f" {subject:<13} ", "bold"), message))
             if fix:
                 console.print(Text.assemble(f"   {'':<13} ", (fix, "cyan")))
-    if any(finding.verdict == "bad" for finding in found):
+    if any(finding.verdict == "bad" for finding in checks):
         raise typer.Exit(1)
 
 
@@ -110,5 +110,5 @@ def _extras() -> Iterator[Finding]:
 
 def _extras_in_short() -> Iterator[Finding]:
     here, absent = (", ".join(name for name in EXTRAS if bool(missing(name)) is lacks) for lacks in (False, True))
-    said = f"here: {here or 'none'}; not installed: {absent or 'none'}"
-    yield Finding("extras", "good", said, "keepworth doctor --all says what each is for, and how to install it")
+    summary = f"here: {here or 'none'}; not installed: {absent or 'none'}"
+    yield Finding("extras", "good", summary, "keepworth doctor --all says what each is for, and how to install it")

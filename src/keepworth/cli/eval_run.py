@@ -46,7 +46,7 @@ def listing(
     from keepworth.tasks.benchmark import benchmarks as all_benchmarks
     from keepworth.tasks.benchmark import sizes
 
-    known, declared, made = sizes(), methods("benchmark"), all_benchmarks()
+    shipped, declared, made = sizes(), methods("benchmark"), all_benchmarks()
     lacking = {name: missing(name) for name in worlds()}
     about = {name: method.about for name, method in methods("world").items()}
     if as_json:
@@ -54,7 +54,7 @@ def listing(
             name: {
                 "about": benchmark.about,
                 "kind": made[name].kind,
-                "questions": known[name]["questions"] if name in known else None,
+                "questions": shipped[name]["questions"] if name in shipped else None,
                 "licence": made[name].licence,
                 "shipped": made[name].shipped,
                 "settings": list(made[name].settings()),
@@ -73,7 +73,7 @@ def listing(
     rows = []
     for name, benchmark in declared.items():
         data = made[name]
-        count = " / ".join(f"{many:,}" for many in known[name]["questions"].values()) if name in known else "?"
+        count = " / ".join(f"{many:,}" for many in shipped[name]["questions"].values()) if name in shipped else "?"
         where = "" if data.shipped else "  (--data)"
         rows.append((name, f"{benchmark.about}; {data.kind}, {count}; {data.licence}{where}"))
         if details:
@@ -169,8 +169,8 @@ def run(
     require("eval", "keepworth eval run")
     names = chosen(systems or list(USUAL))
     wanted = [require_known("setting", setting, SETTINGS) for setting in settings.split(",")]
-    found, tasks, identity = open_questions(benchmark, split, data, assign or [], limit)
-    folder = out or Path("runs/eval") / found.name
+    opened, tasks, identity = open_questions(benchmark, split, data, assign or [], limit)
+    folder = out or Path("runs/eval") / opened.name
     vectors = cache(lambda: KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
     answering = reader_of(reader, endpoint_model, key_variable, runs)
     console = terminal(stderr=as_json)  # standard output has the result and nothing else
@@ -295,11 +295,11 @@ def compare(
     from keepworth.evaluation.statistics import ALPHA
 
     for comparison in compare_arms(one, other, [name for name in allow.split(",") if name]):
-        told = comparison.adjusted < ALPHA and not comparison.low <= 0.0 <= comparison.high
+        differs = comparison.adjusted < ALPHA and not comparison.low <= 0.0 <= comparison.high
         if as_json:
-            say_json({**asdict(comparison), "told": told})
+            say_json({**asdict(comparison), "told": differs})
             continue
-        verdict = ("ahead" if comparison.low > 0.0 else "behind") if told else "no difference can be told"
+        verdict = ("ahead" if comparison.low > 0.0 else "behind") if differs else "no difference can be told"
         say(
             f"{comparison.name}: {comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}], "
             f"p {comparison.adjusted:.3g} after correction, {many(comparison.clusters, 'cluster')}: {verdict}"

@@ -44,14 +44,14 @@ def uses_of(run: RunFolder) -> list[tuple[str, str]]:
     from keepworth.methods.writers._manager import ROLE as MANAGER
 
     path = shlex.quote(str(run.path))
-    found: list[tuple[str, str]] = []
+    uses: list[tuple[str, str]] = []
     roles = run.finished_roles()
     for role in roles:
         chosen = f" --role {role}" if len(roles) > 1 else ""
         folder = shlex.quote(f"{run.name}-{role}" if chosen else f"{run.name}-model")
-        found.append(("Export", f"export {path} {folder}{chosen}"))
+        uses.append(("Export", f"export {path} {folder}{chosen}"))
         if role == MANAGER:
-            found.append(("Remember", f"serve --memory agent.mem --writer {path}"))
+            uses.append(("Remember", f"serve --memory agent.mem --writer {path}"))
         else:
-            found.append(("Remember", f"serve {path} --memory agent.mem{chosen}"))
-    return found
+            uses.append(("Remember", f"serve {path} --memory agent.mem{chosen}"))
+    return uses

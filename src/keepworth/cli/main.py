@@ -107,10 +107,10 @@ def run() -> None:
 
 def main(arguments: list[str]) -> int:
     """One invocation; returns the exit code, and raises only with --debug, which may stand anywhere."""
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--debug" in own:
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--debug" in options:
         os.environ["KEEPWORTH_DEBUG"] = "1"
-        arguments = [word for word in own if word != "--debug"] + arguments[len(own) :]
+        arguments = [word for word in options if word != "--debug"] + arguments[len(options) :]
     # Libraries draw bars of their own while they load; ours is the only one on the screen.
     os.environ.setdefault("TQDM_DISABLE", "1")
     try:

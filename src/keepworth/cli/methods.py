@@ -67,18 +67,25 @@ def show(
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
         on = ", ".join(f"{name}={value}" for name, value in method.on.items())
         rows += [(f"{name}+on", f"{on}, under which its mechanism decides something" if on else "")]
-        found = measured or {}
-        rows += [("verdict", _verdict(method)), ("because", found.get("sentence", "")), ("unit", found.get("unit", ""))]
-        rows += [("controls", ", ".join(found.get("controls", ()))), ("command", found.get("command", ""))]
-        when = f"{found.get('revision')}, at which the command was run; what it names may be gone since"
-        rows += [("revision", when if found else "")]
+        shown_evidence = measured or {}
+        rows += [
+            ("verdict", _verdict(method)),
+            ("because", shown_evidence.get("sentence", "")),
+            ("unit", shown_evidence.get("unit", "")),
+        ]
+        rows += [
+            ("controls", ", ".join(shown_evidence.get("controls", ()))),
+            ("command", shown_evidence.get("command", "")),
+        ]
+        when = f"{shown_evidence.get('revision')}, at which the command was run; what it names may be gone since"
+        rows += [("revision", when if shown_evidence else "")]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":
             say_terms(_objective_rows(name))
-        for arm in found.get("arms", ()):
+        for arm in shown_evidence.get("arms", ()):
             say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
-        for gap in found.get("comparisons", ()):
+        for gap in shown_evidence.get("comparisons", ()):
             say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
 
 

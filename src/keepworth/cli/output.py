@@ -56,8 +56,8 @@ def terms(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
     rows = list(rows)
     room = min(26, max(len(term) for term, _ in rows) + 2)
     out = []
-    for term, said in rows:
-        lines = textwrap.wrap(said, max(20, width - room - 2), break_on_hyphens=False) or [""]
+    for term, meaning in rows:
+        lines = textwrap.wrap(meaning, max(20, width - room - 2), break_on_hyphens=False) or [""]
         if len(term) + 2 > room:
             out.append(f"  {term}")
         else:

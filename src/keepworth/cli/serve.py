@@ -175,7 +175,7 @@ def _say_memory(server: MemoryServer, memory: MemoryPlace | Path, host: str) -> 
     to = "this machine" if local else f"whoever reaches {host}"
     say(f"{server.url}  serves {one_line(str(memory))} to {to}. Ctrl-C stops.")
     if isinstance(memory, MemoryPlace) and memory.on_server:
-        say(f"Its tokens lie in this folder, as {memory.beside}.*")
+        say(f"Its tokens lie in this folder, as {memory.base}.*")
     if token:
         say(f"The token is what {KEY} holds.")
     else:

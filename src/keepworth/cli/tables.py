@@ -56,8 +56,8 @@ def print_table(result: ResultTable, console: Console) -> None:
     styles = ["bold" if row.emphasis else "" for row in result.rows]
     table = Table(title=result.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     table.add_column("", no_wrap=True, min_width=max((len(label) for label, _ in rows), default=0))
-    for place, heading in enumerate(headings):
-        lines = [heading, *(line for _, cells in rows for line in str(cells[place]).split("\n"))]
+    for index, heading in enumerate(headings):
+        lines = [heading, *(line for _, cells in rows for line in str(cells[index]).split("\n"))]
         longest = max(map(len, lines))
         if all(line[:1] in " +-[0123456789" for line in lines[1:]):
             table.add_column(heading, justify="right", no_wrap=True, min_width=longest)

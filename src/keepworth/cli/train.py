@@ -114,8 +114,8 @@ def train(
         say(as_toml(settings), end="")
         return
     called = Path(recipe).stem.replace("-", "_") if recipe else TASKS
-    own = chosen.given.tasks.name if not recipe and chosen.given is not None else called
-    whole = run_name(name or "-".join(part for part in (own, role) if part))
+    recipe_name = chosen.given.tasks.name if not recipe and chosen.given is not None else called
+    whole = run_name(name or "-".join(part for part in (recipe_name, role) if part))
     record = record_of(chosen, settings, called)
 
     def work(run: RunFolder, progress: Progress) -> None:

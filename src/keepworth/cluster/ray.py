@@ -151,12 +151,12 @@ class RayWorker:
                 self._ray.kill(self.actor)
 
     def death(self, error: BaseException) -> WorkerDied:
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         for before in ("Worker exit type:", "The actor died because", "The actor is temporarily unavailable"):
-            if before in told:
-                told = told[told.index(before) :]
+            if before in reason:
+                reason = reason[reason.index(before) :]
                 break
-        return WorkerDied(f"{self.name} on {self.host} died. Ray says: {told.split(' Some common causes')[0]}", LOGS)
+        return WorkerDied(f"{self.name} on {self.host} died. Ray says: {reason.split(' Some common causes')[0]}", LOGS)
 
     def _answer(self, reference: Any, method: str) -> Future[Any]:
         answer: Future[Any] = Future()

@@ -206,11 +206,11 @@ def metric(terms: tuple[RewardTerm, ...]) -> float:
 
     The weighted sum of the terms of the whole episode that are no shaping. Where those are logged with weight 0 alone, their
     sum; where there is none, the reward."""
-    own = [term for term in terms if term.scope is RewardScope.EPISODE and not term.shaping]
-    trained = [term.value * term.weight for term in own if term.weight]
+    unshaped = [term for term in terms if term.scope is RewardScope.EPISODE and not term.shaping]
+    trained = [term.value * term.weight for term in unshaped if term.weight]
     if trained:
         return sum(trained)
-    return sum(term.value for term in own) if own else combined(terms)
+    return sum(term.value for term in unshaped) if unshaped else combined(terms)
 
 
 def checked_terms(terms: Iterable[RewardTerm]) -> tuple[RewardTerm, ...]:
@@ -417,11 +417,11 @@ def _plain(value: object) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return value
 
 
@@ -436,12 +436,12 @@ def _read(hint: Any, value: Any) -> Any:
         hints = _hints(hint)  # type: ignore[arg-type]
         if unknown := sorted(set(value) - set(hints)):
             raise ValueError(f"unknown field {unknown[0]!r}")
-        return hint(**{name: _read(hints[name], each) for name, each in value.items()})  # type: ignore[operator]
+        return hint(**{name: _read(hints[name], part) for name, part in value.items()})  # type: ignore[operator]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
     if get_origin(hint) is tuple:
         parts = get_args(hint)
         if parts in ((int, ...), (float, ...), (str, ...)):
             return tuple(value)
-        return tuple(_read(parts[0] if parts[-1] is ... else parts[place], each) for place, each in enumerate(value))
+        return tuple(_read(parts[0] if parts[-1] is ... else parts[index], part) for index, part in enumerate(value))
     return value

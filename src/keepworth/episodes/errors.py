@@ -26,14 +26,14 @@ class KeepworthError(Exception):
 class UnknownName(KeepworthError, ValueError):
     """A name that is not among those known; says which one was probably meant."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = "") -> None:
-        names = sorted(known)
+    def __init__(self, kind: str, name: str, among: Iterable[str], where: str = "") -> None:
+        names = sorted(among)
         near = nearest(name, names)
-        place = f" in {where}" if where else ""
+        context = f" in {where}" if where else ""
         fix = f"Did you mean {near!r}?" if near else ""
         listed = f"Known: {', '.join(names)}." if names else f"There is no {kind} yet."
         listed = "" if near and len(names) > MANY else listed
-        super().__init__(f"There is no {kind} {name!r}{place}.", f"{fix} {listed}".strip())
+        super().__init__(f"There is no {kind} {name!r}{context}.", f"{fix} {listed}".strip())
         self.name = name
         self.nearest = near
 
@@ -42,20 +42,20 @@ class UnknownEncoder(KeepworthError):
     """The encoder that made vectors has no name here."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, choices: Iterable[str]) -> str | None:
     """The known name closest to `name`, also where only the last part of a dotted name was misspelt; None if none is close."""
-    names = list(known)
-    found = get_close_matches(name, names, n=1, cutoff=0.5)
-    if found:
-        return found[0]
+    names = list(choices)
+    matches = get_close_matches(name, names, n=1, cutoff=0.5)
+    if matches:
+        return matches[0]
     tails = {name.rsplit(".", 1)[-1]: name for name in names}
-    found = get_close_matches(name.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.6)
-    return tails[found[0]] if found else None
+    matches = get_close_matches(name.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.6)
+    return tails[matches[0]] if matches else None
 
 
-def require_known(kind: str, name: str, known: Iterable[str]) -> str:
+def require_known(kind: str, name: str, among: Iterable[str]) -> str:
     """`name` itself, if it is one of `known`; otherwise UnknownName with the nearest known one and the whole list."""
-    names = list(known)
+    names = list(among)
     if name not in names:
         raise UnknownName(kind, name, names)
     return name

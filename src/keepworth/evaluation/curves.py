@@ -62,11 +62,11 @@ def drawn(panels: Iterable[Panel]) -> list[Panel]:
     return [panel for panel in panels if len({step for series in panel.series for step in series.steps}) > 1]
 
 
-def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
+def arm_name(arm: str, others: Iterable[str] = ()) -> str:
     """What an arm is called: the model, then what it is shown. "with memory" goes without saying where no arm `beside` it has
     another memory or none."""
-    beside = tuple(beside)
-    if arm in ("trained", "untrained") and not any("memory" in other or "oracle" in other for other in beside):
+    others = tuple(others)
+    if arm in ("trained", "untrained") and not any("memory" in other or "oracle" in other for other in others):
         return arm
     if arm in ARM_NAMES:
         return ARM_NAMES[arm]
@@ -74,7 +74,7 @@ def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
     words = shown.replace("_", " ")
     if shown != arm:
         return f"untrained, {words}"
-    return f"trained, {words}" if f"{arm}_untrained" in beside else words
+    return f"trained, {words}" if f"{arm}_untrained" in others else words
 
 
 def metric_name(metric: str) -> str:

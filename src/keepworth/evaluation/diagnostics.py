@@ -65,7 +65,7 @@ def where_points_go(stages: Sequence[str], scores: Sequence[float]) -> Points:
         raise ValueError(f"where_points_go: a score of {outside[0]} is not in [0, 1]")
     n = len(scores)
     pairs = list(zip(stages, scores, strict=True))
-    lost = {name: math.fsum(1.0 - score for place, score in pairs if place == name) / n for name in STAGES}
+    lost = {name: math.fsum(1.0 - score for stage, score in pairs if stage == name) / n for name in STAGES}
     return Points(math.fsum(scores) / n, {name: value for name, value in lost.items() if value}, n)
 
 

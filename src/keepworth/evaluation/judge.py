@@ -72,11 +72,11 @@ def judge(chat: ChatModel) -> Judge:
 
     def score(question: str, expected: str, answer: str) -> float:
         prompt = _JUDGE.format(question=question, expected=expected, answer=answer)
-        found = chat.complete_json([{"role": "user", "content": prompt}]).get("score")
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
-            raise ChatError(f"{chat.model} judged with {found!r} instead of a number.")
-        if not 0 <= found <= 1:
-            raise ChatError(f"{chat.model} judged with {found!r}, which is not from 0 to 1.")
-        return float(found)
+        value = chat.complete_json([{"role": "user", "content": prompt}]).get("score")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ChatError(f"{chat.model} judged with {value!r} instead of a number.")
+        if not 0 <= value <= 1:
+            raise ChatError(f"{chat.model} judged with {value!r}, which is not from 0 to 1.")
+        return float(value)
 
     return score

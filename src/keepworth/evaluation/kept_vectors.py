@@ -53,5 +53,5 @@ class KeptVectors:
         )
 
     def _read(self, key: bytes) -> tuple[bytes] | None:
-        found: tuple[bytes] | None = self._file.execute("SELECT vector FROM vectors WHERE hash = ?", (key,)).fetchone()
-        return found
+        row: tuple[bytes] | None = self._file.execute("SELECT vector FROM vectors WHERE hash = ?", (key,)).fetchone()
+        return row

@@ -70,9 +70,9 @@ class ChatReader:
         if prompt not in self._known:
             try:
                 self._known[prompt] = self._complete(prompt)
-            except NoWholeAnswer as said:
+            except NoWholeAnswer as problem:
                 # An empty or cut answer is a poor answer, which scores what it scores: the others are still to be asked.
-                self._known[prompt] = said.text
+                self._known[prompt] = problem.text
         return self._known[prompt]
 
 

@@ -147,10 +147,10 @@ class Critic:
                 warnings.simplefilter("ignore", FutureWarning)
                 network.add_adapter(CRITIC_ADAPTER, options, autocast_adapter_dtype=False)
         fuse(network)
-        found = {name: value for name, value in network.named_parameters() if f".{CRITIC_ADAPTER}." in name}
-        for value in found.values():
+        adapters = {name: value for name, value in network.named_parameters() if f".{CRITIC_ADAPTER}." in name}
+        for value in adapters.values():
             value.requires_grad_(True)
-        return found
+        return adapters
 
     @contextlib.contextmanager
     def _active(self) -> Iterator[None]:
@@ -194,14 +194,14 @@ class Critic:
             return blank.index_copy(1, plan.place, values).view(len(values), -1, plan.width)
 
         count = len(tree.predictor)
-        found = _heads(self.head, torch.cat([hidden[tree.predictor], hidden[plan.last]]))
-        states, actions = spread(found[:, :count]), None
+        predictions = _heads(self.head, torch.cat([hidden[tree.predictor], hidden[plan.last]]))
+        states, actions = spread(predictions[:, :count]), None
         if self.action_head is not None:
             actions = spread(_heads(self.action_head, hidden[plan.behind]))
         if self.advantage.by_turn:
             first, last = (ends.expand_as(states) for ends in turn_ends(batch))
             states, actions = states.gather(2, first), None if actions is None else actions.gather(2, last)
-        return HeadValues(states, actions, found[:, count:])
+        return HeadValues(states, actions, predictions[:, count:])
 
     @torch.no_grad()
     def _read_all(self, rows: Rows, parts: Sequence[MicroBatch]) -> HeadValues:
@@ -209,22 +209,22 @@ class Critic:
         states, actions = (torch.zeros(heads, *rows.batch.shape, dtype=kind) for _ in range(2))
         ends = torch.zeros(heads, rows.batch.shape[0])
         for _, part in self._passes.pick(rows, parts):
-            found, place = self.read(rows, part.rows), torch.tensor(part.rows)
-            states[:, place], ends[:, place] = found.states.to(kind), found.ends.to(ends.dtype)
-            if found.actions is not None:
-                actions[:, place] = found.actions.to(kind)
+            predictions, indices = self.read(rows, part.rows), torch.tensor(part.rows)
+            states[:, indices], ends[:, indices] = predictions.states.to(kind), predictions.ends.to(ends.dtype)
+            if predictions.actions is not None:
+                actions[:, indices] = predictions.actions.to(kind)
         states, actions, ends = self._passes.shares.joined(states, actions, ends)
         return HeadValues(states, None if self.action_head is None else actions, ends)
 
     def valued(self, rows: Rows, parts: Sequence[MicroBatch]) -> Rows:
         """The rows with the critic's advice: `values`, `action_values` where the advantage reads them, and with its
         `bootstrap` what an episode that was cut off is worth at its end, else 0."""
-        found = self._read_all(rows, parts)
-        batch = replace(rows.batch, values=found.states.amin(0))
-        if found.actions is not None:
-            batch = replace(batch, action_values=found.actions.amin(0))
+        predictions = self._read_all(rows, parts)
+        batch = replace(rows.batch, values=predictions.states.amin(0))
+        if predictions.actions is not None:
+            batch = replace(batch, action_values=predictions.actions.amin(0))
         if self.advantage.bootstrap:
-            ends = torch.where(torch.tensor(rows.cut), found.ends.amin(0), 0.0)
+            ends = torch.where(torch.tensor(rows.cut), predictions.ends.amin(0), 0.0)
             batch = replace(batch, bootstrap=unit_sum(ends[:, None], unit_of(batch, "episode")))
         return replace(rows, batch=batch)
 
@@ -252,20 +252,24 @@ class Critic:
         if self._averages:
             every = [MicroBatch(part.rows) for part in parts]
             with self._averaged():
-                found = self._read_all(rows, every)
-            pairs = zip(found.states, found.states if found.actions is None else found.actions, strict=True)
+                predictions = self._read_all(rows, every)
+            pairs = zip(
+                predictions.states,
+                predictions.states if predictions.actions is None else predictions.actions,
+                strict=True,
+            )
             advised = [replace(rows.batch, values=value, action_values=action) for value, action in pairs]
         states = [value_targets(batch, objective) for batch in advised]
         actions = [value_targets(batch, objective, of="actions") for batch in advised if self.action_head is not None]
         losses = {}
         for number, part in self._passes.training(rows, parts):
-            reading, batch, place = self.read(rows, part.rows), rows.batch.rows(part.rows), torch.tensor(part.rows)
+            reading, batch, indices = self.read(rows, part.rows), rows.batch.rows(part.rows), torch.tensor(part.rows)
             taught = [] if only_actions else list(zip(reading.states, states, strict=True))
             if reading.actions is not None:
                 taught += zip(reading.actions, actions, strict=True)
             scalar = torch.stack(
                 [
-                    value_loss(value, target[place].to(value.dtype), batch, objective, divisors)
+                    value_loss(value, target[indices].to(value.dtype), batch, objective, divisors)
                     for value, target in taught
                 ]
             ).sum()

@@ -174,13 +174,13 @@ class Learner:
         sampled = list(groups)
         if self.mixture is not None:
             sampled = [group for group in groups if group.episodes[0].origin not in self.mixture.imitated]
-        kept, rejected = kept_groups(
+        groups_kept, rejected = kept_groups(
             {i: [e.metric for e in group.episodes] for i, group in enumerate(sampled)}, self.objective
         )
-        if rejected and not kept:
+        if rejected and not groups_kept:
             self._count_update()
             return {"rejected_groups": float(len(rejected)), "trained_rows": 0.0}
-        sampled = [sampled[i] for i in kept]
+        sampled = [sampled[i] for i in groups_kept]
         rows = rows_of(sampled, self.roles, self.model.version, merge=self.objective.aggregation_unit == "episode")
         require_credit(rows, sampled, self.objective)
         temperature = self._temperature(sampled)
@@ -288,8 +288,8 @@ class Learner:
                 batch = replace(batch, lp_reference=self.passes.scores(rows, every, temperature)[0].to(kind))
         if objective.teacher is not None:
             teacher: Any = self.teacher  # of the first learner, who alone asks it
-            told = self.shares.first(lambda: teacher_scores(teacher, rows, every, temperature))
-            batch = replace(batch, lp_teacher=told)
+            scores = self.shares.first(lambda: teacher_scores(teacher, rows, every, temperature))
+            batch = replace(batch, lp_teacher=scores)
         measured = objective.advantage.measure(self, replace(rows, batch=batch), temperature)
         return replace(batch, **measured)
 
@@ -309,18 +309,21 @@ class Learner:
         """One optimiser step of the policy, accumulated over micro-batches. others: losses beside the policy's."""
         parts = self.passes.split(rows, learning)
         if self.objective.needs_whole_episodes and _splits_an_episode(rows.batch, parts):
-            found, scored = [self._gradients_of_whole_episodes(rows, learning, parts, temperature, loss_of)], [learning]
+            results, scored = (
+                [self._gradients_of_whole_episodes(rows, learning, parts, temperature, loss_of)],
+                [learning],
+            )
         else:
-            own = {}
-            for number, each in self.passes.training(rows, parts):
-                lp, entropy = row_scores(self.model, rows, each.rows, temperature)
-                scalar, metrics = loss_of(each.rows, lp, entropy)
+            gradients = {}
+            for number, pass_ in self.passes.training(rows, parts):
+                lp, entropy = row_scores(self.model, rows, pass_.rows, temperature)
+                scalar, metrics = loss_of(pass_.rows, lp, entropy)
                 scalar.backward()  # type: ignore[no-untyped-call]
-                own[number] = metrics, lp.detach()
+                gradients[number] = metrics, lp.detach()
             # Everybody has the numbers of all parts, because the controls of the next update follow them.
-            found, scored = self.shares.gathered(own), [part.rows for part in parts]
-        drawn = [(rows.batch.rows(of), lp) for of, (_, lp) in zip(scored, found, strict=True)]
-        measured = {**merge_metrics([metrics for metrics, _ in found]), **mismatch(drawn)} if drawn else {}
+            results, scored = self.shares.gathered(gradients), [part.rows for part in parts]
+        drawn = [(rows.batch.rows(of), lp) for of, (_, lp) in zip(scored, results, strict=True)]
+        measured = {**merge_metrics([metrics for metrics, _ in results]), **mismatch(drawn)} if drawn else {}
         for other in others:
             measured[other.name] = other.backward(self.passes)
         scale = self._learning_rate_scale(rows.batch)
@@ -353,11 +356,11 @@ class Learner:
         lp, entropy = (score[order].requires_grad_() for score in self.passes.scores(rows, parts, temperature))
         scalar, metrics = loss_of(learning, lp, entropy)
         scalar.backward()  # type: ignore[no-untyped-call]
-        place = {row: position for position, row in enumerate(learning)}
-        for _, each in self.passes.training(rows, parts):
-            own = torch.tensor([place[row] for row in each.rows])
-            scores = zip(row_scores(self.model, rows, each.rows, temperature), (lp, entropy), strict=True)
-            given = [(score, leaf.grad[own]) for score, leaf in scores if leaf.grad is not None]
+        position_of = {row: position for position, row in enumerate(learning)}
+        for _, part in self.passes.training(rows, parts):
+            positions = torch.tensor([position_of[row] for row in part.rows])
+            scores = zip(row_scores(self.model, rows, part.rows, temperature), (lp, entropy), strict=True)
+            given = [(score, leaf.grad[positions]) for score, leaf in scores if leaf.grad is not None]
             torch.autograd.backward([score for score, _ in given], [gradient for _, gradient in given])
         return metrics, lp.detach()
 
@@ -380,12 +383,12 @@ class Learner:
 
     def _temperature(self, groups: Sequence[Group]) -> float:
         segments = [s for g in groups for e in g.episodes for s in e.segments if s.role in self.roles]
-        found = {segment.temperature for segment in segments if segment.logprobs} or {1.0}
-        if len(found) != 1 or 0.0 in found:
+        temperatures = {segment.temperature for segment in segments if segment.logprobs} or {1.0}
+        if len(temperatures) != 1 or 0.0 in temperatures:
             raise ValueError(
-                f"a step must be sampled at one temperature above 0, not {sorted(found)}: ratios would mean nothing"
+                f"a step must be sampled at one temperature above 0, not {sorted(temperatures)}: ratios would mean nothing"
             )
-        return found.pop()
+        return temperatures.pop()
 
     def _reads_proximal_first(self) -> bool:
         """Whether something needs the proximal log-probabilities of the whole step before its first gradient.
@@ -417,8 +420,8 @@ class Learner:
         group = rows.batch.group.tolist()
         numbers = list(dict.fromkeys(group))
         count = min(self.optimisation.minibatches, len(numbers))
-        place = {number: index * count // len(numbers) for index, number in enumerate(numbers)}
-        return [[row for row, number in enumerate(group) if place[number] == part] for part in range(count)]
+        batch_of = {number: index * count // len(numbers) for index, number in enumerate(numbers)}
+        return [[row for row, number in enumerate(group) if batch_of[number] == part] for part in range(count)]
 
     def _learning_rate_scale(self, batch: Batch) -> float:
         scheduled = rate_at(self.optimisation, self.steps)

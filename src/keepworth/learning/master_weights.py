@@ -61,12 +61,12 @@ class MasterWeights:
         a live weight changes; the master weights and the moments then start afresh from the live weights.
         """
         wide = list(self._master_weights.values())
-        own: list[torch.Tensor | None] = []
+        gradients: list[torch.Tensor | None] = []
         for value, master in zip(self.named.values(), wide, strict=True):
-            own.append(None if value.grad is None else value.grad.to(master.dtype))
+            gradients.append(None if value.grad is None else value.grad.to(master.dtype))
             value.grad = None
-        for value, master, each in zip(self.named.values(), wide, self._shares.summed(own, wide), strict=True):
-            gradient = each
+        for value, master, total in zip(self.named.values(), wide, self._shares.summed(gradients, wide), strict=True):
+            gradient = total
             if decay:
                 more = 2 * decay * value.detach().to(master.dtype)
                 gradient = more if gradient is None else gradient + more
@@ -100,9 +100,9 @@ class MasterWeights:
     def _undone(self, scale: float, name: str) -> Diverged:
         """Start afresh from the live weights, which the failed step has not reached."""
         with torch.no_grad():
-            for each, value in self.named.items():
-                self._master_weights[each].copy_(value)
-                self._master_weights[each].grad = None
+            for key, value in self.named.items():
+                self._master_weights[key].copy_(value)
+                self._master_weights[key].grad = None
         self.optimiser.state.clear()
         return Diverged(
             f"A step at learning rate {self.learning_rate * scale} leaves weights that are no finite numbers "

@@ -90,17 +90,17 @@ def micro_batches(texts: Texts, chosen: Iterable[int], room: PassRoom, least: in
     for unit in sorted(units, key=lambda unit: -unit.columns):
         if batches and batches[-1][0].recompute == unit.recompute:
             together = [*batches[-1], unit]
-            widest = max(each.prompt for each in together), max(each.branches for each in together)
+            widest = max(candidate.prompt for candidate in together), max(candidate.branches for candidate in together)
             if room.fits(len(together), *widest, unit.recompute):
                 batches[-1] = together
                 continue
         batches.append([unit])
-    found = [MicroBatch(tuple(row for unit in batch for row in unit.rows), batch[0].recompute) for batch in batches]
-    while len(found) < least and (divisible := [each for each in found if len(each.rows) > 1]):
-        largest = max(divisible, key=lambda each: work(texts, each))
-        place = found.index(largest)
-        found[place : place + 1] = _halves(texts, largest, room)
-    return found
+    micro = [MicroBatch(tuple(row for unit in batch for row in unit.rows), batch[0].recompute) for batch in batches]
+    while len(micro) < least and (divisible := [candidate for candidate in micro if len(candidate.rows) > 1]):
+        largest = max(divisible, key=lambda candidate: work(texts, candidate))
+        index = micro.index(largest)
+        micro[index : index + 1] = _halves(texts, largest, room)
+    return micro
 
 
 def work(texts: Texts, part: MicroBatch) -> float:
@@ -145,8 +145,8 @@ class Passes:
         wide = torch.promote_types(self.model.dtype, torch.float32)
         scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
         for _, part in self.pick(rows, parts):
-            place = torch.tensor(part.rows)
-            scores[place], entropies[place] = row_scores(self.model, rows, part.rows, temperature)
+            indices = torch.tensor(part.rows)
+            scores[indices], entropies[indices] = row_scores(self.model, rows, part.rows, temperature)
         scores, entropies = self.shares.joined(scores, entropies)
         return scores, entropies
 
@@ -166,7 +166,7 @@ def _halves(texts: Texts, part: MicroBatch, room: PassRoom) -> list[MicroBatch]:
         return MicroBatch(rows, part.recompute and not fits)
 
     ways = [[of(part.rows[:cut]), of(part.rows[cut:])] for cut in range(1, len(part.rows))]
-    return min(ways, key=lambda way: max(work(texts, each) for each in way))
+    return min(ways, key=lambda way: max(work(texts, half) for half in way))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +189,14 @@ def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Par
     lengths: of the answers, by row."""
     ways: list[list[_Part]] = []
     if room.checkpointing != "on":
-        short = {row: each for row, each in lengths.items() if room.fits(1, *_padded(prompt, each), False)}
-        long = {row: each for row, each in lengths.items() if row not in short}
+        short = {row: length for row, length in lengths.items() if room.fits(1, *_padded(prompt, length), False)}
+        long = {row: length for row, length in lengths.items() if row not in short}
         ways.append([*_packed(prompt, short, room, False), *_packed(prompt, long, room, room.checkpointing != "off")])
     if room.checkpointing != "off" and (not ways or len(ways[0]) > 1):
         ways.append(_packed(prompt, lengths, room, True))
-    return min(ways, key=lambda way: sum(each.columns * (RECOMPUTED_COST if each.recompute else 1.0) for each in way))
+    return min(
+        ways, key=lambda way: sum(length.columns * (RECOMPUTED_COST if length.recompute else 1.0) for length in way)
+    )
 
 
 def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: bool) -> list[_Part]:
@@ -203,15 +205,19 @@ def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: 
     for row in sorted(lengths, key=lambda row: -lengths[row]):
         if not room.fits(1, *_padded(prompt, lengths[row]), recompute):
             raise room.refusal(prompt, lengths[row])
-        own = (each for each in bins if room.fits(1, *_padded(prompt, sum(each.values()) + lengths[row]), recompute))
-        found = next(own, None)
-        if found is None:
+        fitting = (
+            rows_in
+            for rows_in in bins
+            if room.fits(1, *_padded(prompt, sum(rows_in.values()) + lengths[row]), recompute)
+        )
+        bin_ = next(fitting, None)
+        if bin_ is None:
             bins.append({row: lengths[row]})
         else:
-            found[row] = lengths[row]
+            bin_[row] = lengths[row]
     return [
-        _Part(tuple(row for row in lengths if row in each), *_padded(prompt, sum(each.values())), recompute)
-        for each in bins
+        _Part(tuple(row for row in lengths if row in rows_in), *_padded(prompt, sum(rows_in.values())), recompute)
+        for rows_in in bins
     ]
 
 
@@ -253,10 +259,10 @@ def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
     rows_of_tokens = torch.repeat_interleave(torch.tensor(order), lengths)
     column_of = torch.cat([torch.arange(int(length)) for length in lengths])
     drawn = rows.batch.mask[rows_of_tokens, column_of] > 0
-    place = torch.repeat_interleave(torch.tensor([at[row] for row in order]), lengths) * width + column_of
+    cell = torch.repeat_interleave(torch.tensor([at[row] for row in order]), lengths) * width + column_of
     picked = replace(whole, predictor=whole.predictor[drawn], target=whole.target[drawn])
     behind = torch.repeat_interleave(torch.tensor(starts), lengths) + column_of
-    return BranchLayout(picked, place[drawn], behind[drawn], last, width)
+    return BranchLayout(picked, cell[drawn], behind[drawn], last, width)
 
 
 def row_scores(

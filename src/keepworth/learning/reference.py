@@ -88,11 +88,11 @@ def require_same_tokens(teacher: Model, student: Model) -> None:
 
 def teacher_scores(teacher: Model, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> torch.Tensor:
     """[B,T]: the teacher's log-probabilities of the drawn tokens, zero elsewhere. parts: what is scored at once."""
-    found = torch.zeros_like(rows.batch.lp_behaviour)
+    scores = torch.zeros_like(rows.batch.lp_behaviour)
     for part in parts:
         shared = rows.by_context(part.rows)
-        told = teacher.score(list(shared), rows.branches(shared), temperature)
-        for members, scored in zip(shared.values(), told, strict=True):
+        answers = teacher.score(list(shared), rows.branches(shared), temperature)
+        for members, scored in zip(shared.values(), answers, strict=True):
             for row, logprobs in zip(members, scored, strict=True):
-                found[row, : len(logprobs)] = torch.tensor(logprobs)
-    return torch.where(rows.batch.mask > 0, found, 0.0)
+                scores[row, : len(logprobs)] = torch.tensor(logprobs)
+    return torch.where(rows.batch.mask > 0, scores, 0.0)

@@ -83,28 +83,28 @@ def stretches(episode: Episode, roles: Sequence[str], merge: bool = True) -> lis
 
     merge=False gives every model call a row of its own. Raises BadEpisode where a segment contradicts itself.
     """
-    found: list[list[tuple[int, Segment]]] = []
+    runs: list[list[tuple[int, Segment]]] = []
     for index, segment in enumerate(episode.segments):
         if segment.role not in roles:
             continue
         _check(episode, index, segment)
-        if merge and found and _continues(found[-1][-1][1], segment):
-            found[-1].append((index, segment))
+        if merge and runs and _continues(runs[-1][-1][1], segment):
+            runs[-1].append((index, segment))
         else:
-            found.append([(index, segment)])
+            runs.append([(index, segment)])
     return [
         Stretch(
             tuple(segment for _, segment in row),
             tuple(index for index, _ in row),
             tuple(len(segment.context) - len(row[0][1].context) for _, segment in row),
         )
-        for row in found
+        for row in runs
     ]
 
 
 def _continues(before: Segment, after: Segment) -> bool:
-    known = len(before.context) + len(before.ids)
-    return len(after.context) >= known and after.context[:known] == before.context + before.ids
+    covered = len(before.context) + len(before.ids)
+    return len(after.context) >= covered and after.context[:covered] == before.context + before.ids
 
 
 def _check(episode: Episode, index: int, segment: Segment) -> None:
@@ -127,7 +127,7 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
     """
     split = any(term.role for group in groups for episode in group.episodes for term in episode.rewards)
     parts = [(role,) for role in roles] if split else [tuple(roles)]
-    found = [
+    token_rows = [
         (number * len(parts) + part, index, episode, stretch)
         for number, group in enumerate(groups)
         for part, of in enumerate(parts)
@@ -135,21 +135,21 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         for stretch in stretches(episode, of, merge)
         if any(segment.ids for segment in stretch.segments)
     ]
-    if not found:
+    if not token_rows:
         named = " or ".join(repr(role) for role in roles)
         raise BadEpisode(f"No episode of this step has a segment of role {named} with a sampled token.")
-    shape = len(found), max(len(stretch.answer) for *_, stretch in found)
+    shape = len(token_rows), max(len(stretch.answer) for *_, stretch in token_rows)
     mask, behaviour, lag = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
     unscored = torch.zeros(shape, dtype=torch.bool)
     ids, step = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
     numbers: dict[tuple[int, int], int] = {}
-    kinds = [episode.source or episode.task.partition("/")[0] for _, _, episode, _ in found]  # of tasks
+    kinds = [episode.source or episode.task.partition("/")[0] for _, _, episode, _ in token_rows]  # of tasks
     types: dict[str, int] = {}
     turns = _Turns()
-    for row, (number, index, episode, stretch) in enumerate(found):
+    for row, (number, index, episode, stretch) in enumerate(token_rows):
         numbers.setdefault((number, index), len(numbers))
         ids[row, : len(stretch.answer)] = torch.tensor(stretch.answer)
-        for place, segment, start in zip(stretch.indices, stretch.segments, stretch.starts, strict=True):
+        for position, segment, start in zip(stretch.indices, stretch.segments, stretch.starts, strict=True):
             inside = slice(start, start + len(segment.ids))
             mask[row, inside] = 1
             if segment.logprobs:
@@ -158,11 +158,11 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
                     lag[row, start + span.start : start + span.end] = version - span.version
             else:
                 unscored[row, inside] = True
-            step[row, inside] = turns.add(numbers[number, index], place, segment, episode)
-    last = {(number, index): row for row, (number, index, *_) in enumerate(found)}
+            step[row, inside] = turns.add(numbers[number, index], position, segment, episode)
+    last = {(number, index): row for row, (number, index, *_) in enumerate(token_rows)}
     cut = tuple(
         last[number, index] == row and stretch.segments[-1].finish is FinishReason.LENGTH
-        for row, (number, index, _, stretch) in enumerate(found)
+        for row, (number, index, _, stretch) in enumerate(token_rows)
     )
     batch = Batch(
         mask=mask,
@@ -170,29 +170,29 @@ def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merg
         rewards=torch.tensor(
             [
                 episode.reward_of(stretch.segments[0].role) if split else episode.reward
-                for _, _, episode, stretch in found
+                for _, _, episode, stretch in token_rows
             ],
             dtype=torch.float64,
         ),
-        metric=torch.tensor([episode.metric for _, _, episode, _ in found], dtype=torch.float64),
-        group=torch.tensor([number for number, *_ in found]),
-        episode=torch.tensor([numbers[number, index] for number, index, *_ in found]),
+        metric=torch.tensor([episode.metric for _, _, episode, _ in token_rows], dtype=torch.float64),
+        group=torch.tensor([number for number, *_ in token_rows]),
+        episode=torch.tensor([numbers[number, index] for number, index, *_ in token_rows]),
         task_type=torch.tensor([types.setdefault(kind, len(types)) for kind in kinds]),
         version_lag=lag,
         step=step,
         steps=turns.steps(),
         ids=ids,
-        truncated=torch.tensor([s.segments[-1].finish is FinishReason.LENGTH for *_, s in found]),
-        branch=torch.tensor([int(bool(episode.parent)) for _, _, episode, _ in found]),
+        truncated=torch.tensor([s.segments[-1].finish is FinishReason.LENGTH for *_, s in token_rows]),
+        branch=torch.tensor([int(bool(episode.parent)) for _, _, episode, _ in token_rows]),
     )
     return Rows(
-        tuple(stretch.context for *_, stretch in found),
-        tuple(stretch.answer for *_, stretch in found),
+        tuple(stretch.context for *_, stretch in token_rows),
+        tuple(stretch.answer for *_, stretch in token_rows),
         batch,
-        tuple(episode.task for _, _, episode, _ in found),
+        tuple(episode.task for _, _, episode, _ in token_rows),
         cut,
         unscored,
-        tuple(tuple(item.text for item in episode.shown) for _, _, episode, _ in found),
+        tuple(tuple(item.text for item in episode.shown) for _, _, episode, _ in token_rows),
     )
 
 
@@ -204,13 +204,13 @@ class _Turns:
         self._count: dict[int, int] = {}
         self._states: dict[str, int] = {}
 
-    def add(self, number: int, place: int, segment: Segment, episode: Episode) -> int:
+    def add(self, number: int, position: int, segment: Segment, episode: Episode) -> int:
         index = self._count.get(number, 0)
         self._count[number] = index + 1
         reward = sum(
             term.value * term.weight
             for term in episode.rewards
-            if term.scope is RewardScope.SEGMENT and term.segment == place
+            if term.scope is RewardScope.SEGMENT and term.segment == position
         )
         state = self._states.setdefault(segment.state, len(self._states)) if segment.state else -1
         seconds = math.nan if segment.seconds is None else segment.seconds

@@ -574,7 +574,9 @@ class RunFolder:
         """Complete checkpoints, oldest first (not verified). Whatever else lies in the folder is ignored."""
         folders = (self.path / "checkpoints").glob("step-*")
         named = [(match, folder) for folder in folders if (match := _CHECKPOINT.fullmatch(folder.name))]
-        return sorted((Checkpoint(int(match[1]), folder) for match, folder in named), key=lambda each: each.step)
+        return sorted(
+            (Checkpoint(int(match[1]), folder) for match, folder in named), key=lambda checkpoint: checkpoint.step
+        )
 
     def latest_checkpoint(self, *, verify: bool = True) -> Checkpoint | None:
         """The checkpoint to continue from, or None before the first. Raises CheckpointCorrupt."""
@@ -638,9 +640,9 @@ class RunFolder:
         for file in ROWS:
             path = self.path / file
             if path.exists():
-                kept = [row for row in read_rows(path) if row["step"] <= until]
+                earlier = [row for row in read_rows(path) if row["step"] <= until]
                 with replacing(path) as temporary:
-                    temporary.write_bytes(b"".join(map(_line, kept)))
+                    temporary.write_bytes(b"".join(map(_line, earlier)))
         for at, _, path in episode_files(self.path):
             if at > until:
                 path.unlink()

@@ -54,7 +54,7 @@ class Shares:
         whole = torch.cat([part.detach().reshape(-1).to("cpu", kind) for part in parts])
         self._add(whole)
         sums = torch.split(whole, [part.numel() for part in parts])
-        return tuple(sum_.view(each.shape).to(each.device, each.dtype) for sum_, each in zip(sums, parts, strict=True))
+        return tuple(sum_.view(like.shape).to(like.device, like.dtype) for sum_, like in zip(sums, parts, strict=True))
 
     def summed(self, gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
         """The sums of gradients, one for each of the tensors `like`, whose type they have. None stays where no learner has one:
@@ -62,9 +62,9 @@ class Shares:
         if self.count == 1:
             return list(gradients)
         there = torch.tensor([float(gradient is not None) for gradient in gradients], dtype=like[0].dtype)
-        filled = [torch.zeros_like(of) if own is None else own for own, of in zip(gradients, like, strict=True)]
+        filled = [torch.zeros_like(of) if given is None else given for given, of in zip(gradients, like, strict=True)]
         *sums, somewhere = self.joined(*filled, there)
-        return [each if any_ > 0 else None for each, any_ in zip(sums, somewhere.tolist(), strict=True)]
+        return [total if any_ > 0 else None for total, any_ in zip(sums, somewhere.tolist(), strict=True)]
 
     def gathered(self, items: Mapping[int, T]) -> list[T]:
         """What all learners computed, by the numbers of their parts and in the order of these."""
@@ -89,8 +89,8 @@ def divided(loads: Sequence[float], count: int) -> list[list[int]]:
     """Indices of the loads in `count` shares, each in order: the largest goes first, to whoever has least."""
     shares: list[list[int]] = [[] for _ in range(count)]
     totals = [0.0] * count
-    for index in sorted(range(len(loads)), key=lambda each: -loads[each]):
-        least = min(range(count), key=lambda each: (totals[each], len(shares[each])))
+    for index in sorted(range(len(loads)), key=lambda number: -loads[number]):
+        least = min(range(count), key=lambda number: (totals[number], len(shares[number])))
         shares[least].append(index)
         totals[least] += loads[index]
     return [sorted(share) for share in shares]

@@ -75,7 +75,7 @@ def train(
             progress.phase("learning")
             measured = episode_metrics(collected.groups, learner.model.version, optional)
             if isinstance(learner, Imitator):  # nothing was drawn, and nothing rewarded
-                measured = {name: each for name, each in measured.items() if name.partition("/")[0] != "reward"}
+                measured = {name: value for name, value in measured.items() if name.partition("/")[0] != "reward"}
             try:
                 learned = learner.update(collected.groups)
             except FloatingPointError:

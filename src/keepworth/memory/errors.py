@@ -42,9 +42,9 @@ class UnknownOption(InvalidFilter, TypeError):
     """A keyword that a search, or another method, does not have."""
 
 
-def unknown_option(of: str, name: str, known: Iterable[str]) -> UnknownOption:
+def unknown_option(of: str, name: str, options: Iterable[str]) -> UnknownOption:
     """of: the method; known: the keywords that it has."""
-    names = list(known)
+    names = list(options)
     near = nearest(name, names)
     fix = f"did you mean {near}=?" if near else f"it takes {', '.join(names)}" if names else "it takes none"
     return UnknownOption(f"{of} has no option {name}=: {fix}")
@@ -61,13 +61,13 @@ def check_keywords(owner: Owner) -> Owner:
     return owner
 
 
-def _checked(method: Callable[..., Any], known: tuple[str, ...]) -> Callable[..., Any]:
+def _checked(method: Callable[..., Any], accepted: tuple[str, ...]) -> Callable[..., Any]:
     @wraps(method)
     def checked(*arguments: Any, **options: Any) -> Any:
-        if unknown := [name for name in options if name not in known]:
+        if unknown := [name for name in options if name not in accepted]:
             owner = type(arguments[0]).__name__
             called = owner if method.__name__ == "__init__" else f"{owner}.{method.__name__}"
-            raise unknown_option(called, unknown[0], known)
+            raise unknown_option(called, unknown[0], accepted)
         return method(*arguments, **options)
 
     return checked

@@ -72,7 +72,7 @@ class Scope:
             chosen[name] = value
         return Scope(**chosen)
 
-    def each(self) -> tuple[Scope, ...]:
+    def members(self) -> tuple[Scope, ...]:
         """The scopes that it is made of."""
         return (self,)
 
@@ -87,13 +87,13 @@ class Reach(Scope):
     """What is seen from a scope with which others are shared: what it holds itself, and what those hold. Nothing is written in a
     reach: what is written goes into one scope."""
 
-    beside: tuple[Scope, ...] = ()
+    others: tuple[Scope, ...] = ()
 
     def contains(self, other: Scope) -> bool:
-        return any(scope.contains(other) for scope in self.each())
+        return any(scope.contains(other) for scope in self.members())
 
-    def each(self) -> tuple[Scope, ...]:
-        return (Scope(*self.parts()), *self.beside)
+    def members(self) -> tuple[Scope, ...]:
+        return (Scope(*self.parts()), *self.others)
 
 
 EVERYWHERE = Scope()

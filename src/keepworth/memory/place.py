@@ -58,7 +58,7 @@ class MemoryPlace:
         return Path(self.given)
 
     @property
-    def beside(self) -> Path:
+    def base(self) -> Path:
         """What files that go with the memory are named after, such as the tokens of a server: the memory's own file, or, of an
         address, a name in the present folder that no other memory has."""
         if not self.on_server:

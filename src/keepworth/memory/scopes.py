@@ -23,9 +23,9 @@ class Scopes:
     """
 
     def __init__(
-        self, own: Scope, shares: Mapping[str, bool] | None = None, within: Mapping[str, str] | None = None
+        self, scope: Scope, shares: Mapping[str, bool] | None = None, within: Mapping[str, str] | None = None
     ) -> None:
-        self.own = own
+        self.own = scope
         self.shares = shares or {}
         self._within = within or {}
         self._narrowed: dict[tuple[str, str, str], Scope] = {}
@@ -88,8 +88,8 @@ class Scopes:
     @property
     def changeable(self) -> Scope:
         """What may be changed by its id."""
-        beside = tuple(Scope(self.own.tenant, name) for name, writes in self.shares.items() if writes)
-        return Reach(*self.own.parts(), beside) if beside else self.own
+        writable = tuple(Scope(self.own.tenant, name) for name, writes in self.shares.items() if writes)
+        return Reach(*self.own.parts(), writable) if writable else self.own
 
     def home(self, item: Item) -> Scope:
         """Through which scope an item that is seen is changed. Raises SharedReadOnly."""

@@ -48,20 +48,20 @@ ScanHook = Callable[[str], Iterable[SensitiveSpan]]
 
 def sensitive(text: str, kinds: Iterable[str] = (*SECRETS, *PERSONAL)) -> list[SensitiveSpan]:
     """What the rules find, in order of place."""
-    found: list[SensitiveSpan] = []
+    spans: list[SensitiveSpan] = []
     for kind in kinds:
-        found += [SensitiveSpan(kind, *span) for span in RULES[kind](text)]
-    return apart(found)
+        spans += [SensitiveSpan(kind, *span) for span in RULES[kind](text)]
+    return apart(spans)
 
 
 def apart(spans: Iterable[SensitiveSpan]) -> list[SensitiveSpan]:
     """Of two that overlap the one that was found by the earlier rule."""
-    kept: list[SensitiveSpan] = []
+    disjoint: list[SensitiveSpan] = []
     for span in spans:
-        place = bisect_left(kept, span.start, key=lambda span: span.end - 1)
-        if place == len(kept) or span.end <= kept[place].start:
-            kept.insert(place, span)
-    return kept
+        index = bisect_left(disjoint, span.start, key=lambda span: span.end - 1)
+        if index == len(disjoint) or span.end <= disjoint[index].start:
+            disjoint.insert(index, span)
+    return disjoint
 
 
 Spans = Iterable[tuple[int, int]]

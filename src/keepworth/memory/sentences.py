@@ -14,7 +14,7 @@ def sentences(text: str) -> list[str]:
 
     Cut after . ! ? (and a closing quote or bracket) and at line breaks, but not after a title, an initial or a common
     abbreviation."""
-    found: list[str] = []
+    parts: list[str] = []
     for line in text.splitlines():
         glued = False
         for piece in _WORDS.sentence_end.split(line):
@@ -22,12 +22,12 @@ def sentences(text: str) -> list[str]:
             if not part:
                 continue
             if glued:
-                found[-1] += " " + part
+                parts[-1] += " " + part
             else:
-                found.append(part)
+                parts.append(part)
             last = part.split()[-1]
             glued = _WORDS.abbreviation.search(last) is not None and last.rstrip(".") not in _NOT_A_WORD
-    return found
+    return parts
 
 
 FIRST_PERSON, OPENING, COURTESY = _WORDS.first_person, _WORDS.opening, _WORDS.courtesy

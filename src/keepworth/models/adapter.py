@@ -81,8 +81,10 @@ def attach_lora(
 
 def _left_out(network: Any) -> list[str] | None:
     """Layers that count as linear and that an adapter does not fit: routers give back more than a product."""
-    linear = [(name, each) for name, each in network.named_modules() if isinstance(each, torch.nn.Linear)]
-    return sorted({name.rsplit(".", 1)[-1] for name, each in linear if type(each).__name__.endswith("Router")}) or None
+    linear = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, torch.nn.Linear)]
+    return (
+        sorted({name.rsplit(".", 1)[-1] for name, layer in linear if type(layer).__name__.endswith("Router")}) or None
+    )
 
 
 def _require_plain(model: InProcessModel) -> None:
@@ -113,12 +115,12 @@ def lora_layers(model: InProcessModel, targets: str | Sequence[str]) -> str | li
     ends = sorted({name.rsplit(".", 1)[-1] for name in linear_layers})
     where = f"linear layers of {model.name}"
     if targets == "attention":
-        found = [
+        layers = [
             name for name in linear_layers if any("attn" in part or "attention" in part for part in name.split("."))
         ]
-        if not found:
+        if not layers:
             raise UnknownName("lora_targets", "attention", ends, where=where)
-        return found
+        return layers
     asked = [targets] if isinstance(targets, str) else list(targets)
     for end in asked:
         if not any(f".{name}".endswith(f".{end}") for name in linear_layers):
@@ -128,7 +130,9 @@ def lora_layers(model: InProcessModel, targets: str | Sequence[str]) -> str | li
 
 def _embedding_names(model: InProcessModel) -> list[str]:
     embedded = (model.network.get_input_embeddings(), model.network.get_output_embeddings())
-    return [name for name, module in model.network.named_modules() if any(module is each for each in embedded)]
+    return [
+        name for name, module in model.network.named_modules() if any(module is embedding for embedding in embedded)
+    ]
 
 
 def is_tied(model: InProcessModel) -> bool:
@@ -197,8 +201,8 @@ def copy_texts(source: Path, folder: Path, but: Collection[str] = ()) -> None:
         if path.name in _WITH_PLACES:
             settings = json.loads(path.read_text(encoding="utf-8"))
             if _PLACES & settings.keys():
-                kept = {key: value for key, value in settings.items() if key not in _PLACES}
-                there.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+                portable = {key: value for key, value in settings.items() if key not in _PLACES}
+                there.write_text(json.dumps(portable, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 _TEXTS = (".json", ".txt", ".jinja", ".model", ".py")
@@ -237,16 +241,16 @@ def load_trained(model: InProcessModel, folder: Path) -> None:
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise FileNotFoundError(f"{folder} holds neither adapter_config.json nor safetensors: not a checkpoint")
-    own: dict[str, Any] = dict(model.network.named_parameters())
+    parameters: dict[str, Any] = dict(model.network.named_parameters())
     with torch.no_grad():
         for path in paths:
             for name, value in load_file(path).items():
-                if name not in own or own[name].shape != value.shape:
+                if name not in parameters or parameters[name].shape != value.shape:
                     raise UnsupportedModel(
                         f"{path} holds {name} of the shape {list(value.shape)}, which {model.name} has not.",
                         "Load it with the model that it was trained from.",
                     )
-                own[name].copy_(value)
+                parameters[name].copy_(value)
 
 
 def with_adapter(network: Any, folder: Path) -> Any:

@@ -69,11 +69,11 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multip
     target: list[int] = []
     where: list[tuple[int, int, int]] = []
     stands: list[tuple[tuple[int, int], ...]] = []
-    for i, (prompt, own) in enumerate(zip(prompts, branches, strict=True)):
+    for i, (prompt, answers) in enumerate(zip(prompts, branches, strict=True)):
         ids[i, : len(prompt)] = torch.tensor(prompt)
         positions[i, : len(prompt)] = torch.arange(len(prompt))
         column, columns = prompt_width, []
-        for j, branch in enumerate(own):
+        for j, branch in enumerate(answers):
             if not branch:
                 continue
             end = column + len(branch)
@@ -109,9 +109,9 @@ def branch_mask(prompt_length: torch.Tensor, prompt_width: int, owner: torch.Ten
     """
     rows, width = owner.shape
     past = torch.arange(width)[None, :] <= torch.arange(width)[:, None]
-    own = (owner[:, :, None] == owner[:, None, :]) & past
+    same = (owner[:, :, None] == owner[:, None, :]) & past
     prompt = torch.arange(prompt_width)[None, :] < prompt_length[:, None]
-    return torch.cat([prompt[:, None, :].expand(rows, width, prompt_width), own], dim=2)[:, None]
+    return torch.cat([prompt[:, None, :].expand(rows, width, prompt_width), same], dim=2)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +298,15 @@ def behind_prompts(
     (rows, heads, _, _), (_, shared, columns, size), wide = query.shape, value.shape, key.dtype
     (count, _, width, _), standing = prompts.keys.shape, prompts.standing
     tokens = columns if prompts.tokens is None else prompts.tokens
-    own = query.view(rows, shared, heads // shared, -1).to(wide)
-    by_prompt = standing.placed(own)
-    scores = own.new_empty(*by_prompt.shape[:-1], width + columns)
+    queries = query.view(rows, shared, heads // shared, -1).to(wide)
+    by_prompt = standing.placed(queries)
+    scores = queries.new_empty(*by_prompt.shape[:-1], width + columns)
     with _bf16_products(query.dtype):
         products = torch.bmm(
-            by_prompt.reshape(count * shared, -1, own.shape[-1]), prompts.keys.flatten(0, 1).transpose(1, 2)
+            by_prompt.reshape(count * shared, -1, queries.shape[-1]), prompts.keys.flatten(0, 1).transpose(1, 2)
         )
         torch.mul(products.view(*scores.shape[:-1], width), scale, out=scores[..., :width])
-        products = torch.bmm(own.flatten(0, 1), key.flatten(0, 1).transpose(1, 2))
+        products = torch.bmm(queries.flatten(0, 1), key.flatten(0, 1).transpose(1, 2))
         torch.mul(standing.placed(products.view(rows, shared, -1, columns)), scale, out=scores[..., width:])
         unseen = standing.unseen(width, tokens, window)
         if unseen is not None:
@@ -332,11 +332,11 @@ def narrow_to(mask: torch.Tensor, window: int) -> torch.Tensor:
     """bool [B, 1, S, K] with only the `window` last columns that each query sees; made once for all layers of a pass.
 
     The columns that a query sees are its text in order, whatever stands between them."""
-    kept: dict[int, torch.Tensor] = mask.__dict__.setdefault("windows", {})
-    if window not in kept:
+    windows: dict[int, torch.Tensor] = mask.__dict__.setdefault("windows", {})
+    if window not in windows:
         from_here = mask.flip(-1).cumsum(-1, dtype=torch.int32).flip(-1)
-        kept[window] = mask & (from_here <= window)
-    return kept[window]
+        windows[window] = mask & (from_here <= window)
+    return windows[window]
 
 
 def fused(
@@ -394,7 +394,7 @@ class _Blockwise(torch.autograd.Function):
         ctx.scale = scale
         (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
-        wide, values = (each.to(_wide(each.dtype)).flatten(0, 1) for each in (key, value))
+        wide, values = (tensor.to(_wide(tensor.dtype)).flatten(0, 1) for tensor in (key, value))
         output = query.new_zeros(rows, length, shared, heads // shared, size)
         with _bf16_products(query.dtype):
             for start, end, seen in _blocks(query, key, mask):
@@ -403,14 +403,18 @@ class _Blockwise(torch.autograd.Function):
                 part = torch.bmm(shares, values[:, :seen])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
             for unit in _units(query, key, mask):
-                own, (start, end), prompt = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries, unit.prompt
+                heads_of_row, (start, end), prompt = (
+                    slice(unit.row * shared, (unit.row + 1) * shared),
+                    unit.queries,
+                    unit.prompt,
+                )
                 if unit.begins:
-                    keys = torch.cat((wide[own, :prompt], wide[own, unit.own]), 1)
+                    keys = torch.cat((wide[heads_of_row, :prompt], wide[heads_of_row, unit.part]), 1)
                 scores = _scores(queries[unit.row, None, :, :, start:end], keys[:, : unit.seen], scale)
                 shares = _unit_shares(scores, mask, unit).to(query.dtype).to(wide.dtype)
                 # What is read once for all branches of a prompt is a sum of its own, as where they are drawn.
-                part = torch.bmm(shares[..., :prompt], values[own, :prompt])
-                part += torch.bmm(shares[..., prompt:], values[own, unit.own][:, : unit.seen - prompt])
+                part = torch.bmm(shares[..., :prompt], values[heads_of_row, :prompt])
+                part += torch.bmm(shares[..., prompt:], values[heads_of_row, unit.part][:, : unit.seen - prompt])
                 output[unit.row, start:end] = part.view(shared, -1, end - start, size).permute(2, 0, 1, 3)
         return output.flatten(2, 3)
 
@@ -444,15 +448,21 @@ class _Blockwise(torch.autograd.Function):
                 where = _Read(keys[:, :seen], wide_values[:, :seen], [(to_key[:, :seen], to_value[:, :seen])])
                 to_queries[:, :, :, start:end] = through(block, shares, gradients[:, :, :, start:end], where)
             for unit in _units(query, key, mask):
-                own, (start, end), prompt = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries, unit.prompt
+                heads_of_row, (start, end), prompt = (
+                    slice(unit.row * shared, (unit.row + 1) * shared),
+                    unit.queries,
+                    unit.prompt,
+                )
                 if unit.begins:
                     unit_keys, unit_wide, unit_values = (
-                        torch.cat((each[own, :prompt], each[own, unit.own]), 1)
-                        for each in (keys, wide_keys, wide_values)
+                        torch.cat((tensor[heads_of_row, :prompt], tensor[heads_of_row, unit.part]), 1)
+                        for tensor in (keys, wide_keys, wide_values)
                     )
-                block, last = queries[unit.row, None, :, :, start:end], unit.own.start + unit.seen - prompt
+                block, last = queries[unit.row, None, :, :, start:end], unit.part.start + unit.seen - prompt
                 shares = _unit_shares(_scores(block, unit_wide[:, : unit.seen], scale), mask, unit)
-                parts = [(to[own, :prompt], to[own, unit.own.start : last]) for to in (to_key, to_value)]
+                parts = [
+                    (to[heads_of_row, :prompt], to[heads_of_row, unit.part.start : last]) for to in (to_key, to_value)
+                ]
                 where = _Read(unit_keys[:, : unit.seen], unit_values[:, : unit.seen], list(zip(*parts, strict=True)))
                 to_queries[unit.row, :, :, start:end] = through(
                     block, shares, gradients[unit.row, None, :, :, start:end], where
@@ -496,13 +506,13 @@ def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 class _Unit:
     """Queries of one row that read the same keys: a part of a long branch, or short branches one behind the other.
 
-    queries: first and past the last. own: all columns of the keys that this branch, or these, have. seen: of the prompt's keys
+    queries: first and past the last. part: all columns of the keys that this branch, or these, have. seen: of the prompt's keys
     with the own ones behind them, how many a query may see at most. first: the first query, counted behind the prompts.
     begins: whether the keys are others than the last unit's. length: of the row's prompt. prompt: columns of prompts."""
 
     row: int
     queries: tuple[int, int]
-    own: slice
+    part: slice
     seen: int
     first: int
     begins: bool
@@ -519,11 +529,11 @@ def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) ->
     step = _step(query, key)
     for row, (length, branches) in enumerate(zip(layout.lengths, layout.branches, strict=True)):
         for first, past in _runs(branches, step):
-            own = slice(prompt + first, prompt + past)
+            part = slice(prompt + first, prompt + past)
             for start in range(first, past, step):
                 end = min(start + step, past)
                 queries = causal + start, causal + end
-                yield _Unit(row, queries, own, prompt + end - first, start, start == first, length, prompt)
+                yield _Unit(row, queries, part, prompt + end - first, start, start == first, length, prompt)
 
 
 def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int, int]]:

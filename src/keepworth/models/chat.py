@@ -159,12 +159,12 @@ def json_object(text: str) -> dict[str, Any]:
                 f"The JSON object in {_excerpt(text[start:])!r} is not complete.", "Was it cut? Raise max_tokens."
             )
         try:
-            found = json.loads(text[start:end])
+            value = json.loads(text[start:end])
         except (ValueError, RecursionError):
             start = text.find("{", end)
             continue
-        if isinstance(found, dict):
-            return found
+        if isinstance(value, dict):
+            return value
     raise NoJsonObject(f"There is no JSON object in {_excerpt(text)!r}.", "Ask for one in the prompt, with an example.")
 
 

@@ -88,10 +88,10 @@ class TokenizerChat:
     def stop_ids(self) -> frozenset[int]:
         closing = self._behind([_user("b")])[:1]
         special = set(self._tokenizer.all_special_ids)
-        turn = {each for each in closing if each in special}
+        turn = {token for token in closing if token in special}
         end = getattr(self._tokenizer, "eos_token_id", None)
-        found = {*self._ends, *turn, *(() if end is None else (end,))}
-        return frozenset(found or special)
+        stops = {*self._ends, *turn, *(() if end is None else (end,))}
+        return frozenset(stops or special)
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
         return self._encoded(self.rendered(messages, tools))  # a template writes its BOS itself
@@ -105,8 +105,8 @@ class TokenizerChat:
         key = json.dumps([dict(message) for message in messages], sort_keys=True)
         if key not in self._between:
             text = self.rendered([_user("a"), {"role": "assistant", "content": _SAID}, *messages])
-            _, found, behind = text.rpartition(_SAID)
-            if not found:
+            _, separator, behind = text.rpartition(_SAID)
+            if not separator:
                 raise TemplateMismatch(
                     f"The chat template of {self.name} leaves out what an assistant said before: a conversation of several "
                     "turns cannot be added to.",
@@ -138,4 +138,4 @@ def ends_of(network: Any) -> tuple[int, ...]:
 
 def ids_of(given: Any) -> tuple[int, ...]:
     """An id, several or none, as a configuration has them."""
-    return tuple(each for each in (given if isinstance(given, list) else [given]) if each is not None)
+    return tuple(token for token in (given if isinstance(given, list) else [given]) if token is not None)

@@ -101,17 +101,17 @@ class _Plain:
     def __init__(self, network: Any, prompts: list[Tokens], branches: list[Tokens]) -> None:
         self.network, self.prompts, self.branches = network, prompts, branches
         self.tolerance = _TOLERANCE.get(next(network.parameters()).dtype, _TOLERANCE_LOW)
-        each = [self.predicting(prompt, branches) for prompt in prompts]
-        self.logits = torch.cat(each).flatten(0, 1)
+        logits = [self.predicting(prompt, branches) for prompt in prompts]
+        self.logits = torch.cat(logits).flatten(0, 1)
         self.spread = float((self.logits - self.logits.mean(-1, keepdim=True)).square().mean().sqrt())
         # What predicts the first token of a branch has not seen the branch, which is another one in the other row.
-        self.looks_ahead = bool(self.gap(each[0][0, :1], each[0][1, :1]))
+        self.looks_ahead = bool(self.gap(logits[0][0, :1], logits[0][1, :1]))
 
     def predicting(self, prompt: Tokens, branches: Sequence[Tokens]) -> torch.Tensor:
         """[branches, tokens, V], what the tokens of branches of one length are predicted from."""
         ids = torch.tensor([prompt + branch for branch in branches])
-        found: torch.Tensor = self.network(input_ids=ids, use_cache=False).logits.double()
-        return found[:, len(prompt) - 1 : -1]
+        logits: torch.Tensor = self.network(input_ids=ids, use_cache=False).logits.double()
+        return logits[:, len(prompt) - 1 : -1]
 
     def gap(self, computed: torch.Tensor, theirs: torch.Tensor | None = None) -> str:
         """By how much `computed` [N, V] differs from the network's own logits; "" where it is no more than rounding."""
@@ -131,12 +131,15 @@ def _sampled_gap(model: InProcessModel, plain: _Plain, prompts: Sequence[Tokens]
     """The same comparison for what is drawn behind prompts, token by token."""
     drawn = model.sample_at(prompts, SamplingParams(_BRANCH, n=2, temperature=0), None)
     with _attention(model.network, "eager"):
-        logits = [plain.predicting(p, [each.ids for each in own[:1]])[0] for p, own in zip(prompts, drawn, strict=True)]
+        logits = [
+            plain.predicting(p, [answer.ids for answer in answers[:1]])[0]
+            for p, answers in zip(prompts, drawn, strict=True)
+        ]
     gaps = [
-        plain.gap(torch.tensor(each.logprobs), torch.log_softmax(rows, -1)[range(_BRANCH), each.ids])
-        for own, rows in zip(drawn, logits, strict=True)
-        for each in own
-        if each.ids == own[0].ids  # the other is drawn alike, but for what rounding makes of a tie
+        plain.gap(torch.tensor(answer.logprobs), torch.log_softmax(rows, -1)[range(_BRANCH), answer.ids])
+        for answers, rows in zip(drawn, logits, strict=True)
+        for answer in answers
+        if answer.ids == answers[0].ids  # the other is drawn alike, but for what rounding makes of a tie
     ]
     return f"where it goes on token by token, {max(gaps)}" if any(gaps) else ""
 
@@ -154,7 +157,7 @@ def _no_tree(model: InProcessModel, plain: _Plain) -> str:
         return layers or f"a tree of branches is not computed ({error})"
     if gap:
         return layers or f"as a tree of branches its {gap}"
-    window, heard = window_of(config), sum(each is not None for each in asked)
+    window, heard = window_of(config), sum(window_size is not None for window_size in asked)
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * int(config.num_hidden_layers)
     if window is not None and heard != kinds.count("sliding_attention"):
         return f"it sets sliding_window = {window}, of which {heard} of its {len(kinds)} layers tell"
@@ -200,13 +203,13 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         ) from error
     require_supported_config(config, folder)
     try:
-        network, found = _network(folder, dtype)
+        network, info = _network(folder, dtype)
     except SafetensorError as error:
         raise CorruptModel(f"The weights in {folder} are cut short or damaged: {error}.", _AGAIN) from error
     except (OSError, ValueError, RuntimeError) as error:
         refuse_code_of_its_own(folder)
         raise CorruptModel(f"The weights in {folder} cannot be loaded: {error}", _AGAIN) from error
-    if absent := sorted(found["missing_keys"]):
+    if absent := sorted(info["missing_keys"]):
         raise IncompleteModel(
             f"The weights in {folder} lack {len(absent)} tensors of a language model, for example {absent[0]}.", _AGAIN
         )
@@ -229,7 +232,7 @@ def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     if dtype is torch.float64:  # experts are computed in one product otherwise, which PyTorch lacks for float64
         settings["experts_implementation"] = "eager"
     name = attention.register()
-    own = "its layers take no attention but their own"
+    reason = "its layers take no attention but their own"
     try:
         loaded: tuple[Any, dict[str, Any]] = AutoModelForCausalLM.from_pretrained(
             folder, attn_implementation=name, **settings
@@ -237,10 +240,12 @@ def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     except KeyError as error:
         if error.args != (name,):
             raise
-        raise no_tree_error(folder, str(json.loads((folder / "config.json").read_text())["model_type"]), own) from error
+        raise no_tree_error(
+            folder, str(json.loads((folder / "config.json").read_text())["model_type"]), reason
+        ) from error
     config = loaded[0].config
     if not loaded[0]._can_set_attn_implementation():
-        raise no_tree_error(folder, config.model_type, _other_layers(config) or own)
+        raise no_tree_error(folder, config.model_type, _other_layers(config) or reason)
     return loaded
 
 

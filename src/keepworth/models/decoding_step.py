@@ -48,16 +48,16 @@ class PackedWeights:
         because this build or processor has no such product."""
         name, state = tuple(map(id, weights)), [*_state(weights), *map(_sampled, weights)]
         self._used.add(name)
-        kept = self._copies.get(name)
-        if kept is None or kept[1] != state:
+        copy = self._copies.get(name)
+        if copy is None or copy[1] != state:
             whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
             copied = _packed(whole)
-            kept = self._copies[name] = weights, state, whole if copied is None else copied, copied is not None
-        return kept[2], kept[3]
+            copy = self._copies[name] = weights, state, whole if copied is None else copied, copied is not None
+        return copy[2], copy[3]
 
     def forget_unused(self) -> None:
         """Give back the copies of weights that were not asked for since this was last called."""
-        self._copies = {name: kept for name, kept in self._copies.items() if name in self._used}
+        self._copies = {name: copy for name, copy in self._copies.items() if name in self._used}
         self._used.clear()
 
 
@@ -82,15 +82,15 @@ def _packed(weight: torch.Tensor) -> torch.Tensor | None:
     try:
         copied: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
         tried = torch.linspace(-1, 1, 2 * weight.shape[1]).view(2, -1).to(weight.dtype)
-        found, wanted = _multiplied(tried, copied, None), linear(tried, weight)
+        computed, wanted = _multiplied(tried, copied, None), linear(tried, weight)
     except (AttributeError, RuntimeError):
         return None
-    return copied if torch.allclose(found, wanted, rtol=0.02, atol=1e-3 * float(wanted.abs().max())) else None
+    return copied if torch.allclose(computed, wanted, rtol=0.02, atol=1e-3 * float(wanted.abs().max())) else None
 
 
 def _multiplied(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
-    return found
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+    return product
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,10 @@ class Product:
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         multiply = _multiplied if self.packed else linear
-        found = multiply(rows, self.weight, self.bias)
+        product = multiply(rows, self.weight, self.bias)
         if self.down is None or self.up is None:
-            return found
-        return found.addmm_(rows @ self.down, self.up, alpha=self.scale)
+            return product
+        return product.addmm_(rows @ self.down, self.up, alpha=self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +206,9 @@ class DecodingStep:
         if scales:
             if len(scales) > 1:
                 raise ThroughModules
-            down = torch.cat([each for _, each, _, _ in parts if each is not None]).t().contiguous()
+            down = torch.cat([matrix for _, matrix, _, _ in parts if matrix is not None]).t().contiguous()
             up = torch.block_diag(  # type: ignore[no-untyped-call]
-                *(base.weight.new_zeros(base.weight.shape[0], 0) if each is None else each for base, _, each, _ in parts)
+                *(base.weight.new_zeros(base.weight.shape[0], 0) if matrix is None else matrix for base, _, matrix, _ in parts)
             ).t().contiguous()  # fmt: skip
         return Product(
             *self._packed.of(weights),
@@ -228,7 +228,7 @@ class DecodingStep:
             raise ThroughModules
         half = size // 2
         signed = torch.cat([-sin[..., :half], sin[..., half:]], -1)
-        for layer, kept in zip(self._layers, cache.layers, strict=True):
+        for layer, layer_cache in zip(self._layers, cache.layers, strict=True):
             heads = layer.heads(layer.before(x)).view(rows, -1, size)
             turned = heads[:, : queries + keys]
             if layer.query_norm is not None and layer.key_norm is not None:
@@ -240,7 +240,7 @@ class DecodingStep:
                     1,
                 )
             turned = (turned * cos).add_(turned.roll(half, -1).mul_(signed))
-            key, value = kept.update(turned[:, queries:, None], heads[:, queries + keys :, None])
+            key, value = layer_cache.update(turned[:, queries:, None], heads[:, queries + keys :, None])
             query = turned[:, :queries, None]
             seen, _ = tree_attention(self._decoder, query, key, value, None, scaling=self._scale)
             x = x + layer.out(seen.view(rows, -1))

@@ -132,9 +132,9 @@ _DRAWN = 8
 def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
     """Indices of prompts of these lengths whose answers, of so many tokens a prompt, are drawn together: prompts are within
     the budget, padded, and all that is kept within `_DRAWN` times it, and `most`. A longer one goes alone."""
-    kept = min(_DRAWN * token_budget, most)
+    tokens = min(_DRAWN * token_budget, most)
     return micro_batches(
-        [max(length, -(-(length + answers) * token_budget // kept)) for length in prompts], token_budget
+        [max(length, -(-(length + answers) * token_budget // tokens)) for length in prompts], token_budget
     )
 
 
@@ -418,7 +418,7 @@ class DraftBatch:
     def unfinished(self) -> int:
         """Tokens of drafts that have not ended."""
         live = sum(int(drawing.drawing.drawn[~drawing.drawing.ended].sum()) for drawing in self._drawings)
-        return live + sum(len(each.ids) for each in (*self.waiting, *self.live))
+        return live + sum(len(draft.ids) for draft in (*self.waiting, *self.live))
 
     def interrupt(self) -> None:
         """Call before the weights change: what is unfinished will be read again under the new ones."""
@@ -433,9 +433,9 @@ class DraftBatch:
         """One token for every draft that is drawn, or, without slots, everything that waits to its end; the drafts that ended."""
         if self.slots is None:
             drafts, self.waiting = sorted(self.waiting, key=self.order), []
-            for each in self._begin(drafts):
-                while not each.drawing.over:
-                    self._step(each)
+            for begun in self._begin(drafts):
+                while not begun.drawing.over:
+                    self._step(begun)
             return drafts
         self._drawings = [drawing for drawing in self._drawings if not drawing.drawing.over]
         if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:

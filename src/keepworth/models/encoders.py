@@ -214,13 +214,13 @@ class SentenceEncoder:
     def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]:
         ids = [self._ids(text) for text in texts]
         order = sorted(
-            range(len(ids)), key=lambda place: len(ids[place])
+            range(len(ids)), key=lambda index: len(ids[index])
         )  # shortest first, so that a batch pads little
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
-            vectors = self._run([ids[place] for place in batch])
+            vectors = self._run([ids[index] for index in batch])
             # All that cannot be read would have one and the same vector.
-            vectors[[self._unread(ids[place]) for place in batch]] = 0
+            vectors[[self._unread(ids[index]) for index in batch]] = 0
             yield batch, vectors
 
     def _run(self, rows: Sequence[list[int]]) -> npt.NDArray[np.float32]:
@@ -228,9 +228,9 @@ class SentenceEncoder:
 
         ids = np.zeros((len(rows), max(map(len, rows))), dtype=np.int32)
         mask = np.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)] = row
-            mask[place, : len(row)] = 1
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = row
+            mask[index, : len(row)] = 1
         vectors: npt.NDArray[np.float32] = self._session.run(["vectors"], {"input_ids": ids, "attention_mask": mask})[0]
         return vectors
 

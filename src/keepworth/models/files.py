@@ -108,8 +108,8 @@ KNOWN = MappingProxyType({model.name: model for model in _MODELS})
 def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
     """The catalogued name spelled most like `name`, or None where none is close. Case and the owner of an id are ignored."""
     bare = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    words = {part: known for known in among for part in (*known.split("-"), known) if len(part) > 5}
-    within = [known for known in among if len(bare) > 5 and bare.replace("-", "") in known.replace("-", "")]
+    words = {part: candidate for candidate in among for part in (*candidate.split("-"), candidate) if len(part) > 5}
+    within = [candidate for candidate in among if len(bare) > 5 and bare.replace("-", "") in candidate.replace("-", "")]
     return next(iter(within or [words[word] for word in difflib.get_close_matches(bare, words, 1, 0.65)]), None)
 
 
@@ -413,9 +413,9 @@ def is_hub_id(name: str) -> bool:
 
 def hub_parts(name: str) -> tuple[str, str | None]:
     """(owner/name, revision)."""
-    found = _HUB_ID.fullmatch(name)
-    assert found is not None
-    return found[1], found[2]
+    match = _HUB_ID.fullmatch(name)
+    assert match is not None
+    return match[1], match[2]
 
 
 def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:

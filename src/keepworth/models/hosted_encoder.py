@@ -34,11 +34,11 @@ def from_name(name: str, dimension: int | None = None) -> HostedEncoder:
     """The encoder called URL#MODEL or URL#MODEL?dimensions=NUMBER. dimension: of its vectors, where it is known.
     Raises InvalidEncoder."""
     url, _, rest = name.partition("#")
-    found = _NAME.fullmatch(rest)
-    if found is None or "?" in found["model"]:
+    match = _NAME.fullmatch(rest)
+    if match is None or "?" in match["model"]:
         raise InvalidEncoder(f"The encoder {_shown(name)!r} names no model behind its URL.", f"Write {_FORM}.")
-    asked = found["dimensions"]
-    return HostedEncoder(url, found["model"], dimensions=int(asked) if asked else None, dimension=dimension)
+    asked = match["dimensions"]
+    return HostedEncoder(url, match["model"], dimensions=int(asked) if asked else None, dimension=dimension)
 
 
 def trusts(name: str) -> bool:
@@ -108,7 +108,7 @@ class HostedEncoder:
     def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Vectors]]:
         for start in range(0, len(texts), self._batch):
             places = range(len(texts))[start : start + self._batch]
-            yield places, self._asked([texts[place] for place in places])
+            yield places, self._asked([texts[index] for index in places])
 
     def _asked(self, texts: Sequence[str]) -> Vectors:
         """One request."""
@@ -132,8 +132,8 @@ class HostedEncoder:
                 f"{where} gave {count} vectors for {len(texts)} texts.", f"Is {self.model!r} a model for embeddings?"
             )
         try:
-            placed = {row.get("index", place): row["embedding"] for place, row in enumerate(rows)}
-            vectors = np.array([placed[place] for place in range(len(texts))], dtype=np.float64)
+            placed = {row.get("index", index): row["embedding"] for index, row in enumerate(rows)}
+            vectors = np.array([placed[index] for index in range(len(texts))], dtype=np.float64)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise BadAnswer(f"{where} gave no list of numbers for each text ({error}).") from error
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
@@ -176,9 +176,9 @@ def _environment_url() -> str:
 
 def _key_for(base: str) -> str | None:
     """A key goes to no server that it is not for."""
-    own = os.environ.get(ENCODER_KEY)
-    if own:
-        return own
+    key = os.environ.get(ENCODER_KEY)
+    if key:
+        return key
     return os.environ.get(API_KEY) or None if base in (_environment_url(), OPENAI) else None
 
 

@@ -154,8 +154,8 @@ class InProcessModel(TextSide):
             for rows, _, drawing in self.drawings(prompts, params, draws):
                 while not drawing.over:
                     drawing.step()
-                for place, index in enumerate(rows):
-                    branches = range(place * drawing.group, (place + 1) * drawing.group)
+                for position, index in enumerate(rows):
+                    branches = range(position * drawing.group, (position + 1) * drawing.group)
                     results[index] += [drawing.sample(branch) for branch in branches]
         return results
 
@@ -232,8 +232,8 @@ class InProcessModel(TextSide):
             with float32_products(self.dtype):
                 logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
             values = iter(logprobs.tolist())
-            for index, own in zip(rows, some_branches, strict=True):
-                results[index] = [tuple(next(values) for _ in branch) for branch in own]
+            for index, branches_of in zip(rows, some_branches, strict=True):
+                results[index] = [tuple(next(values) for _ in branch) for branch in branches_of]
         return results
 
 

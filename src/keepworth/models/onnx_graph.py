@@ -54,7 +54,7 @@ def node_bytes(
     """A NodeProto. domain: "" for ONNX's own operators."""
     return b"".join(
         [
-            *(_text(1, each) for each in inputs),
+            *(_text(1, tensor) for tensor in inputs),
             *(_text(2, output) for output in outputs),
             *([_text(3, name)] if name else []),
             _text(4, kind),
@@ -66,7 +66,7 @@ def node_bytes(
 
 def value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:
     """A ValueInfoProto: an input or output. shape: sizes, and names for those that are free."""
-    sizes = (_text(2, each) if isinstance(each, str) else _integer(1, each) for each in shape)
+    sizes = (_text(2, length) if isinstance(length, str) else _integer(1, length) for length in shape)
     dimensions = b"".join(_bytes(1, size) for size in sizes)
     return _text(1, name) + _bytes(2, _bytes(1, _integer(1, kind) + _bytes(2, dimensions)))
 
@@ -87,7 +87,7 @@ def model(
             *(_bytes(1, node) for node in nodes),
             _text(2, name),
             *(_bytes(5, constant) for constant in constants),
-            *(_bytes(11, each) for each in inputs),
+            *(_bytes(11, tensor) for tensor in inputs),
             *(_bytes(12, output) for output in outputs),
         ]
     )

@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 def layers_of(network: torch.nn.Module) -> list[torch.nn.Module]:
     """The layers of a decoder, in their order; none where it has no list of them."""
-    found = next((module for module in network.modules() if isinstance(module, torch.nn.ModuleList)), None)
-    return [] if found is None else list(found)
+    layers = next((module for module in network.modules() if isinstance(module, torch.nn.ModuleList)), None)
+    return [] if layers is None else list(layers)
 
 
 @contextlib.contextmanager
@@ -39,10 +39,10 @@ def training_pass(network: torch.nn.Module, recompute: bool) -> Iterator[None]:
         with _large_tensors_apart() if recompute else contextlib.nullcontext():
             yield
     finally:
-        for layer, own in zip(layers, before, strict=True):
+        for layer, forward_before in zip(layers, before, strict=True):
             del layer.forward
-            if own is not None:
-                layer.forward = own
+            if forward_before is not None:
+                layer.forward = forward_before
 
 
 def _through(forward: Callable[..., Any], *args: Any, **features: Any) -> Any:

@@ -40,7 +40,9 @@ class TextSide:
         try:
             config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
             generation = folder / "generation_config.json"
-            said = json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else config.to_dict()
+            generation_config = (
+                json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else config.to_dict()
+            )
         except Exception as error:  # the libraries raise their own types besides OSError and ValueError
             raise CorruptModel(f"The tokenizer in {folder} cannot be read: {error}") from error
         return cls(
@@ -48,7 +50,7 @@ class TextSide:
             name or folder.name,
             int(config.vocab_size),
             context_limit(config),
-            ids_of(said.get("eos_token_id")),
+            ids_of(generation_config.get("eos_token_id")),
         )
 
     @cached_property
@@ -71,7 +73,7 @@ class TextSide:
             texts = self.tokenizer.batch_decode([[identifier] for identifier in ids])
             special = set(self.tokenizer.all_special_ids)
             self._stops[prefix] = frozenset(
-                each for each, text in zip(ids, texts, strict=True) if each in special or text.startswith(prefix)
+                token for token, text in zip(ids, texts, strict=True) if token in special or text.startswith(prefix)
             )
         return self._stops[prefix]
 

@@ -71,7 +71,7 @@ def processor_seconds(model: InProcessModel) -> float:
 
     length = max(1, min(PROMPT_TOKENS, model.context_limit - NEW_TOKENS - 1))
     words = int(model.network.config.vocab_size)
-    prompts = [tuple((7919 * row + 31 * place) % words for place in range(length)) for row in range(PROMPTS)]
+    prompts = [tuple((7919 * row + 31 * column) % words for column in range(length)) for row in range(PROMPTS)]
     params, before = SamplingParams(NEW_TOKENS, n=SAMPLES, seed=0), torch.get_num_threads()
     torch.set_num_threads(1)
     try:

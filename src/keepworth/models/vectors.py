@@ -49,17 +49,17 @@ class RecentVectors:
         fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
         names = list(fresh)
         for places, made in make(list(fresh.values())) if fresh else ():
-            batch = {names[place]: vector for place, vector in zip(places, made, strict=True)}
+            batch = {names[index]: vector for index, vector in zip(places, made, strict=True)}
             self.put(batch)
             vectors.update(batch)
         return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, dimension()), dtype=np.float32)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, npt.NDArray[np.float32]]:
         with self._lock:
-            found = {key: self._vectors[key] for key in keys if key in self._vectors}
-            for key in found:
+            vectors = {key: self._vectors[key] for key in keys if key in self._vectors}
+            for key in vectors:
                 self._vectors.move_to_end(key)
-            return found
+            return vectors
 
     def put(self, vectors: dict[bytes, npt.NDArray[np.float32]]) -> None:
         with self._lock:

@@ -70,14 +70,14 @@ def colour_indices(keys: Sequence[str]) -> list[int]:
     """A place in the palette for each key: the arms of the usual table have their own, others take what is left in order."""
     taken = {ARM_COLOURS[key] for key in keys if key in ARM_COLOURS}
     free = [index for index in range(len(PALETTE)) if index not in taken] or list(range(len(PALETTE)))
-    found, used = [], 0
+    indices, used = [], 0
     for key in keys:
         if key in ARM_COLOURS:
-            found.append(ARM_COLOURS[key])
+            indices.append(ARM_COLOURS[key])
         else:
-            found.append(free[used % len(free)])
+            indices.append(free[used % len(free)])
             used += 1
-    return found
+    return indices
 
 
 class Estimated(Protocol):

@@ -83,17 +83,19 @@ def describe_settings(model: type[BaseModel], base: Mapping[str, Any], every: bo
     from keepworth.recipes.settings import Settings
 
     fields, values = model.model_fields, resolve(model, base=base)
-    own = [*getattr(model, "matters", ()), *(key for key in fields if key not in Settings.model_fields)]
+    shown = [*getattr(model, "matters", ()), *(key for key in fields if key not in Settings.model_fields)]
     order = [key for key in MATTER if key in fields]
-    order += [key for key in dict.fromkeys(own) if key in fields][: SHOWN - len(order)]
+    order += [key for key in dict.fromkeys(shown) if key in fields][: SHOWN - len(order)]
     order += [key for key in ALSO if key in fields][: SHOWN - len(order)]
     rows = []
     for key in fields if every else order:
         value = getattr(values, key)
         # A recipe that gives a shared setting another default has not said again what it is.
         kinds = (getattr(kind, "model_fields", {}) for kind in model.__mro__)
-        said = (kind[key].description for kind in kinds if key in kind)
-        rows.append((f"{key} = {_value(value) if isinstance(value, str) else value}", next(filter(None, said), "")))
+        descriptions = (kind[key].description for kind in kinds if key in kind)
+        rows.append(
+            (f"{key} = {_value(value) if isinstance(value, str) else value}", next(filter(None, descriptions), ""))
+        )
     return rows
 
 

@@ -226,8 +226,10 @@ class GreedyAnswers:
         ends = {segment.ids[-1] for segment in asked if segment.ids and segment.finish is FinishReason.STOP}
         longest = min(LONGEST_ANSWER, max((len(segment.ids) for segment in asked), default=LONGEST_ANSWER)) or 1
         prompts = [segment.context for segment in asked] or [model.encode(text) for text in _TEXTS]
-        own = getattr(model.network.generation_config, "eos_token_id", None) or model.network.config.eos_token_id
-        stop = frozenset([own] if isinstance(own, int) else own or ()) | ends
+        stop_tokens = (
+            getattr(model.network.generation_config, "eos_token_id", None) or model.network.config.eos_token_id
+        )
+        stop = frozenset([stop_tokens] if isinstance(stop_tokens, int) else stop_tokens or ()) | ends
         samples = [drawn for (drawn,) in model.sample(prompts, SamplingParams(longest, temperature=0.0, stop_ids=stop))]
         return cls(tuple(prompts), tuple(one.ids for one in samples), tuple(one.logprobs for one in samples))
 

@@ -131,7 +131,7 @@ def train(
         path = Path(runs) / run_name(name or user.tasks.name)
         try:
             with RunFolder.create(path, record_of(recipe, config, TASKS), resume=not fresh) as run:
-                carry_out(run, lambda each: recipe.train(config, run, each), shown, tracker)
+                carry_out(run, lambda monitor: recipe.train(config, run, monitor), shown, tracker)
         except KeyboardInterrupt:
             shown.note(f"Stopped. What is done is in {path}; the same call continues.")
             raise
@@ -290,15 +290,15 @@ def find_recipe(name: str) -> Recipe:
     """The recipe of a name or a file of Python. Raises UnknownName with the nearest, or BadRecipe."""
     if name.endswith(".py"):
         return _recipe_in(module_of(name), name)
-    known = methods("recipe")
-    key = name if name in known else name.replace("-", "_")
-    return _recipe_of_method(method("recipe", key if key in known else name))
+    recipes = methods("recipe")
+    key = name if name in recipes else name.replace("-", "_")
+    return _recipe_of_method(method("recipe", key if key in recipes else name))
 
 
-def _recipe_of_method(found: Method) -> Recipe:
-    if not isinstance(found.make, Recipe):
-        raise BadRecipe(f"The make of the method {found.name!r} is no Recipe.", "Write make=Recipe(Config, system).")
-    return replace(found.make, about=found.about, origin=Origin(found.name))
+def _recipe_of_method(method: Method) -> Recipe:
+    if not isinstance(method.make, Recipe):
+        raise BadRecipe(f"The make of the method {method.name!r} is no Recipe.", "Write make=Recipe(Config, system).")
+    return replace(method.make, about=method.about, origin=Origin(method.name))
 
 
 def module_of(path: str) -> ModuleType:
@@ -333,19 +333,23 @@ def module_of(path: str) -> ModuleType:
 
 def named_object(reference: str, what: str) -> Any:
     """What `FILE.py:NAME` or `package.module:NAME` refers to. Raises BadRecipe, UnknownName."""
-    place, colon, name = reference.rpartition(":")
-    if not colon or not place or not name:
+    module_name, colon, name = reference.rpartition(":")
+    if not colon or not module_name or not name:
         raise BadRecipe(f"{what} is {reference!r}.", "Write FILE.py:NAME or package.module:NAME.")
-    if place.endswith(".py"):
-        module = module_of(place)
+    if module_name.endswith(".py"):
+        module = module_of(module_name)
     else:
         try:
-            module = import_module(place)
+            module = import_module(module_name)
         except ImportError as error:
-            fix = f"Did you mean {place}.py:{name}?" if Path(f"{place}.py").is_file() else ""
-            raise BadRecipe(f"{what} names the module {place!r}, which cannot be imported: {error}.", fix) from error
+            fix = f"Did you mean {module_name}.py:{name}?" if Path(f"{module_name}.py").is_file() else ""
+            raise BadRecipe(
+                f"{what} names the module {module_name!r}, which cannot be imported: {error}.", fix
+            ) from error
     if not hasattr(module, name):
-        raise UnknownName("name", name, [each for each in vars(module) if not each.startswith("_")], where=place)
+        raise UnknownName(
+            "name", name, [attribute for attribute in vars(module) if not attribute.startswith("_")], where=module_name
+        )
     return getattr(module, name)
 
 

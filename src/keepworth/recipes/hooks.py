@@ -57,7 +57,7 @@ class Hooks:
             made = group if self.regroup is None else await self.regroup(task, group, again)
             if made is None or isinstance(made, Group):
                 return None if made is None else await rewarded(task, made, self.later, services)
-            return [await rewarded(task, each, self.later, services) for each in made]
+            return [await rewarded(task, made_group, self.later, services) for made_group in made]
 
         return both
 

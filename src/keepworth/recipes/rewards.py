@@ -78,8 +78,10 @@ class Scoring:
         """What each reward says, without those that have nothing to say."""
         terms = []
         for reward in self.rewards:
-            found = await in_thread(call_reward, reward, task, answer)  # it may compute for long, or hang
-            value = reward.value(await in_lasting_loop(found) if inspect.isawaitable(found) else found, place_of(task))
+            returned = await in_thread(call_reward, reward, task, answer)  # it may compute for long, or hang
+            value = reward.value(
+                await in_lasting_loop(returned) if inspect.isawaitable(returned) else returned, place_of(task)
+            )
             if value is not None:
                 terms.append(RewardTerm(reward.name, value, weight=reward.weight))
         return terms

@@ -188,12 +188,12 @@ Idle = tuple[tuple[str, ...], str, str]
 """(keys that can change nothing, with which choice, what to choose for them to take effect)."""
 
 
-def objective_of(settings: TrainingSettings, own: Objective | None = None) -> Objective:
+def objective_of(settings: TrainingSettings, objective: Objective | None = None) -> Objective:
     """The objective that was chosen, or `own`, or the settings' own, with the options that are given of it. Raises UnknownName
     or ObjectiveError."""
     given = settings.objective
     name, options = (given, {}) if isinstance(given, str) else (str(given.get("preset") or ""), given)
-    chosen = preset(name) if name else own or settings.own_objective
+    chosen = preset(name) if name else objective or settings.own_objective
     changes = {key: _option(key, value) for key, value in options.items() if key != "preset"}
     if settings.critic_level != "token" and isinstance(chosen.advantage, Gae) and "advantage" not in changes:
         changes["advantage"] = replace(chosen.advantage, level=settings.critic_level)
@@ -267,14 +267,14 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
     What stands at its default counts as not set: a stored configuration holds every key."""
     fields = type(settings).model_fields
     default = default_of or (lambda key: fields[key].default)
-    said = [
+    complaints = [
         f"{key} = {getattr(settings, key)!r} has no effect {reason}: leave it at {default(key)!r}, or {fix}"
         for keys, reason, fix in idle
         for key in keys
         if key in fields and getattr(settings, key) != default(key)
     ]
-    if said:
-        raise ValueError("; ".join(dict.fromkeys(said)))
+    if complaints:
+        raise ValueError("; ".join(dict.fromkeys(complaints)))
 
 
 SAMPLED = (

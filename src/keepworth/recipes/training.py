@@ -166,7 +166,7 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
     wanted = precision or config.precision
     if wanted == "auto":
         progress.phase("measuring which type of number is faster here")
-        return in_faster_type(lambda each: InProcessModel.load(folder, name=config.model, precision=each))
+        return in_faster_type(lambda dtype: InProcessModel.load(folder, name=config.model, precision=dtype))
     return InProcessModel.load(folder, name=config.model, precision=cast(Precision, wanted))
 
 
@@ -229,7 +229,7 @@ def _learner_settings(
 ) -> dict[str, Any]:
     """What every learner of a group is made with. Settings of the optimiser and of the critic have the names of their fields."""
     optimisation = {
-        each.name: getattr(config, each.name) for each in fields(Optimisation) if hasattr(config, each.name)
+        setting.name: getattr(config, setting.name) for setting in fields(Optimisation) if hasattr(config, setting.name)
     }
     critic = {
         name: getattr(config, f"critic_{name}") for name in ("learning_rate", "rank", "warmup", "frozen", "replay")
@@ -279,10 +279,10 @@ def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
 def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Progress) -> InProcessModel:
     """The frozen model that `config.teacher` names: the run of that name beside this one or at that path, with the weights
     that it finished, or else a model. Raises KeepworthError where the run has not finished this role."""
-    beside = run.path.parent / config.teacher
-    found = next((path for path in (Path(config.teacher), beside) if is_run(path)), None)
+    sibling = run.path.parent / config.teacher
+    folder = next((path for path in (Path(config.teacher), sibling) if is_run(path)), None)
     precision = str(run.environment.get("precision", ""))
-    taught = None if found is None else RunFolder.open(found)
+    taught = None if folder is None else RunFolder.open(folder)
     name = config.teacher if taught is None else str(taught.config.get("model", config.model))
     model = loaded_model(config.model_copy(update={"model": name}), progress, precision)
     model.network.requires_grad_(False)

@@ -287,7 +287,7 @@ def require_chat(
                 f"max_tokens = {max(lengths)} to keep all of them whole."
             )
     begun = time.monotonic()
-    for task in sorted(given.tasks.all, key=lambda each: -len(each.input)):
+    for task in sorted(given.tasks.all, key=lambda one_task: -len(one_task.input)):
         if time.monotonic() - begun > TRIED_FOR:
             return
         length = len(chat.opening(asked(config, task, recall, chat)))

@@ -161,20 +161,20 @@ async def _play_together(
     shared: list[dict[str, asyncio.Future[Any]]] = [{} for _ in tasks]
     episodes: dict[int, Episode] = {}
 
-    async def member(index: int, place: int) -> None:
+    async def member(index: int, position: int) -> None:
         try:
-            number = index * n + place
-            name = f"{label}{tasks[index].key}#{place}"
+            number = index * n + position
+            name = f"{label}{tasks[index].key}#{position}"
             group = index if indices is None else indices[index]
             context = Measuring(lockstep, name, group, number, seed * 1_000_003 + number, shared[index])
             episodes[number] = await rollout(tasks[index], context)
         finally:
             lockstep.leave()
 
-    places = [(index, place) for index in range(len(tasks)) for place in range(n)]
+    places = [(index, position) for index in range(len(tasks)) for position in range(n)]
     for _ in places:
         lockstep.enter()
-    running = [asyncio.create_task(member(*place)) for place in places]
+    running = [asyncio.create_task(member(*position)) for position in places]
     try:
         await asyncio.gather(*running)
     finally:  # the first failure cancels the rest
@@ -183,7 +183,7 @@ async def _play_together(
         await asyncio.gather(*running, return_exceptions=True)
     groups = []
     for index, played in enumerate(tasks):
-        members = tuple(episodes[index * n + place] for place in range(n))
+        members = tuple(episodes[index * n + position] for position in range(n))
         groups.append(Group(played.key, members[0].memory_snapshot, members))
     return groups
 
@@ -261,10 +261,10 @@ class Lockstep:
         return await future
 
     def _sample_if_all_wait(self) -> None:
-        self._waiting = [each for each in self._waiting if not each[1].done()]  # done before: cancelled
+        self._waiting = [waiting for waiting in self._waiting if not waiting[1].done()]  # done before: cancelled
         if not self._waiting or len({call.episode for call, _ in self._waiting}) < self._inside:
             return
-        asked, self._waiting = sorted(self._waiting, key=lambda each: each[0].episode), []
+        asked, self._waiting = sorted(self._waiting, key=lambda waiting: waiting[0].episode), []
         try:
             samples = _sampled(self._model, [call for call, _ in asked], f"{self._seed}/{self._round}")
         except Exception as error:  # a model that fails ends the run: it is nobody's episode
@@ -780,8 +780,8 @@ class Feedback:
     def after(self, observation: Observation, step: Step) -> None:
         """What the environment answered to an action on `observation`."""
         if len(observation.actions) != 1:
-            own = [term.value for term in step.rewards if term.scope is RewardScope.STEP]
-            self._progress = sum(own) if own else None
+            rewards = [term.value for term in step.rewards if term.scope is RewardScope.STEP]
+            self._progress = sum(rewards) if rewards else None
 
     def ended(self, episode: Episode) -> None:
         """How it went. An episode that says nothing about the agent stays open in memory."""

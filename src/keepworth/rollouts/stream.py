@@ -111,8 +111,8 @@ def run_stream(
     loop = _Loop(stream, method, agent, encoder, seed, control, cache)
     try:
         # A thread of its own: whoever calls may be inside a running loop, as notebooks are.
-        with ThreadPoolExecutor(1) as beside:
-            return beside.submit(asyncio.run, loop.whole()).result()
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(asyncio.run, loop.whole()).result()
     finally:
         if loop.memory is not None:
             loop.memory.close()
@@ -234,8 +234,8 @@ class _Loop:
             )
 
     async def frozen(self, number: int, task: StreamTask) -> None:
-        place = len(self.stream.tasks) + number
-        self.run.held_out[number] = (await self._episode(place, task, attempt=0, explore=False))[0]
+        position = len(self.stream.tasks) + number
+        self.run.held_out[number] = (await self._episode(position, task, attempt=0, explore=False))[0]
 
     async def _episode(
         self, number: int, task: StreamTask, *, attempt: int, explore: bool = True
@@ -275,11 +275,11 @@ class _Loop:
             )
         return Feedback(memory, reward_as=flipped, steps=not self.stream.paid_at_end)
 
-    def _another(self, own: float, past: list[float]) -> float:
+    def _another(self, reward: float, past: list[float]) -> float:
         """The reward of another task in place of this one's: memory is told nothing else, so its values, its labels and what it
         keeps know nothing of what worked."""
-        drawn = past[int(self.generator.integers(len(past)))] if past else own
-        past.append(own)
+        drawn = past[int(self.generator.integers(len(past)))] if past else reward
+        past.append(reward)
         return drawn
 
     # Controls that know the generator.
@@ -305,14 +305,14 @@ class _Loop:
             rows = rows[pool.episode[rows] == self.number]
         elif len(rows):
             rows = rows[np.argsort(-pool.similarities(pool.encode(situation), rows), kind="stable")]
-        kept = []
+        correct = []
         for row in rows:
             pairs = advice(pool.items[row], situation)
             if pairs and all(weight > 0 and action in right for action, weight in pairs):
-                kept.append(row)
-            if len(kept) == SHOWN:
+                correct.append(row)
+            if len(correct) == SHOWN:
                 break
-        return np.array(kept, dtype=np.intp)
+        return np.array(correct, dtype=np.intp)
 
     def _regret(self, number: int, scene: Scene, outcome: float) -> None:
         """What four right items would have given, and what the right items of this store would have given."""
@@ -389,8 +389,8 @@ class Masked:
 class _Shared:
     """An encoder that keeps its vectors in `known`."""
 
-    def __init__(self, encoder: Encoder, known: Cache) -> None:
-        self._encoder, self._known = encoder, known
+    def __init__(self, encoder: Encoder, cache: Cache) -> None:
+        self._encoder, self._known = encoder, cache
 
     @property
     def identity(self) -> EncoderIdentity:

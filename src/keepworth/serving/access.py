@@ -216,8 +216,8 @@ class Tokens:
             self._read_at = state
         return dict(self._at_rest)
 
-    def _write(self, known: dict[str, Access]) -> None:
-        body = [{"sha256": digest, **asdict(access)} for digest, access in known.items()]
+    def _write(self, tokens: dict[str, Access]) -> None:
+        body = [{"sha256": digest, **asdict(access)} for digest, access in tokens.items()]
         with replacing(self.file) as out:
             out.write(json.dumps({"tokens": body}, indent=1).encode())
 

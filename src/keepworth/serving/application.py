@@ -238,9 +238,9 @@ class _Bodies:
             self.taken[token] -= len(body)
             self.taken += Counter()  # drops those that hold nothing
 
-    def _take(self, more: int, own: int, token: str | None) -> None:
+    def _take(self, more: int, read: int, token: str | None) -> None:
         """Count bytes of a body, of which `own` have come. Raises NotServed where there is no room for them."""
-        if own + more > self.limits.body:
+        if read + more > self.limits.body:
             raise _too_long(self.limits.body)
         if self.bytes + more > self.limits.bodies:
             raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)

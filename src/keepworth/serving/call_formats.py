@@ -68,7 +68,7 @@ class CallFormat:
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         """Where pieces begin a turn of the user, or may have in an earlier call; the last is the newest."""
-        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and strip_host_words(piece)]
+        return [index for index, piece in enumerate(pieces) if piece.get("role") == "user" and strip_host_words(piece)]
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         """Whether the call brings what a tool answered, and no new turn."""
@@ -96,9 +96,9 @@ class CallFormat:
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
         """The body with blocks, each a message before the one at its place."""
         sent: list[Any] = []
-        for place, piece in enumerate(pieces):
-            if place in blocks:
-                sent.append({"role": "system", "content": blocks[place]})
+        for index, piece in enumerate(pieces):
+            if index in blocks:
+                sent.append({"role": "system", "content": blocks[index]})
             sent.append(piece)
         return {**body, self.listed: sent}
 
@@ -179,8 +179,8 @@ class MessagesFormat(CallFormat):
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         return [
-            place
-            for place, piece in enumerate(pieces)
+            index
+            for index, piece in enumerate(pieces)
             if piece.get("role") == "user"
             and not any(_is_result(part) for part in _parts(piece))
             and strip_host_words(piece)
@@ -191,10 +191,10 @@ class MessagesFormat(CallFormat):
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
         sent = [
-            {**piece, "content": [{"type": "text", "text": blocks[place]}, *_parts(piece)]}
-            if place in blocks
+            {**piece, "content": [{"type": "text", "text": blocks[index]}, *_parts(piece)]}
+            if index in blocks
             else piece
-            for place, piece in enumerate(pieces)
+            for index, piece in enumerate(pieces)
         ]
         return {**body, "messages": sent}
 

@@ -135,5 +135,5 @@ _ANTHROPIC = {
 
 def anthropic_error(status: int, message: str, kind: str) -> dict[str, Any]:
     """kind: not said; Anthropic's own names go by the status."""
-    known = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    return {"type": "error", "error": {"type": known, "message": message}}
+    error_type = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": error_type, "message": message}}

@@ -276,14 +276,14 @@ class Gateway:
             # A session names a conversation, and all of the person's are searched.
             with open.memory.store.database.reading():
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
-            last = max((place for place in before if place < newest), default=-1)
+            last = max((index for index in before if index < newest), default=-1)
             memory.after = before[last].episode if last >= 0 else ""
             before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
         if memory.block is None:
             return GatewayTurn(turn.content)
         memory.episode = memory.block.episode
-        if blocks := {place: block.text for place, block in before.items() if block.lines}:
+        if blocks := {index: block.text for index, block in before.items() if block.lines}:
             sent = format.put(body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
         if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
@@ -302,17 +302,17 @@ class Gateway:
         store, format = memory.open.memory.store, memory.format
         digests = _digests(memory.scope, format, name, pieces, places)
         answered = {
-            place: _digest("answered", digests[place], words)
-            for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
-            if (words := first_answer(pieces[place + 1 : end]))
+            index: _digest("answered", digests[index], words)
+            for index, end in zip(places, [*places, len(pieces)][1:], strict=True)
+            if (words := first_answer(pieces[index + 1 : end]))
         }
         with store.database.reading():
             memory.head = store.head()
             noted = notes.blocks(store, [*digests.values(), *answered.values()])
-        records = {place: noted.get(answered.get(place, "")) or noted.get(digest) for place, digest in digests.items()}
+        records = {index: noted.get(answered.get(index, "")) or noted.get(digest) for index, digest in digests.items()}
         blocks = {
-            place: MemoryBlock(record["episode"], record["lines"], record.get("at", ""))
-            for place, record in records.items()
+            index: MemoryBlock(record["episode"], record["lines"], record.get("at", ""))
+            for index, record in records.items()
             if record
         }
         return digests, blocks
@@ -500,9 +500,9 @@ class Gateway:
             if 0 < status < 400:
                 reply = memory.format.reply(copy, kind)
                 self._act(store, live, reply)
-                if memory.block is not None and (said := reply.words.strip()):
+                if memory.block is not None and (reply_words := reply.words.strip()):
                     # Conversations that begin alike are told apart by what the model answered.
-                    digest = _digest("answered", memory.digest, said)
+                    digest = _digest("answered", memory.digest, reply_words)
                     notes.keep_block(store, digest, asdict(memory.block), since=memory.head)
             live.end(outcome)
         return words
@@ -613,10 +613,10 @@ def _digests(
     """Of the conversation up to and with each of these pieces, within a scope."""
     state = hashlib.sha256(json.dumps([*scope, format.path, name]).encode())
     digests = {}
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         state.update(hashlib.sha256(json.dumps(format.same(piece), sort_keys=True).encode()).digest())
-        digests[place] = state.hexdigest()
-    return {place: digests[place] for place in places}
+        digests[index] = state.hexdigest()
+    return {index: digests[index] for index in places}
 
 
 def _digest(*parts: str) -> str:

@@ -69,7 +69,7 @@ class MemoryServer(HttpServer):
         **options: Any,
     ) -> None:
         place = place_of(path)
-        self.tokens = Tokens(tokens_of(place.beside))
+        self.tokens = Tokens(tokens_of(place.base))
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.mcp = mcp

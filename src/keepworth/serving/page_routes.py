@@ -52,8 +52,8 @@ POINTS = 40
 
 def page_table() -> dict[tuple[str, str], RouteAnswers]:
     """(method, path) -> what answers it."""
-    own = [path.name for path in (files("keepworth.serving") / "page").iterdir()]
-    texts = {name: asset(name, "keepworth.serving", "page") for name in own}
+    names = [path.name for path in (files("keepworth.serving") / "page").iterdir()]
+    texts = {name: asset(name, "keepworth.serving", "page") for name in names}
     texts |= {name: asset(name) for name in (STYLE, PARTS)}
     return {
         ("GET", "/" if name == INDEX else f"/page/{name}"): partial(_file, _answer(name, text))

@@ -60,8 +60,10 @@ def read(kind: Any, value: Any) -> Any:
         return episode_from_json(value)
     if kind is Hits:
         hits = [read(Hit, hit) for hit in value["hits"]]
-        told = {name: value[name] for name in ("text", "propensity", "policy")}
-        return Hits(hits, value["decision"], advice=read(tuple[tuple[str, float, float], ...], value["advice"]), **told)
+        values = {name: value[name] for name in ("text", "propensity", "policy")}
+        return Hits(
+            hits, value["decision"], advice=read(tuple[tuple[str, float, float], ...], value["advice"]), **values
+        )
     if is_dataclass(kind):
         made: Any = kind
         hints = _hints(made)

@@ -97,16 +97,16 @@ def sizes() -> dict[str, Any]:
     return content
 
 
-def read_settings(known: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
+def read_settings(parameters: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
     """`name=value` words as settings, of the type of their annotations. of: whose they are. Raises KeepworthError."""
     values = dict[str, Any]()
     for word in assignments:
         name, equals, value = word.partition("=")
         if not equals:
             raise KeepworthError(f"{word!r} sets nothing.", "Write NAME=VALUE, such as distractors=50.")
-        if name not in known:
-            raise UnknownName("setting", name, known, of)
-        values[name] = _as(str(known[name].annotation), value, name)
+        if name not in parameters:
+            raise UnknownName("setting", name, parameters, of)
+        values[name] = _as(str(parameters[name].annotation), value, name)
     return values
 
 

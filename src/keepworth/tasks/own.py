@@ -87,10 +87,10 @@ def own_tasks(
     if not rows:
         raise WrongFormat(f"{name} holds no row.", "Give at least one task for training and one to measure on.")
     tasks, marks, named = [], dict[str, set[str]](), dict[str, str]()
-    for number, (place, row) in enumerate(rows, start=1):
-        task = row if isinstance(row, Task) else _task(row, place, f"{name}/{_id(row, number, place)}", name)
+    for number, (location, row) in enumerate(rows, start=1):
+        task = row if isinstance(row, Task) else _task(row, location, f"{name}/{_id(row, number, location)}", name)
         if task.key in marks:
-            raise WrongFormat(f"{place}: the key {task.key!r} comes twice.", "Give each row an id of its own.")
+            raise WrongFormat(f"{location}: the key {task.key!r} comes twice.", "Give each row an id of its own.")
         group = str(task.row.get("group", ""))
         # Rows that ask the same are on one side: what is measured has not been trained on.
         marks[task.key] = {f"asks\x1f{_ask(task, by_row)}", *([f"group\x1f{group}"] if group else [])}
@@ -98,7 +98,7 @@ def own_tasks(
             named[task.key] = split
         tasks.append(task)
     if 0 < len(named) < len(tasks):
-        missing = next(place for (place, _), task in zip(rows, tasks, strict=True) if task.key not in named)
+        missing = next(location for (location, _), task in zip(rows, tasks, strict=True) if task.key not in named)
         raise WrongFormat(
             f"{missing}: there is no split, and other rows have one.", "Name the split of all rows, or of none."
         )

@@ -222,13 +222,13 @@ def _take_foreign(
         items, bad = take(memory, records, where=str(source), skip_bad=skip_bad, **bounds)
     yield from (NoteLine(f"Left out: {line}") for line in bad)
     new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
-    known, held = len(items) - len(new), [item for item in new if item.status is Status.QUARANTINED]
+    already, held = len(items) - len(new), [item for item in new if item.status is Status.QUARANTINED]
     texts = {str(record.record.get("text")) for record in records}
     redacted = sum(item.text not in texts for item in new)
-    counts = {"items": len(new), "known": known, "left_out": len(bad), "quarantined": len(held), "redacted": redacted}
+    counts = {"items": len(new), "known": already, "left_out": len(bad), "quarantined": len(held), "redacted": redacted}
     left_out = f", {len(bad)} left out" if bad else ""
     without = f", {redacted} without what was taken out of them" if redacted else ""
-    text = f"{len(new)} items, {known} that were there already{left_out}{_in_quarantine(held)}{without}."
+    text = f"{len(new)} items, {already} that were there already{left_out}{_in_quarantine(held)}{without}."
     yield Line(counts, text)
 
 
@@ -379,7 +379,7 @@ def add_token(
         f"{access.id}: {', '.join(access.roles)}. `{again(file, 'token', 'remove', access.id)}` takes it back."
     )
     if file.on_server:
-        yield NoteLine(f"Noted in {tokens_of(file.beside)}: start the server in this folder.")
+        yield NoteLine(f"Noted in {tokens_of(file.base)}: start the server in this folder.")
 
 
 @command(tokens_app, "list", examples="keepworth memory token list --json", opens=None)
@@ -413,4 +413,4 @@ def _tokens(file: MemoryPlace) -> Tokens:
     from keepworth.serving.access import Tokens, tokens_of
 
     check_there(file)
-    return Tokens(tokens_of(file.beside))
+    return Tokens(tokens_of(file.base))

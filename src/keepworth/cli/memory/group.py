@@ -230,14 +230,14 @@ def check_there(file: MemoryPlace, make: bool = False) -> bool:
 
 def _instead_of(file: Path) -> str:
     """What to type where a file is not there: whoever has one beside it most likely means that one."""
-    beside = sorted(path for path in file.parent.glob("*.mem") if path.is_file())
-    if not beside:
+    others = sorted(path for path in file.parent.glob("*.mem") if path.is_file())
+    if not others:
         return "`keepworth memory add` makes one; --file names another."
-    if len(beside) == 1:
-        name = shlex.quote(str(beside[0]))
+    if len(others) == 1:
+        name = shlex.quote(str(others[0]))
         return f"Say --file {name}, or once for this terminal: export KEEPWORTH_MEMORY={name}"
-    more = f" and {len(beside) - 5} more" if len(beside) > 5 else ""
-    return f"Name one with --file: {', '.join(map(str, beside[:5]))}{more} are there."
+    more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+    return f"Name one with --file: {', '.join(map(str, others[:5]))}{more} are there."
 
 
 def again(file: MemoryPlace, *words: str) -> str:

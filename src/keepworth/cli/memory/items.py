@@ -189,9 +189,9 @@ def add(
             added = memory.add_many(texts, **options)
         stored = set(memory.store.changed_since(before))
         for item in added:
-            known = item.id not in stored
-            yield item_line(item, known=known)
-            if known:
+            existed = item.id not in stored
+            yield item_line(item, known=existed)
+            if existed:
                 yield NoteLine(f"{item.id} says that already: nothing was stored.")
         if not added:
             yield NoteLine("The writer found nothing to keep.")

@@ -166,18 +166,18 @@ def worth(memory: Memory, id: Id, query: Annotated[str, argument("", "What is as
     yield Line(record, "\n".join((f"{id}  {one_line(memory.get(id).text):.100}", *lines)))
 
 
-def _worth_lines(found: Worth) -> Iterator[str]:
-    if not found.seen:
+def _worth_lines(worth: Worth) -> Iterator[str]:
+    if not worth.seen:
         yield "It was never shown with a reward."
         return
-    yield f"where this is asked: reward {found.with_it:.2f} expected with it first, {found.without:.2f} otherwise"
-    yield f"{found.sentence}; rewards say something of items here with probability {found.sure:.2f}"
-    if found.overall is None:
+    yield f"where this is asked: reward {worth.with_it:.2f} expected with it first, {worth.without:.2f} otherwise"
+    yield f"{worth.sentence}; rewards say something of items here with probability {worth.sure:.2f}"
+    if worth.overall is None:
         yield "everywhere: nothing is known, as chance never decided whether it was shown"
         return
-    interval = found.interval
+    interval = worth.interval
     bounds = "no interval yet" if interval is None else f"95 % {interval[0]:+.2f} to {interval[1]:+.2f}"
-    yield f"everywhere: effect {found.overall.effect:+.2f} ({bounds}) in {found.tested} episodes: {found.overall.verdict}"
+    yield f"everywhere: effect {worth.overall.effect:+.2f} ({bounds}) in {worth.tested} episodes: {worth.overall.verdict}"
 
 
 @command(
@@ -200,9 +200,9 @@ def ledger(
     """Say what showing each item added, and what finding out has cost: the policy leaves items out by chance.
 
     You may look at the interval after every reward: it holds the effect in 19 of 20 memories, whenever you look."""
-    if source and source not in (known := {item.provenance.source for item in memory.store.items(memory.scope)}):
+    if source and source not in (sources := {item.provenance.source for item in memory.store.items(memory.scope)}):
         # What memory learned itself has a source for each episode, and those are not listed.
-        raise UnknownName("source", source, [name for name in known if name and not name.startswith("own:")])
+        raise UnknownName("source", source, [name for name in sources if name and not name.startswith("own:")])
     statement = memory.ledger(items=[item] if item else None, source=source, everything=everything)
     items = memory.store.fetch(memory.scope, [account.item for account in statement.accounts])
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
@@ -241,9 +241,10 @@ def _plain(record: Account | Balance) -> dict[str, Any]:
     more = {
         name: getattr(record, name) for name in ("verdict", "needed", "gross", "gain", "net") if hasattr(record, name)
     }
-    known = {name: value for name, value in asdict(record).items() if name != "accounts"} | more
+    record_fields = {name: value for name, value in asdict(record).items() if name != "accounts"} | more
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in known.items()
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in record_fields.items()
     }
 
 

@@ -374,8 +374,8 @@ class OpenGroup:
         snapshots = Counter(episode.memory_snapshot for episode in episodes if not has_failed(episode))
         common = snapshots.most_common(1)[0][0] if snapshots else ""
         whole = [not has_failed(episode) and episode.memory_snapshot == common for episode in episodes]
-        kept = tuple(episode for episode, is_whole in zip(episodes, whole, strict=True) if is_whole)
-        return kept, [episode for episode, is_whole in zip(episodes, whole, strict=True) if not is_whole]
+        complete = tuple(episode for episode, is_whole in zip(episodes, whole, strict=True) if is_whole)
+        return complete, [episode for episode, is_whole in zip(episodes, whole, strict=True) if not is_whole]
 
 
 def reason_of(episodes: Sequence[Episode]) -> str:

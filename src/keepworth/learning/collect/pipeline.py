@@ -281,7 +281,7 @@ class Pipeline:
         # Where no group teaches anything, the step is measured by what there is.
         telling = [finished for finished in taken if not (self._refill and without_signal(finished.groups[0]))]
         groups = [finished.groups[0] for finished in telling or taken]
-        groups += [beside for finished in telling for beside in finished.groups[1:]]
+        groups += [group for finished in telling for group in finished.groups[1:]]
         return Collected(groups, failed, metrics, notes)
 
     async def _publish(self, sent: Any) -> Receipt | None:
@@ -349,9 +349,9 @@ class Pipeline:
         taken = {task(other).key for other in range(first, first + count)} if retry_of(group) else set()
         candidates = range(group, group + CANDIDATES * SPAN, SPAN)
         for index in candidates:
-            found = task(index)
-            if found.key not in taken:
-                return index, found
+            drawn = task(index)
+            if drawn.key not in taken:
+                return index, drawn
         return group, task(group)
 
     def _group(self, index: int, task: Task) -> OpenGroup:

@@ -184,7 +184,7 @@ class _LiveWorker:
         group.waiting_elsewhere = 0
         for member, episode in enumerate(episodes):
             group.end(member, episode_from_json(json.loads(episode)))
-        return [episode_from_json(json.loads(each)) for each in failed]
+        return [episode_from_json(json.loads(record)) for record in failed]
 
     def tell(self, *message: Any) -> None:
         """Send it with whatever else is to be sent meanwhile: one call at a time, so that messages arrive in order."""

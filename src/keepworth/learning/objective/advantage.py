@@ -31,8 +31,8 @@ def kept_groups(scores: Mapping[int, Sequence[float]], objective: Objective) -> 
     Whatever the objective's filter, one that compares within groups drops a group of one.
     """
     reasons = {group: _rejection(values, objective) for group, values in scores.items()}
-    kept = tuple(group for group, reason in reasons.items() if not reason)
-    return kept, {group: reason for group, reason in reasons.items() if reason}
+    selected = tuple(group for group, reason in reasons.items() if not reason)
+    return selected, {group: reason for group, reason in reasons.items() if reason}
 
 
 def _rejection(values: Sequence[float], objective: Objective) -> str:
@@ -124,8 +124,8 @@ class CreditTable:
         row, column, line = row[order], column[order], line[order]
         lengths = torch.bincount(line, minlength=len(table.ids))
         start = torch.cumsum(lengths, 0) - lengths
-        place = torch.arange(len(line), device=line.device) - start[line]
-        return Packing(row, column, line, place, lengths)
+        position = torch.arange(len(line), device=line.device) - start[line]
+        return Packing(row, column, line, position, lengths)
 
     @cached_property
     def turns(self) -> Packing:
@@ -136,8 +136,8 @@ class CreditTable:
         begins[1:] = (step[1:] != step[:-1]) | (packed.line[1:] != packed.line[:-1])
         lengths = torch.bincount(packed.line[begins], minlength=len(packed.lengths))
         start = torch.cumsum(lengths, 0) - lengths
-        place = torch.cumsum(begins.long(), 0) - 1 - start[packed.line]
-        return Packing(packed.row, packed.column, packed.line, place, lengths)
+        position = torch.cumsum(begins.long(), 0) - 1 - start[packed.line]
+        return Packing(packed.row, packed.column, packed.line, position, lengths)
 
     def state_values(self, part: Advised) -> Tensor:
         """[B,T]: the critic's values before each token, or before the first of its turn."""

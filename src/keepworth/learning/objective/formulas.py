@@ -26,12 +26,12 @@ def gae(
     advantages = torch.zeros_like(rewards)
     after = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
     value_after = after.clone() if bootstrap is None else bootstrap.to(rewards.dtype)
-    for place in range(rewards.shape[1] - 1, -1, -1):
-        inside = place < lengths
-        delta = rewards[:, place] + discount * value_after - values[:, place]
+    for t in range(rewards.shape[1] - 1, -1, -1):
+        inside = t < lengths
+        delta = rewards[:, t] + discount * value_after - values[:, t]
         after = torch.where(inside, delta + discount * trace_decay * after, after)
-        value_after = torch.where(inside, values[:, place], value_after)
-        advantages[:, place] = torch.where(inside, after, 0.0)
+        value_after = torch.where(inside, values[:, t], value_after)
+        advantages[:, t] = torch.where(inside, after, 0.0)
     return advantages
 
 

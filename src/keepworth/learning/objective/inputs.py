@@ -54,9 +54,9 @@ def episode_inputs(objective: Objective) -> tuple[str, ...]:
     """What the episodes themselves must hold besides rewards of whole episodes, in words.
 
     states of turns: `Segment.state`. rewards of turns: terms of the scope "segment". re-rolls: episodes with a `parent`."""
-    found = [words for part in objective.all_parts for words in part.episodes]
-    found += ["re-rolls"] * (objective.local_weight is not None)
-    return (*found, *([] if objective.reward_term is None else [f"a reward term {objective.reward_term!r}"]))
+    inputs = [words for part in objective.all_parts for words in part.episodes]
+    inputs += ["re-rolls"] * (objective.local_weight is not None)
+    return (*inputs, *([] if objective.reward_term is None else [f"a reward term {objective.reward_term!r}"]))
 
 
 def require_episodes(objective: Objective, provided: Collection[str], who: str) -> None:
@@ -93,7 +93,7 @@ def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, 
         raise ObjectiveError(
             f"{' and '.join(several)} with objective {objective.name!r}: it has no ratio, so that from the second step on it "
             "would follow the gradient of a policy that has moved on.",
-            f"Set {' and '.join(each.split(' ')[0] + ' = 1' for each in several)}, or take an objective with a ratio, such as "
+            f"Set {' and '.join(one.split(' ')[0] + ' = 1' for one in several)}, or take an objective with a ratio, such as "
             "grpo, dapo or cispo.",
         )
     if max_staleness > 0 and not objective.corrects_staleness:
@@ -120,7 +120,7 @@ def require_clip(objective: Objective, passes: int, minibatches: int = 1) -> str
     clip was chosen: an option that cannot take effect is an error."""
     idle = idle_clip(objective, passes, minibatches)
     published = presets().get(objective.name)
-    own = published is None or published.surrogate != objective.surrogate
-    if idle and own:
+    changed = published is None or published.surrogate != objective.surrogate
+    if idle and changed:
         raise ObjectiveError(f"{idle}.", "Set passes = 2 or more, or surrogate=Plain().")
     return idle

@@ -114,8 +114,8 @@ class Objective(BaseModel):
     def all_parts(self) -> tuple[parts.Part, ...]:
         """What it is made of, parts of parts included."""
         outer = [getattr(self, name) for name in type(self).model_fields]
-        inner = [getattr(each, name, None) for each in outer for name in ("scale", "reset", "anneal")]
-        return tuple(each for each in (*outer, *inner) if isinstance(each, parts.Part))
+        inner = [getattr(part, name, None) for part in outer for name in ("scale", "reset", "anneal")]
+        return tuple(part for part in (*outer, *inner) if isinstance(part, parts.Part))
 
     @property
     def needs_reference(self) -> bool:
@@ -145,7 +145,7 @@ class Objective(BaseModel):
         return (
             self.shares_nodes
             or isinstance(self.overlong, parts.OverlongMask)
-            or any(each is not None for each in (self.selection, self.negatives, self.teacher))
+            or any(part is not None for part in (self.selection, self.negatives, self.teacher))
         )
 
     @property
@@ -157,7 +157,7 @@ class Objective(BaseModel):
     def needs_whole_episodes(self) -> bool:
         """True if all rows of an episode must be in one micro-batch."""
         return self.surrogate.regresses or any(
-            getattr(each, "unit", "") == "episode" for each in (self.ratio, self.correction)
+            getattr(part, "unit", "") == "episode" for part in (self.ratio, self.correction)
         )
 
     @property

@@ -256,10 +256,10 @@ def part(cls: type[C]) -> type[C]:
 
 def _written(self: Any) -> str:
     shown: list[str] = []
-    for place, each in enumerate(fields(self)):
-        value = getattr(self, each.name)
-        if each.default is MISSING or value != each.default:
-            shown.append(repr(value) if place == len(shown) else f"{each.name}={value!r}")
+    for index, parameter in enumerate(fields(self)):
+        value = getattr(self, parameter.name)
+        if parameter.default is MISSING or value != parameter.default:
+            shown.append(repr(value) if index == len(shown) else f"{parameter.name}={value!r}")
     return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -268,8 +268,8 @@ def _complaints(cls: Any, error: ValidationError) -> str:
     takes = f"it takes {', '.join(names) or 'no values'}"
     complaints: dict[str, str] = {}  # one complaint a field, of those that each kind of part would make
     for entry in error.errors():
-        place = entry["loc"][0] if entry["loc"] else ""
-        name = names[place] if isinstance(place, int) and place < len(names) else str(place)
+        parameter = entry["loc"][0] if entry["loc"] else ""
+        name = names[parameter] if isinstance(parameter, int) and parameter < len(names) else str(parameter)
         message = str(entry["msg"]).removeprefix("Value error, ")
         message = message[:1].lower() + message[1:]
         if entry["type"] == "missing":
@@ -599,8 +599,8 @@ def kinds_in(annotation: Any) -> tuple[type, ...]:
 
 def inside(kinds: tuple[type, ...]) -> tuple[type, ...]:
     """The parts that parts of these kinds are made of: GroupStd and others of Outcome."""
-    found = (each for kind in kinds for hint in get_type_hints(kind).values() for each in kinds_in(hint))
-    return tuple(dict.fromkeys(found))
+    nested = (kind_inside for kind in kinds for hint in get_type_hints(kind).values() for kind_inside in kinds_in(hint))
+    return tuple(dict.fromkeys(nested))
 
 
 def signature(kind: type) -> str:
@@ -614,10 +614,10 @@ def read(text: str) -> Any:
 
     Raises UnknownName with the nearest part, or ObjectiveError for what is none."""
     try:
-        found = _made(ast.parse(text.strip(), mode="eval").body)
-        if isinstance(found, str):
-            raise UnknownName("part of an objective", found, PARTS)
-        return found
+        part = _made(ast.parse(text.strip(), mode="eval").body)
+        if isinstance(part, str):
+            raise UnknownName("part of an objective", part, PARTS)
+        return part
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, KeepworthError):
             raise

@@ -258,18 +258,18 @@ def loss(
     anchor = anchor_log_probs(objective, lp, batch)
     log_r = log_ratio(lp, anchor, batch, objective.ratio) if objective.ratio.acts else None
     correcting, sound = correction(objective, anchor, batch)
-    kept = mask * sound.to(lp.dtype)
+    weight_mask = mask * sound.to(lp.dtype)
     if batch.keep is not None:
-        kept = kept * batch.keep.to(lp.dtype)
+        weight_mask = weight_mask * batch.keep.to(lp.dtype)
     # The regularisers share the policy term's denominators, so they count the tokens those count.
-    regular = (kept > 0).to(lp.dtype) if objective.denominator == "kept" else mask
+    regular = (weight_mask > 0).to(lp.dtype) if objective.denominator == "kept" else mask
     if objective.surrogate.regresses:
         policy = objective.surrogate.whole(lp, advantages, batch, denominators)
     else:
         # Without a ratio, the score function: Simple statistical gradient-following algorithms (Williams, 1992).
         gain = lp * advantages if log_r is None else objective.surrogate.value(lp, log_r, advantages)
         per_token = gain * correcting.to(lp.dtype)
-        policy = -aggregate(kept * per_token, weights, kept)
+        policy = -aggregate(weight_mask * per_token, weights, weight_mask)
     terms = {"policy_loss": policy}
     if isinstance(objective.kl, KlLoss):
         reference = batch.require("lp_reference", objective.kl).to(lp.dtype)
@@ -283,7 +283,7 @@ def loss(
         distance = k2(lp, batch.require("lp_teacher", objective.teacher).to(lp.dtype))
         terms["teacher_loss"] = controls.teacher_coefficient * aggregate(distance, weights, taught)
     total = torch.stack(list(terms.values())).sum()
-    metrics = _metrics(objective, lp, log_r, anchor, entropy, advantages, batch, kept)
+    metrics = _metrics(objective, lp, log_r, anchor, entropy, advantages, batch, weight_mask)
     metrics.update({name: value.detach() for name, value in terms.items()}, loss=total.detach())
     values = torch.stack([value.to(torch.float64).reshape(()) for value in metrics.values()]).tolist()
     return total, dict(zip(metrics, values, strict=True))

@@ -19,9 +19,9 @@ def varied(objective: Objective, **changes: Any) -> Objective:
     try:
         return Objective(**{**{name: getattr(objective, name) for name in objective.model_fields_set}, **changes})
     except ValidationError as error:
-        found = "; ".join(_complaint(entry) for entry in error.errors()).removesuffix(".") + "."
+        complaints = "; ".join(_complaint(entry) for entry in error.errors()).removesuffix(".") + "."
         raise ObjectiveError(
-            found, f"Asked for: {', '.join(f'{key}={value!r}' for key, value in changes.items())}."
+            complaints, f"Asked for: {', '.join(f'{key}={value!r}' for key, value in changes.items())}."
         ) from None
 
 

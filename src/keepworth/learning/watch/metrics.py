@@ -106,9 +106,9 @@ def _sources(groups: Sequence[Group]) -> dict[str, float]:
         if group.episodes and (source := group.episodes[0].source or source_of(group.task)):
             by_source.setdefault(source, []).append(group)
     metrics = {}
-    for source, own in by_source.items():
-        episodes = [episode for group in own for episode in group.episodes]
-        several = [group for group in own if len(group.episodes) > 1]
+    for source, terms in by_source.items():
+        episodes = [episode for group in terms for episode in group.episodes]
+        several = [group for group in terms if len(group.episodes) > 1]
         metrics[f"source/{source}/episodes"] = float(len(episodes))
         metrics[f"source/{source}/reward"] = _mean(e.reward for e in episodes)
         metrics[f"source/{source}/response_length"] = _mean(map(_drawn, episodes))

@@ -59,8 +59,8 @@ def as_langgraph_store(memory: Any, *, fields: Sequence[str] | None = None) -> A
 
         def _read(self, op: Any) -> Any:
             if isinstance(op, base.GetOp):
-                found = self._entries.get(tuple(op.namespace), op.key)
-                return None if found is None else base.Item(**_record(found))
+                entry = self._entries.get(tuple(op.namespace), op.key)
+                return None if entry is None else base.Item(**_record(entry))
             if isinstance(op, base.SearchOp):
                 prefix, filter = tuple(op.namespace_prefix), op.filter or {}
                 ranked = self._entries.search(prefix, op.query, filter, op.limit, op.offset)

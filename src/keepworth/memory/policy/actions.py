@@ -47,9 +47,9 @@ class Actions:
         return len(self._texts)
 
     def number(self, action: str) -> int:
-        known = self._numbers.get(action)
-        if known is not None:
-            return known
+        existing = self._numbers.get(action)
+        if existing is not None:
+            return existing
         number = self._numbers[action] = len(self._texts)
         self._texts.append(action)
         if number == len(self._listed):
@@ -70,10 +70,10 @@ class Actions:
         """(n, m): how surely each of `numbers` means the same as each of `others`, from 0 to 1; 1 for equal strings, and for two
         that were offered 1 or 0. `NONE` means the same as nothing."""
         if not (numbers.min(initial=0) >= 0 and others.min(initial=0) >= 0):
-            known: Floats = np.zeros((len(numbers), len(others)))
+            values: Floats = np.zeros((len(numbers), len(others)))
             some, others_some = np.flatnonzero(numbers >= 0), np.flatnonzero(others >= 0)
-            known[np.ix_(some, others_some)] = self.sameness(numbers[some], others[others_some])
-            return known
+            values[np.ix_(some, others_some)] = self.sameness(numbers[some], others[others_some])
+            return values
         same: Floats = (numbers[:, None] == others[None, :]).astype(np.float64)
         open_rows, open_columns = ~self._listed[numbers], ~self._listed[others]
         if not len(numbers) or not len(others) or not (open_rows.any() or open_columns.any()):
@@ -96,8 +96,8 @@ class Actions:
         if not free.any():
             return differ
         near, usual = self._similarity(numbers, others)
-        known: Bools = differ & (~free | (near < APART * usual))
-        return known
+        distinct: Bools = differ & (~free | (near < APART * usual))
+        return distinct
 
     def _similarity(self, numbers: Numbers, others: Numbers) -> tuple[Floats, float]:
         """Cosines (n, m), and the mean cosine of two different actions."""

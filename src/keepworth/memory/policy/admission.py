@@ -98,8 +98,8 @@ def checked_proposal(proposed: Advice, episode: str, person: str) -> Advice:
         raise InvalidAdvice(
             f"the advice cannot be kept: {problem}.", "Give an Advice(key, text, do=(action,), source=name)."
         )
-    if episode and (kept := READ & set(proposed.extra or ())):
-        raise InvalidAdvice(f"the advice sets {min(kept)!r}, which policies keep.", "Give it another name.")
+    if episode and (reserved := READ & set(proposed.extra or ())):
+        raise InvalidAdvice(f"the advice sets {min(reserved)!r}, which policies keep.", "Give it another name.")
     if not episode and learned(proposed.source):
         raise InvalidAdvice(
             f"the advice says that its source is {proposed.source!r}, which is what memory learned itself.",

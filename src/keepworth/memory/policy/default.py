@@ -293,11 +293,11 @@ class RewardRecord:
         self.add(
             of_eight_bits(in_eight_bits(use.query.vector)),  # as it is on file
             use.reward,
-            [ids[place] for place in use.slate],
+            [ids[index] for index in use.slate],
             action=use.taken,
             weight=use.weight,
             decision=use.decision,
-            odds={ids[place]: p for place, p in use.odds.items()},
+            odds={ids[index]: p for index, p in use.odds.items()},
             expected=use.expected,
             unit=use.unit,
             instead=use.instead,
@@ -360,8 +360,8 @@ class RewardRecord:
             if not stale and not again and len(self):
                 chance = self._predictions(vector, shown, action, roles)
                 trust = self._trust(by, float(self.weights @ chance), reward)
-                told = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
-                self._likelihood = DISCOUNT * self._likelihood + weight * trust * told
+                loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
+                self._likelihood = DISCOUNT * self._likelihood + weight * trust * loglik
         self.trusts.append(trust)
         credit = trust * (weight if credit is None else credit)
         weight *= trust
@@ -462,13 +462,13 @@ class RewardRecord:
         all_others, loudest = float(spoken.sum()), float(spoken[1:].max(initial=0.0))
         several = (all_others - loudest) / all_others if all_others > 0.0 else 0.0
         usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
-        told = reward * math.log(expected / usual) + (1.0 - reward) * math.log((1.0 - expected) / (1.0 - usual))
-        doubt = (1.0 - 0.01 * several) * self._doubts.get(by, TRUST) + several * told
+        gain = reward * math.log(expected / usual) + (1.0 - reward) * math.log((1.0 - expected) / (1.0 - usual))
+        doubt = (1.0 - 0.01 * several) * self._doubts.get(by, TRUST) + several * gain
         self._doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, doubt))
         return self._believed(by)
 
     def _believed(self, by: str) -> float:
-        odds = {name: 1.0 / (1.0 + math.exp(-each)) for name, each in self._doubts.items()}
+        odds = {name: 1.0 / (1.0 + math.exp(-doubt)) for name, doubt in self._doubts.items()}
         return odds[by] / max(odds.values())
 
     def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, roles: Sequence[int]) -> Floats:
@@ -493,8 +493,8 @@ class RewardRecord:
                 most = arms if credit in (DONE, NAMED) or (credit == SHOWN and self._slates) else 1
                 best = gain[:, :most].argmax(axis=1)[:, None]
                 chances.append(np.take_along_axis(chance, best, axis=1)[:, 0])
-        found: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
-        return found
+        predictions: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
+        return predictions
 
     def _number_of(self, vector: Vectors) -> int:
         """The number of a question, a new one where it was not asked before."""
@@ -523,30 +523,30 @@ class RewardRecord:
 
     def _make_room(self) -> None:
         """Longer columns, without what is older than the newest: rows, questions, items and actions are numbered anew."""
-        gone, kept = self._first, slice(self._first, self._count)
+        gone, live = self._first, slice(self._first, self._count)
         size = max(64, 2 * (self._count - gone))
         if gone:
-            numbers, question = np.unique(self._question[kept], return_inverse=True)
-            again = {int(number): place for place, number in enumerate(numbers)}
+            numbers, question = np.unique(self._question[live], return_inverse=True)
+            again = {int(number): index for index, number in enumerate(numbers)}
             self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
             self._questions = self._questions[numbers]
-            self._question[kept] = question
-            shown, lead = self._shown[self._ends[gone] : self._ends[self._count]], self._lead[kept]
+            self._question[live] = question
+            shown, lead = self._shown[self._ends[gone] : self._ends[self._count]], self._lead[live]
             self._numbered, used, items = _number_anew(self._numbered, np.concatenate([shown, lead]))
             self._pairs = {
                 (again[of], int(items[first])): pair
                 for (of, first), pair in self._pairs.items()
                 if of in again and items[first] >= 0
             }
-            self._sums, self._shown, self._lead[kept] = self._sums[used], items[shown].astype(np.int32), items[lead]
-            self._actions, _, actions = _number_anew(self._actions, self._action[kept])
-            self._action[kept] = actions[self._action[kept]]
+            self._sums, self._shown, self._lead[live] = self._sums[used], items[shown].astype(np.int32), items[lead]
+            self._actions, _, actions = _number_anew(self._actions, self._action[live])
+            self._action[live] = actions[self._action[live]]
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
         for name in ("_question", "_lead", "_action", "_voice", "_roles", "_rewards", "_weight", "_credit", "_lost"):
-            setattr(self, name, grown(getattr(self, name)[kept], size))
+            setattr(self, name, grown(getattr(self, name)[live], size))
         self._ends = grown(self._ends[gone : self._count + 1] - self._ends[gone], size + 1)
-        self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))
+        self._pull = np.pad(self._pull[:, :, live], ((0, 0), (0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
     # Judging.
@@ -603,16 +603,16 @@ class RewardRecord:
         nearest = float((distance[questions] if first else distance).max())
         # Rows that count for nothing are not looked at.
         rows = (distance >= self.bandwidth * math.log(FAR) + min(0.0, nearest))[questions].nonzero()[0] + first
-        own, rewards, lead = self._credit[rows], self._rewards[rows], self._lead[rows]
+        credit, rewards, lead = self._credit[rows], self._rewards[rows], self._lead[rows]
         if blame:
-            own = rewards * own + (1.0 - rewards) * np.minimum(own, self._weight[rows])
+            credit = rewards * credit + (1.0 - rewards) * np.minimum(credit, self._weight[rows])
         alike = np.empty((3, len(rows)), np.float32)  # by nearness; beside the nearest there is; as the same question
         alike[:] = distance[self._question[rows]]
         alike[1] -= nearest
         alike /= self._widths
         np.exp(alike, out=alike)
         alike[0] *= alike[0] >= FAR
-        counts, relative, same = alike * own
+        counts, relative, same = alike * credit
         fading = counts[::-1].cumsum()[::-1] - counts
         weight = np.empty((4 * ways, len(rows)))
         weight[PLAIN], weight[NEAREST] = counts, relative
@@ -713,8 +713,8 @@ class RewardRecord:
         pull = alike * RIDGES[:, None] ** (self._count - rows)
         pull = pull * (of_rewards - near.usual * of_ones)
         ridges = [np.bincount(arm, by_row, len(keys)) for by_row in pull]
-        found: Floats = np.stack([*ridges, np.zeros(len(keys))])[_RIDGE][:, None]
-        return found
+        estimates: Floats = np.stack([*ridges, np.zeros(len(keys))])[_RIDGE][:, None]
+        return estimates
 
     def _fit(self, key: str) -> None:
         """Fit the ridges of an action to its latest rewards, and to ones: what is usual changes with the rewards of others."""
@@ -756,20 +756,20 @@ class RewardRecord:
         near, weights = self._near(vector), self._weigh(1 + DONE if any(advised) else DONE)
         expected = near.expected
         ids, of_items = [item.id for item in items], weights.counting[:DONE]
-        found: list[tuple[Floats, Floats, _Judged]] = []  # weights of models, and what they say
+        judgements: list[tuple[Floats, Floats, _Judged]] = []  # weights of models, and what they say
         if any(of_items):
             judged = self._judge(near, ids)
-            found.append((weights.of_arms[:DONE].ravel(), judged.gain, judged))
+            judgements.append((weights.of_arms[:DONE].ravel(), judged.gain, judged))
             seen = judged.seen[SHOWN if of_items[SHOWN] else LEAD]
             if of_items[LEAD]:
                 times, earned = judged.times[LEAD], judged.earned[LEAD]
         if weights.counting[DONE]:
             judged = self._judge(near, advised, actions=True)
-            found.append((weights.of_arms[DONE], signs * judged.gain, judged))
+            judgements.append((weights.of_arms[DONE], signs * judged.gain, judged))
             more = judged.times[0] > times
             times, earned = np.where(more, judged.times[0], times), np.where(more, judged.earned[0], earned)
         without = np.full(n, weights.all[0] * near.mean + weights.all[1] * expected)
-        for model, gain, judged in found:
+        for model, gain, judged in judgements:
             means += model @ gain.reshape(len(model), n)
             by_way = model.reshape(len(judged.base), -1, len(SHARES)).sum(
                 axis=1
@@ -781,10 +781,10 @@ class RewardRecord:
             self._number * mean * (1.0 - mean) + 0.5
         )
         learned, accounts = means.copy(), self.ledger.accounts(ids, self.span, since=self._since)
-        for place, known in accounts.items():
-            if known.clear and not _is_clear(learned[place], times[place]):
+        for index, measured in accounts.items():
+            if measured.clear and not _is_clear(learned[index], times[index]):
                 # Where nothing is sure near the question, what the experiment is sure of stands for it.
-                means[place] = known.effect / self.span
+                means[index] = measured.effect / self.span
         sure = weights.sure
         better: Floats = np.zeros(n)
         returns = min(1.0, near.returns / 3.0)
@@ -803,7 +803,7 @@ class RewardRecord:
             wide += (WIDE - wide) * untried
             first, most = slice(lead, lead + 1), max(room, 1e-9)
             ahead = searched - searched[lead]
-            for model, gain, judged in found:
+            for model, gain, judged in judgements:
                 chance = judged.gain + judged.base
                 np.minimum(np.maximum(chance, 0.02, out=chance), 0.98, out=chance)
                 variance = (chance - chance * chance) / (judged.near + _LOCAL + 1.0)
@@ -884,13 +884,13 @@ class RewardRecord:
         in_role: AdvicePieces = ()
         pieces: list[tuple[str, float, float]] = []
         records = dict[str, str]()
-        for place in (best_first[0], *reversed(best_first[1:])):
-            against = place != best_first[0]
-            if (-gains[place] if against else gains[place]) < ADVISED:
+        for index in (best_first[0], *reversed(best_first[1:])):
+            against = index != best_first[0]
+            if (-gains[index] if against else gains[index]) < ADVISED:
                 continue
-            in_role_of = roles if roles and not against and by_role[telling[place]] > 0.0 else None
-            judged_by, at = (in_role_of, telling[place]) if in_role_of else (judged, place)
-            rows = self._rows_with(at) if in_role_of else self._rows_of(actions[place])
+            in_role_of = roles if roles and not against and by_role[telling[index]] > 0.0 else None
+            judged_by, at = (in_role_of, telling[index]) if in_role_of else (judged, index)
+            rows = self._rows_with(at) if in_role_of else self._rows_of(actions[index])
             rows = rows[(self._credit[rows] > 0.0) & ((self._rewards[rows] < 0.5) == against)]
             if against:
                 rows = rows[self._weight[rows] >= self._credit[rows]]
@@ -900,7 +900,7 @@ class RewardRecord:
             if in_role_of is None:
                 cosines = cosines[cosines > 0.0]
             nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
-            cited = [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
+            cited = [(actions[index], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
             if in_role_of:
                 in_role = tuple(cited)
             else:
@@ -908,7 +908,7 @@ class RewardRecord:
             record = Worth(0.0, 0.0, float(judged_by.times[0, at]), float(judged_by.earned[0, at]), 1.0).sentence
             record = record or f"{'wrong' if against else 'right'} where something like this was asked"
             role = "" if in_role_of is None else f"named by {ROLES[at]} of this episode; such an action was "
-            records[actions[place]] = f"- {as_line(actions[place])}: {role}{record}"
+            records[actions[index]] = f"- {as_line(actions[index])}: {role}{record}"
         chosen = (*in_role, *nearest_first((*pieces, *of_items), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
         return chosen, "\n".join(records[action] for action in advised if action in records)
@@ -975,14 +975,14 @@ class RewardRecord:
     def accounts(self, items: Iterable[str]) -> list[Account]:
         """The same of several, beside what a counter of successes says of them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
-        found = []
+        result = []
         for id in items:
             number = self._numbered.get(id, 0)
             seen, earned = self._sums[number, 6:].tolist() if number else (0.0, 0.0)
             success = self.in_rewards(earned / seen) if seen else math.nan
-            known = self.account(id) or account(id, *(_NOTHING,) * 4, self.span)
-            found.append(replace(known, success=success, usual=usual, seen=seen))
-        return found
+            measured = self.account(id) or account(id, *(_NOTHING,) * 4, self.span)
+            result.append(replace(measured, success=success, usual=usual, seen=seen))
+        return result
 
     def in_full(self, item: str) -> Account:
         """What the ledger says of an item, with what a counter of successes says of it."""
@@ -1021,24 +1021,24 @@ def _number_anew(numbers: dict[str, int], used: Rows) -> tuple[dict[str, int], R
     old, names = np.union1d(used, 0), list(numbers)
     new = np.full(len(names), -1)
     new[old] = np.arange(len(old))
-    return {names[number]: place for place, number in enumerate(old.tolist())}, old, new
+    return {names[number]: index for index, number in enumerate(old.tolist())}, old, new
 
 
 def in_rewards_of(scores: Floats) -> Floats:
     """What the search says of each, as rewards: 0 for the best, less for others."""
     listed = scores.tolist() or [0.0]
     best, worst = max(listed), min(listed)
-    found: Floats = SEARCH * (scores - best) / (max(best, -worst) or 1.0)
-    return found
+    rewards: Floats = SEARCH * (scores - best) / (max(best, -worst) or 1.0)
+    return rewards
 
 
 def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
     """The action that each item advises, or warns of, "" for none, and 1, -0.4 or 0: a warning leaves open what is right."""
     keys, sign = [], np.zeros(len(items))
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         pairs = advice(item, situation) if "do" in item.metadata else ()
         keys.append(pairs[0][0] if pairs else "")
-        sign[place] = (1.0 if pairs[0][1] > 0 else -0.4) if pairs else 0.0
+        sign[index] = (1.0 if pairs[0][1] > 0 else -0.4) if pairs else 0.0
     return keys, sign
 
 
@@ -1070,21 +1070,21 @@ class Ranked:
         challengers: tuple[tuple[int, float], ...] = ()
         if moving and values.better is not None:
             better = values.better.tolist()
-            challengers = tuple((place, p) for place, p in enumerate(better) if p > UNLIKELY and place != order[0])
+            challengers = tuple((index, p) for index, p in enumerate(better) if p > UNLIKELY and index != order[0])
         # The least known first. What helps here is withheld only where the budget is larger than the usual one.
         little, accounts = HELPS * self.budget / BUDGET, values.accounts
         tested = ((gains < little) & (values.seen >= self.least)).nonzero()[0].tolist()
         if accounts:
-            tested.sort(key=lambda place: accounts[place].rows if place in accounts else 0)
-        known, down = list[tuple[int, float]](), list[tuple[int, float]]()
+            tested.sort(key=lambda index: accounts[index].rows if index in accounts else 0)
+        up, down = list[tuple[int, float]](), list[tuple[int, float]]()
         k = min(self.k, most)
-        own, outside = order[:k], order[self.k :]
-        for place in tested:
-            if place in outside:
-                down.append((place, self.rate(accounts.get(place))))
-            elif place in own and len(known) < self.together + drawn and (p := self.rate(accounts.get(place))) > 0.0:
-                known.append((place, p))
-        return Independent(order, k, tuple(known), tuple(down[: self.together]), self.together, challengers=challengers)
+        inside, outside = order[:k], order[self.k :]
+        for index in tested:
+            if index in outside:
+                down.append((index, self.rate(accounts.get(index))))
+            elif index in inside and len(up) < self.together + drawn and (p := self.rate(accounts.get(index))) > 0.0:
+                up.append((index, p))
+        return Independent(order, k, tuple(up), tuple(down[: self.together]), self.together, challengers=challengers)
 
     def rate(self, tested: Account | None) -> float:
         """With which probability chance turns round what would become of an item. tested: what the ledger says of it."""
@@ -1098,13 +1098,13 @@ def explained(
 ) -> list[Hit]:
     """The hits of a slate, with what rewards say where one stands elsewhere than the search put it, or where all is explained."""
     shown, times = [], values.times.tolist()
-    for place in slate:
-        hit = hits[place]
-        position = choice.order.index(place) if values.clear(place) else place
-        moved = "up" if position < place else "down" if position > place else ""
-        if moved or (values.seen[place] and (times[place] >= 0.5 or hit.why is not None)):
+    for index in slate:
+        hit = hits[index]
+        position = choice.order.index(index) if values.clear(index) else index
+        moved = "up" if position < index else "down" if position > index else ""
+        if moved or (values.seen[index] and (times[index] >= 0.5 or hit.why is not None)):
             why = hit.why or _UNEXPLAINED
-            worth = values.worth(place, record.in_full(hit.id) if place in values.accounts else None)
+            worth = values.worth(index, record.in_full(hit.id) if index in values.accounts else None)
             hit = replace(hit, why=Explanation(why.lexical_rank, why.dense_rank, why.terms, moved, worth))
         shown.append(hit)
     return shown

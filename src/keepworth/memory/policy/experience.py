@@ -57,13 +57,13 @@ class Experience:
         self.alone: dict[str, tuple[float, str]] = {}
 
     def _embedded(self, text: str) -> Vectors:
-        found = self._cache.get(text)
-        if found is None:
-            found = self.encoder.encode([text])[0]
+        vector = self._cache.get(text)
+        if vector is None:
+            vector = self.encoder.encode([text])[0]
             if len(self._cache) >= CACHED:
                 self._cache.clear()
-            self._cache[text] = found
-        return found
+            self._cache[text] = vector
+        return vector
 
     def query(
         self,
@@ -205,15 +205,15 @@ class Experience:
         self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str, alone: bool
     ) -> tuple[Finished, float]:
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
-        known = {} if alone else self.alone
-        rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
+        single = {} if alone else self.alone
+        rewards = [single.get(use.decision, (reward, by))[0] for (use, _), reward in zip(taken, rewards, strict=True)]
         share = self.clock.share(by)
         for index, (use, action) in enumerate(taken):
             use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time
             use.taken, use.by, use.share = action, by, share
             use.outcome, use.reward = outcome, rewards[index]
         for use, _ in taken:
-            if use.decision not in known:
+            if use.decision not in single:
                 self.learn(use)
                 self._earned, self._count = self._earned + share * use.reward, self._count + share
             if alone:

@@ -161,7 +161,7 @@ class Learning:
             elif drawn and isinstance(choice, Independent):
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator)
-            said: str | None = None
+            text_shown: str | None = None
             advised = ()
             advises = any("do" in items[index].metadata for index in slate)
             if policy.presenter is not lines or ask.actions or advises:
@@ -169,7 +169,7 @@ class Learning:
                 presented = policy.presenter([items[index] for index in slate], _query(ask, text, vector), similarities)
                 advised = nearest_first(presented.advice, top_k)
                 # Hits make the same lines once they are asked for.
-                said = None if policy.presenter is lines and not ask.actions else presented.text
+                text_shown = None if policy.presenter is lines and not ask.actions else presented.text
             details["part"] = part
             best = [hits[index] for index in slate]
             if isinstance(choice, Independent):
@@ -189,9 +189,9 @@ class Learning:
                 if named := self._named_in(ask, vector):
                     details["named"] = named
                 advised, line = record.advise(vector, ask.actions, named, of_items=presented.advice, most=top_k)
-                said = "\n".join(filter(None, (said, line)))
+                text_shown = "\n".join(filter(None, (text_shown, line)))
             propensity = choice.probability(slate)
-            shown = Hits(best, text=said, advice=advised, propensity=propensity, policy=self.policy)
+            shown = Hits(best, text=text_shown, advice=advised, propensity=propensity, policy=self.policy)
             return Chosen(shown, listed, partial(asked, ask, top_k, details), self._packing(vector))
 
     def retrieve(
@@ -245,8 +245,10 @@ class Learning:
             else:
                 best = [hits[index] for index in use.slate]
             listed = tuple(zip(ids, near, strict=True))
-            said = experience.present(use)
-            shown = Hits(best, text=said.text, advice=said.advice, propensity=use.propensity, policy=self.policy)
+            presented = experience.present(use)
+            shown = Hits(
+                best, text=presented.text, advice=presented.advice, propensity=use.propensity, policy=self.policy
+            )
             return Chosen(shown, listed, partial(details_of, use, top_k), self._packing(query.vector, whole=True))
 
     def _named_in(self, ask: Ask, vector: Vectors | None) -> dict[str, list[int]]:

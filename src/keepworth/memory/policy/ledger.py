@@ -336,9 +336,9 @@ class Ledger:
         columns = self._columns.get(item)
         if columns is None:
             return None
-        known = self._known.get(item)
-        if known is not None and known[:2] == (since, span):
-            return known[2]
+        cached = self._known.get(item)
+        if cached is not None and cached[:2] == (since, span):
+            return cached[2]
         a, p, y, g, expected = columns.of(since)
         if not len(a):
             return None
@@ -349,14 +349,14 @@ class Ledger:
 
     def accounts(self, items: Sequence[str], span: float, *, since: int = 0) -> dict[int, Account]:
         """The same of several, by place, of those with rows."""
-        found = {}
-        for place, item in enumerate(items):
-            known = self._known.get(item)
-            if known is not None and known[0] == since and known[1] == span:
-                found[place] = known[2]
+        by_place = {}
+        for index, item in enumerate(items):
+            cached = self._known.get(item)
+            if cached is not None and cached[0] == since and cached[1] == span:
+                by_place[index] = cached[2]
             elif item in self._columns and (fresh := self.account(item, span, since=since)):
-                found[place] = fresh
-        return found
+                by_place[index] = fresh
+        return by_place
 
     def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
         """a, p, y and g of an item, in order."""
@@ -367,7 +367,7 @@ class Ledger:
         moved: dict[tuple[str, int], int] = {}
         for item, columns in list(self._columns.items()):
             recent = [row for row, at in enumerate(columns.at) if at >= before]
-            moved.update(((item, row), place) for place, row in enumerate(recent))
+            moved.update(((item, row), index) for index, row in enumerate(recent))
             columns.keep(recent)
             if not recent:
                 del self._columns[item]

@@ -38,7 +38,7 @@ def roles_of(items: Sequence[Item], actions: Sequence[str], similarities: Sequen
         Of each action that an item names, its roles in order. Items with advice name what they advise to do; of others the text
         is read.
     """
-    naming = [(place, named) for place, item in enumerate(items) if (named := _named_by(item, actions))]
+    naming = [(index, named) for index, item in enumerate(items) if (named := _named_by(item, actions))]
     if not naming:
         return {}
     roles = {action: [ANY] for _, named in naming for action in named}

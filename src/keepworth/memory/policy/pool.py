@@ -116,11 +116,11 @@ class Pool:
         offered[numbers] = True
         free = np.flatnonzero(~self.actions.listed(np.arange(len(offered))))
         offered[free] = (self.actions.sameness(free, numbers) > 0.0).any(axis=1)
-        kept = offered[self.content[rows]] | (self.content[rows] == NONE)
-        for place in np.flatnonzero(~kept) if self._several else ():
-            also = self._several.get(int(rows[place]))
-            kept[place] = also is not None and any(offered[number] for number in also)
-        speaking: Rows = rows[kept]
+        speaks = offered[self.content[rows]] | (self.content[rows] == NONE)
+        for index in np.flatnonzero(~speaks) if self._several else ():
+            also = self._several.get(int(rows[index]))
+            speaks[index] = also is not None and any(offered[number] for number in also)
+        speaking: Rows = rows[speaks]
         return speaking
 
     def active(self) -> Rows:

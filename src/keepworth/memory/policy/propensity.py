@@ -25,7 +25,7 @@ LEAST_CHANCE = 0.05
 class Independent:
     """One order, of which the first `k` are shown but for candidates under test, each of which has a draw of its own.
 
-    order: positions among the candidates, all of them. known: (position, probability of being withheld) of those that may be
+    order: positions among the candidates, all of them. up: (position, probability of being withheld) of those that may be
     withheld where they would be shown; down: (position, probability of being shown) of those that may be shown where they would
     not be. Both in the order in which they are put to the test, at most `together` of all of them. drawn: of those that chance
     decided about earlier in the same episode, the probability of being shown that they had then, and whether they are: it is
@@ -36,7 +36,7 @@ class Independent:
 
     order: Slate
     k: int
-    known: tuple[tuple[int, float], ...] = ()
+    up: tuple[tuple[int, float], ...] = ()
     down: tuple[tuple[int, float], ...] = ()
     together: int = 1
     drawn: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
@@ -47,63 +47,63 @@ class Independent:
         """The probability of being shown, of each candidate under test."""
         if self.challengers:
             main = self.order[: self.k]
-            outside = {place: p for place, p in self.challengers if place not in main}
+            outside = {index: p for index, p in self.challengers if index not in main}
             hidden = sum(outside.values())
             if hidden < LEAST_CHANCE:
                 return {}
-            return {main[-1]: 1.0 - hidden, **{place: p for place, p in outside.items() if p >= LEAST_CHANCE}}
-        own, found = self.order[: self.k], dict[int, float]()
+            return {main[-1]: 1.0 - hidden, **{index: p for index, p in outside.items() if p >= LEAST_CHANCE}}
+        shown_first, chances = self.order[: self.k], dict[int, float]()
         if self.drawn:
-            lower = {place for place, _ in self.down}
-            tested = {place: p for place, (p, _) in self.drawn.items() if p < 1.0}
-            before = {place: p for place, p in tested.items() if place in own}
-            before |= {place: p for place, p in tested.items() if place in lower and place not in own}
+            lower = {index for index, _ in self.down}
+            tested = {index: p for index, (p, _) in self.drawn.items() if p < 1.0}
+            before = {index: p for index, p in tested.items() if index in shown_first}
+            before |= {index: p for index, p in tested.items() if index in lower and index not in shown_first}
             # As many as there are places: what is tried takes the place of something that is not under test.
-            found = dict(list(before.items())[: self.k])
-        for tests, shown in ((self.known, True), (self.down, False)):
-            for place, rate in tests:
-                if len(found) >= min(self.together, self.k):
-                    return found
-                if rate > 0.0 and (place in own) == shown and place not in self.drawn:
-                    found[place] = 1.0 - rate if shown else rate
-        return found
+            chances = dict(list(before.items())[: self.k])
+        for tests, shown in ((self.up, True), (self.down, False)):
+            for index, rate in tests:
+                if len(chances) >= min(self.together, self.k):
+                    return chances
+                if rate > 0.0 and (index in shown_first) == shown and index not in self.drawn:
+                    chances[index] = 1.0 - rate if shown else rate
+        return chances
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
         """The slate, and "main" where it is the policy's own choice, "withheld" where something is left out, "challenged" where
         a challenger comes first, else "tried"."""
         if self.challengers:
             chance = generator.random()
-            for place, p in self.challengers:
+            for index, p in self.challengers:
                 chance -= p
                 if chance < 0.0:
-                    return self._challenged(place), "challenged"
+                    return self._challenged(index), "challenged"
             return self.order[: self.k], "main"
         odds = self.odds
         shown = {
-            place: self.drawn[place][1] if place in self.drawn else bool(generator.random() < p)
-            for place, p in odds.items()
+            index: self.drawn[index][1] if index in self.drawn else bool(generator.random() < p)
+            for index, p in odds.items()
         }
         slate, main = self.slate(shown), self.order[: self.k]
         if slate == main:
             return slate, "main"
-        return slate, "withheld" if any(place in main for place, there in shown.items() if not there) else "tried"
+        return slate, "withheld" if any(index in main for index, there in shown.items() if not there) else "tried"
 
     def _challenged(self, challenger: int) -> Slate:
-        return (challenger, *(place for place in self.order if place != challenger))[: self.k]
+        return (challenger, *(index for index in self.order if index != challenger))[: self.k]
 
     def slate(self, shown: Mapping[int, bool]) -> Slate:
         """What is shown where chance decided so of each candidate under test."""
         main = self.order[: self.k]
-        if all(there == (place in main) for place, there in shown.items()):
+        if all(there == (index in main) for index, there in shown.items()):
             return main
-        tried = [place for place, there in shown.items() if there and place not in main]
-        rest = [place for place in main if shown.get(place, True)]
-        free = (place for place in self.order[self.k :] if place not in shown)
-        rest += [place for place in free if place not in self.drawn or self.drawn[place][0] == 1.0][: self.k]
-        for place in [place for place in reversed(rest) if place not in shown][
+        tried = [index for index, there in shown.items() if there and index not in main]
+        rest = [index for index in main if shown.get(index, True)]
+        free = (index for index in self.order[self.k :] if index not in shown)
+        rest += [index for index in free if index not in self.drawn or self.drawn[index][0] == 1.0][: self.k]
+        for index in [index for index in reversed(rest) if index not in shown][
             : max(0, len(tried) + len(rest) - self.k)
         ]:
-            rest.remove(place)
+            rest.remove(index)
         return (*tried, *rest)
 
     def probability(self, slate: Sequence[int]) -> float:
@@ -112,14 +112,14 @@ class Independent:
             if tuple(slate) == self.order[: self.k]:
                 return 1.0 - sum(p for _, p in self.challengers)
             first = slate[0] if slate else -1
-            return sum(p for place, p in self.challengers if place == first and self._challenged(place) == tuple(slate))
+            return sum(p for index, p in self.challengers if index == first and self._challenged(index) == tuple(slate))
         odds = self.odds
-        if self.slate({place: place in slate for place in odds}) != tuple(slate):
+        if self.slate({index: index in slate for index in odds}) != tuple(slate):
             return 0.0
-        return math.prod(p if place in slate else 1.0 - p for place, p in odds.items())
+        return math.prod(p if index in slate else 1.0 - p for index, p in odds.items())
 
     def certain(self) -> Independent:
-        return replace(self, known=(), down=(), drawn={}, challengers=())
+        return replace(self, up=(), down=(), drawn={}, challengers=())
 
     def at_most(self, k: int) -> Independent:
         return replace(self, k=min(k, self.k))
@@ -130,6 +130,6 @@ class Independent:
         if not drawn:
             return self
         main = self.order[: self.k]
-        again = {place for place, _ in self.challengers} | set(main[-1:])
-        again |= {place for place in main if not drawn.get(place, (1.0, True))[1]}
+        again = {index for index, _ in self.challengers} | set(main[-1:])
+        again |= {index for index in main if not drawn.get(index, (1.0, True))[1]}
         return replace(self, drawn=drawn, challengers=() if again & set(drawn) else self.challengers)

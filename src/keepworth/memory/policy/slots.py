@@ -59,8 +59,8 @@ class Candidates:
 
     def among(self, admits: Callable[[int], bool]) -> Candidates:
         """Those of rows that `admits` admits."""
-        kept = np.array([index for index, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
-        return Candidates(self.rows[kept], self.similarities[kept])
+        admitted = np.array([index for index, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
+        return Candidates(self.rows[admitted], self.similarities[admitted])
 
 
 @dataclass(frozen=True, slots=True)

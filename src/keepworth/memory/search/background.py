@@ -65,7 +65,7 @@ class Background:
         stretch = self.stretch
         return {id: 1.0 - (1.0 - cosine) * stretch for id, cosine in cosines}
 
-    def own(self, cosine: float) -> float:
+    def native(self, cosine: float) -> float:
         """The other way round."""
         return cosine if self == USUAL else 1.0 - (1.0 - cosine) / self.stretch
 
@@ -85,14 +85,14 @@ _MEASURED: WeakKeyDictionary[Encoder, Background] = WeakKeyDictionary()
 
 def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
     """encode: texts to unit rows by this encoder, as an `Embedder` does. Measured once for each encoder."""
-    found = KNOWN.get(encoder.identity.model)
+    scale = KNOWN.get(encoder.identity.model)
     with contextlib.suppress(TypeError):  # one that cannot be a key is measured again
-        found = found or _MEASURED.get(encoder)
-    if found is None:
-        found = measured(encode)
+        scale = scale or _MEASURED.get(encoder)
+    if scale is None:
+        scale = measured(encode)
         with contextlib.suppress(TypeError):
-            _MEASURED[encoder] = found
-    return found
+            _MEASURED[encoder] = scale
+    return scale
 
 
 def measured(encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:

@@ -80,8 +80,8 @@ def _weighed(text: str) -> list[int]:
     if text.isascii():
         return list(range(len(text) + 1))
     weights = [1] * len(text)
-    for found in _WIDE.finditer(text):
-        weights[found.start()] = WIDE
+    for match in _WIDE.finditer(text):
+        weights[match.start()] = WIDE
     out, total = [0], 0
     for weight in weights:
         total += weight
@@ -90,19 +90,19 @@ def _weighed(text: str) -> list[int]:
 
 
 def _cuts(text: str, where: re.Pattern[str]) -> list[int]:
-    return [found.end() for found in where.finditer(text)]
+    return [match.end() for match in where.finditer(text)]
 
 
 def _last(cuts: list[int], start: int, most: int) -> int:
     """The last cut after `start` and up to `most`; `start` where there is none."""
-    place = bisect_left(cuts, most + 1) - 1
-    return cuts[place] if place >= 0 and cuts[place] > start else start
+    index = bisect_left(cuts, most + 1) - 1
+    return cuts[index] if index >= 0 and cuts[index] > start else start
 
 
 def part_length(background: Background) -> float:
     """Length of a part's vector by an encoder with this background: what makes a part as near as the question's answer usually is
     count as much as by the default encoder."""
-    near = background.own(NEAR)
+    near = background.native(NEAR)
     if background == USUAL or near <= 0.0:
         return PART
-    return min(1.0, max(PART, background.own(PART * NEAR) / near))
+    return min(1.0, max(PART, background.native(PART * NEAR) / near))

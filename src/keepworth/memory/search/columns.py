@@ -72,14 +72,14 @@ class _Column:
         import numpy as np
 
         numbers, codes = [], []
-        of, known, values = self.field.of, self._known, self.values
+        of, known_values, values = self.field.of, self._known, self.values
         for number, metadata in rows:
             numbers.append(number)
             if metadata is None:
                 codes.append(-1)
                 continue
             value = of(metadata)
-            code = known.setdefault(value_key(value), len(values))
+            code = known_values.setdefault(value_key(value), len(values))
             if code == len(values):
                 values.append(value)
             codes.append(code)
@@ -108,10 +108,10 @@ class _Column:
         if condition.operator in RANGES:
             return self._between(condition.operator, condition.operand)
         name = (condition.operator, value_key(condition.operand))
-        known = self._tables.pop(name, None)
-        start = 0 if known is None else len(known)
+        cached = self._tables.pop(name, None)
+        start = 0 if cached is None else len(cached)
         fresh = np.array([condition.holds(value) for value in self.values[start:]], bool)
-        table = self._tables[name] = fresh if known is None else np.concatenate([known, fresh])
+        table = self._tables[name] = fresh if cached is None else np.concatenate([cached, fresh])
         if len(self._tables) > TABLES:
             self._tables.popitem(last=False)
         return table
@@ -124,13 +124,13 @@ class _Column:
         seen, order = self._sorted.get(text, (0, np.zeros(0, np.int32)))
         if seen < len(values):
             of = (str,) if text else (int, float)
-            more = [place for place in range(seen, len(values)) if type(values[place]) in of]
+            more = [index for index in range(seen, len(values)) if type(values[index]) in of]
             order = np.array(sorted([*order.tolist(), *more], key=values.__getitem__), np.int32)
             self._sorted[text] = (len(values), order)
         cut = bisect_left if operator in ("$gte", "$lt") else bisect_right
-        place = cut(order, bound, key=values.__getitem__)
+        index = cut(order, bound, key=values.__getitem__)
         table = np.zeros(len(values), bool)
-        table[order[place:] if operator in ("$gt", "$gte") else order[:place]] = True
+        table[order[index:] if operator in ("$gt", "$gte") else order[:index]] = True
         return table
 
 
@@ -190,13 +190,13 @@ class MetadataColumns:
         for field in fields_of(tree):
             self._columns.move_to_end(field)
             columns.append(self._columns[field])
-        found = self._met(tree, max(len(column.codes) for column in columns))
+        met = self._met(tree, max(len(column.codes) for column in columns))
         codes = columns[0].codes
-        current = np.zeros(len(found), bool)
+        current = np.zeros(len(met), bool)
         current[: len(codes)] = codes >= 0
         while len(self._columns) > len(columns) and sum(len(column.codes) for column in self._columns.values()) > MOST:
             self._columns.popitem(last=False)
-        return found & current
+        return met & current
 
     def _met(self, tree: Tree, room: int) -> Mask:
         import numpy as np
@@ -209,8 +209,8 @@ class MetadataColumns:
         if tree.joint == "$not":
             return ~parts[0]
         join = np.logical_and if tree.joint == "$and" else np.logical_or
-        found: Mask = join.reduce(parts)
-        return found
+        mask: Mask = join.reduce(parts)
+        return mask
 
 
 def fields_of(tree: Tree) -> list[Field]:

@@ -239,20 +239,20 @@ class Embedder:
         import numpy as np
 
         listed = [parts(text) for text in texts]
-        matrix = self([part for each in listed for part in each])
+        matrix = self([part for part_texts in listed for part in part_texts])
         ends = list(accumulate(map(len, listed)))
         out = [matrix[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        for each in out:
-            if len(each) > 1:
-                each[1:] *= np.float32(part_length(self.background))
+        for part_texts in out:
+            if len(part_texts) > 1:
+                part_texts[1:] *= np.float32(part_length(self.background))
         return out
 
     def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
         """Start encoding on a thread beside the caller's; the returned function waits for the vectors. At once where all
         are in the cache."""
         with self._lock:
-            known = all(_content(text) in self._cache for text in texts)
-        if known:
+            cached = all(_content(text) in self._cache for text in texts)
+        if cached:
             return lambda: self(texts)
         from concurrent.futures import ThreadPoolExecutor
 
@@ -421,9 +421,9 @@ class DenseIndex:
         with self._lock:
             self._locate()
             for number in numbers:
-                place = self._at.pop(number, None)
-                if place is not None:
-                    block, first, end = place
+                index = self._at.pop(number, None)
+                if index is not None:
+                    block, first, end = index
                     self._blocks[block].alive[first:end] = False
                     self._dead[block] += end - first
 
@@ -468,11 +468,11 @@ class DenseIndex:
         # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
         reach = 4 * count if several else count
         while True:
-            found = _scanned(queries, reach, views)
+            scanned = _scanned(queries, reach, views)
             if not several:
-                return found
-            single = [_first_of_each(line)[:count] for line in found]
-            if all(len(one) == count or len(line) < reach for one, line in zip(single, found, strict=True)):
+                return scanned
+            single = [_first_of_each(line)[:count] for line in scanned]
+            if all(len(one) == count or len(line) < reach for one, line in zip(single, scanned, strict=True)):
                 return single
             reach *= 4
 

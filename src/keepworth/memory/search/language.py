@@ -34,14 +34,14 @@ class _Model:
 def _model() -> _Model:
     import numpy as np
 
-    with (files(__package__) / "languages.npz").open("rb") as file, np.load(file, allow_pickle=False) as said:
-        keys, lengths, told = np.cumsum(said["steps"]), said["lengths"], said["told"]
-        rows = np.empty((len(keys), len(said["tags"])), np.float16)
-        rows[:] = said["usual"]
-        rows[told] = said["values"][said["codes"]].T
+    with (files(__package__) / "languages.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        keys, lengths, weights = np.cumsum(arrays["steps"]), arrays["lengths"], arrays["told"]
+        rows = np.empty((len(keys), len(arrays["tags"])), np.float16)
+        rows[:] = arrays["usual"]
+        rows[weights] = arrays["values"][arrays["codes"]].T
         starts = np.searchsorted(lengths, np.arange(256)).tolist()
-        found = {n: (keys[starts[n] : starts[n + 1]], starts[n]) for n in range(2, int(lengths[-1]) + 1)}
-        return _Model(found, rows, said["first"], tuple(said["tags"].tolist()))
+        tables = {n: (keys[starts[n] : starts[n + 1]], starts[n]) for n in range(2, int(lengths[-1]) + 1)}
+        return _Model(tables, rows, arrays["first"], tuple(arrays["tags"].tolist()))
 
 
 def classify(texts: Sequence[str]) -> list[tuple[str, float]]:
@@ -50,19 +50,19 @@ def classify(texts: Sequence[str]) -> list[tuple[str, float]]:
     import numpy as np
 
     model = _model()
-    said = [unicodedata.normalize("NFC", text.lower() if text.isupper() else text) for text in texts]
-    parts = [text.encode("utf-8", "surrogatepass") for text in said]
+    normalised = [unicodedata.normalize("NFC", text.lower() if text.isupper() else text) for text in texts]
+    parts = [text.encode("utf-8", "surrogatepass") for text in normalised]
     letters = np.frombuffer(b"".join(parts), np.uint8).astype(np.int64)
     lengths = np.array([len(part) for part in parts])
     of_text = np.repeat(np.arange(len(parts)), lengths)
-    place = np.arange(len(letters)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    position = np.arange(len(letters)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     counted = np.full(len(letters), -1)
     runs, length = letters, 1
     for wanted, (keys, start) in model.keys.items():
         while length < wanted and len(runs):
             runs, length = runs[:-1] << 8 | letters[length:], length + 1
         rows = np.minimum(keys.searchsorted(runs), len(keys) - 1)
-        there = (keys[rows] == runs) & (place[wanted - 1 :] >= wanted - 1)
+        there = (keys[rows] == runs) & (position[wanted - 1 :] >= wanted - 1)
         counted[wanted - 1 :][there] = rows[there] + start
     # Not `np.unique`, which loads another module first.
     named = np.sort((of_text * len(model.rows) + counted)[counted >= 0])

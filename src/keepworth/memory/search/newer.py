@@ -60,29 +60,29 @@ def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[H
     places.
 
     asked: terms of the question."""
-    said = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
+    words_of = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
     groups: list[list[int]] = []
-    for place, hit in enumerate(hits):
+    for index, hit in enumerate(hits):
         if _QUESTION.search(hit.item.text):
             continue
         for group in groups:
             first = hits[group[0]]
-            values = _values(said[group[0]], said[place])
+            values = _values(words_of[group[0]], words_of[index])
             if values and first.score > 0 and _same_person(first.item, hit.item):
                 unsure = _may_mean_one(first.item.text, hit.item.text, values, asked)
                 if unsure is not None and (not unsure or hit.score >= NEAR * first.score):
-                    group.append(place)
+                    group.append(index)
                     break
         else:
-            groups.append([place])
+            groups.append([index])
     out, past = list(hits), about_the_past(question)
     for group in groups:
         if len(group) > 1:
-            order = group if past else sorted(group, key=lambda place: _time(hits[place].item), reverse=True)
-            ids = [hits[place].id for place in group]
-            for place, source in zip(group, order, strict=True):
-                hit, there = hits[source], hits[place]
-                out[place] = replace(
+            order = group if past else sorted(group, key=lambda index: _time(hits[index].item), reverse=True)
+            ids = [hits[index].id for index in group]
+            for index, source in zip(group, order, strict=True):
+                hit, there = hits[source], hits[index]
+                out[index] = replace(
                     hit,
                     score=there.score,
                     conflicts=tuple(id for id in ids if id != hit.id),
@@ -132,7 +132,7 @@ def _same_person(one: Item, other: Item) -> bool:
 def _time(item: Item) -> tuple[str, int]:
     """When it was so, as far as is known; else when it was said or written. Of what was written in one go turns of a conversation
     have an order, and the parts of a document have none."""
-    said = ""
+    stated = ""
     with suppress(InvalidTime):
-        said = timestamp(item.provenance.date)
-    return item.valid_from or item.event_time or said or item.written_at, item.provenance.turn
+        stated = timestamp(item.provenance.date)
+    return item.valid_from or item.event_time or stated or item.written_at, item.provenance.turn

@@ -48,9 +48,9 @@ def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
         # The best of each of many groups: the count-th largest of those is no more than the count-th largest of all, and
         # what lies below it is out. One fast pass instead of a partition of everything.
         peaks = scores[: n // groups * groups].reshape(-1, groups).max(axis=0)
-        kept = np.flatnonzero(scores >= np.partition(peaks, groups - count)[groups - count])
-        if len(kept) <= n // 4:
-            rows: npt.NDArray[np.intp] = kept[best(scores[kept], count)]
+        candidates = np.flatnonzero(scores >= np.partition(peaks, groups - count)[groups - count])
+        if len(candidates) <= n // 4:
+            rows: npt.NDArray[np.intp] = candidates[best(scores[candidates], count)]
             return rows
     threshold = np.partition(scores, n - count)[n - count]
     above = np.flatnonzero(scores > threshold)

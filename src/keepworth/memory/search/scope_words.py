@@ -61,12 +61,12 @@ class ScopeWords:
     def asked_before(self, ids: tuple[int, ...]) -> bool:
         """Whether these scopes were asked a moment ago: reading them whole pays from the second time on."""
         with self._lock:
-            known = ids in self._asked
+            again = ids in self._asked
             self._asked[ids] = None
             self._asked.move_to_end(ids)
             if len(self._asked) > LARGEST:
                 self._asked.popitem(last=False)
-            return known
+            return again
 
     def missing(self, ids: Iterable[int]) -> list[int]:
         with self._lock:
@@ -107,7 +107,7 @@ class ScopeWords:
         where one of the scopes is not held. mask: by item number, those that may be found; all where it is None."""
         import numpy as np
 
-        found: list[tuple[int, float]] = []
+        scored: list[tuple[int, float]] = []
         with self._lock:
             for id in ids:
                 scope = self._scopes.get(id)
@@ -126,5 +126,5 @@ class ScopeWords:
                     rows = rows[in_mask(mask, numbers)]
                 if len(rows) > count:
                     rows = rows[out[rows] >= np.partition(out[rows], len(rows) - count)[len(rows) - count]]
-                found += [(scope.numbers[row], score) for row, score in zip(rows, out[rows].tolist(), strict=True)]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:count]
+                scored += [(scope.numbers[row], score) for row, score in zip(rows, out[rows].tolist(), strict=True)]
+        return sorted(scored, key=lambda pair: (-pair[1], pair[0]))[:count]

@@ -98,8 +98,8 @@ class Worth:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 %, of the effect wherever it came up, and may be looked at after every reward; None where there is none yet."""
-        found = None if self.overall is None else self.overall.interval
-        return None if found is None or found[1] - found[0] == math.inf else found
+        limits = None if self.overall is None else self.overall.interval
+        return None if limits is None or limits[1] - limits[0] == math.inf else limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +294,9 @@ def fuse(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> Ranked:
     plus half the share of what the words of the question could tell. Cosines of other encoders than all-MiniLM-L6-v2 are put on
     its scale first (`search.background`). Ties keep the order of the lists.
     """
-    sums, known = evidence(lexical, dense, scale)
+    sums, confidence = evidence(lexical, dense, scale)
     best = max(sums.values(), default=0.0)
-    scores = {id: known * max(0.0, each) / best if best > 0 else 0.0 for id, each in sums.items()}
+    scores = {id: confidence * max(0.0, total) / best if best > 0 else 0.0 for id, total in sums.items()}
     return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
 
 
@@ -310,9 +310,9 @@ def evidence(lexical: Ranked, dense: Ranked, scale: ScoreScale) -> tuple[dict[st
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
     sums, nearest = {}, 0.0
     for id in dict.fromkeys([*meaning, *words]):
-        cosine, found = meaning.get(id, farthest), words.get(id, fewest)
-        sums[id] = cosine + unit * found
-        nearest = max(nearest, cosine + tells * found)
+        cosine, score = meaning.get(id, farthest), words.get(id, fewest)
+        sums[id] = cosine + unit * score
+        nearest = max(nearest, cosine + tells * score)
     return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
 
 
@@ -663,8 +663,8 @@ class Search:
         listed = [Asked(query, asked_terms(query, among)) for query in queries]
         dense, where = embedder is not None and request.mode != "lexical", request.declared
         # Over a store, words are looked up while the encoder is at work: on a laptop each takes some milliseconds.
-        beside = embedder is not None and request.mode == "hybrid" and self.corpus.on_file
-        vectors = embedder.begin(queries) if embedder is not None and beside else None
+        together = embedder is not None and request.mode == "hybrid" and self.corpus.on_file
+        vectors = embedder.begin(queries) if embedder is not None and together else None
         if request.mode != "dense":
             for asked in listed:
                 if asked.terms:
@@ -673,10 +673,10 @@ class Search:
             encoded = vectors() if vectors is not None else embedder(queries)
             # All queries in one product; one that filters thin out looks deeper by itself.
             reach = request.pool * (FIRST_LOOK if request.by_function else 1)
-            for place, first in enumerate(ranked.by_meaning(encoded, reach, where=where)):
-                deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=where)
-                listed[place].vector = encoded[place]
-                listed[place].dense = self._admit(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
+            for index, first in enumerate(ranked.by_meaning(encoded, reach, where=where)):
+                deeper = partial(ranked.by_meaning, encoded[index : index + 1], where=where)
+                listed[index].vector = encoded[index]
+                listed[index].dense = self._admit(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
         if embedder is not None and request.mode == "hybrid":
             measured = any(asked.dense for asked in listed)
             background = embedder.background if measured else USUAL
@@ -690,7 +690,7 @@ class Search:
         pool, verdicts = self.request.pool, self._verdicts
         while True:
             ranked, first = rank(reach) if first is None else first, None
-            kept: Ranked = []
+            admitted: Ranked = []
             step = TOGETHER if self.request.by_function else max(1, len(ranked))
             for start in range(0, len(ranked), step):
                 part = ranked[start : start + step]
@@ -700,11 +700,11 @@ class Search:
                 for id in unseen:
                     item = items.get(id)
                     verdicts[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
-                kept += [pair for pair in part if verdicts[pair[0]]]
-                if len(kept) >= pool:
-                    return kept[:pool]
+                admitted += [pair for pair in part if verdicts[pair[0]]]
+                if len(admitted) >= pool:
+                    return admitted[:pool]
             if len(ranked) < reach:
-                return kept
+                return admitted
             reach *= 4
 
     # Stages of a ranking.

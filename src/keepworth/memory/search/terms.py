@@ -72,19 +72,19 @@ class _Languages:
 
 @cache
 def _languages() -> _Languages:
-    said: Any = json.loads((files(__package__) / "languages.json").read_text(encoding="utf-8"))
-    listed = {"LATIN": said["latin"], **said["scripts"]}
+    data: Any = json.loads((files(__package__) / "languages.json").read_text(encoding="utf-8"))
+    listed = {"LATIN": data["latin"], **data["scripts"]}
     having: dict[str, list[str]] = {}
-    for each in said["latin"]:
-        for word in each["function_words"].split():
-            having.setdefault(word, []).append(each["name"])
+    for entry in data["latin"]:
+        for word in entry["function_words"].split():
+            having.setdefault(word, []).append(entry["name"])
     tags = {name["name"]: name["tag"] for names in listed.values() for name in names}
     return _Languages(
         tags,
         {tag: name for name, tag in tags.items()},
         {script: tuple(name["name"] for name in names) for script, names in listed.items()},
         {word: tuple((name, 1.0 / len(names)) for name in names) for word, names in having.items()},
-        {form: first for first, forms in said["irregular"].items() for form in forms.split()},
+        {form: first for first, forms in data["irregular"].items() for form in forms.split()},
     )
 
 
@@ -111,8 +111,8 @@ def terms(text: str, latin: str | None = None) -> list[str]:
 
 def only_latin(among: Collection[str]) -> str | None:
     """The language of all Latin words of texts in these languages; None where it could be one of several."""
-    found = [name for name in _languages().scripts["LATIN"] if name in among]
-    return found[0] if len(found) == 1 else None
+    present = [name for name in _languages().scripts["LATIN"] if name in among]
+    return present[0] if len(present) == 1 else None
 
 
 def terms_and_languages(text: str, latin: str | None = None) -> tuple[list[str], frozenset[str]]:
@@ -125,14 +125,14 @@ def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
     """`terms` of each, and the languages whose stems are among them: sooner than one after the other."""
     out: list[tuple[list[str], Collection[str]]] = []
     unsure: list[int] = []
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         words = _latin(text)
         language = _language_by_words(words)
         if language is None:
-            unsure.append(place)
+            unsure.append(index)
         out.append(([], ()) if language is None else _terms(text, language, words))
-    for place, language in zip(unsure, _languages_by_letters([texts[place] for place in unsure]), strict=True):
-        out[place] = _terms(texts[place], language)
+    for index, language in zip(unsure, _languages_by_letters([texts[index] for index in unsure]), strict=True):
+        out[index] = _terms(texts[index], language)
     return [terms for terms, _ in out], {language for _, languages in out for language in languages}
 
 
@@ -147,18 +147,18 @@ def _terms(
     language = latin or _language_by_words(words or _latin(text)) or _languages_by_letters([text])[0]
     scripts = _languages().scripts
     out: list[str] = []
-    found: dict[str, None] = {}
+    terms: dict[str, None] = {}
     for run, script in _runs(text):
         if script == "PAIRS":
             out += run
             out += map("".join, pairwise(run))
         elif script in scripts:
-            own = language if script == "LATIN" else _of_letters(script, run)
-            found[own] = None
-            out.append(_stemmed(own, run)[0])
+            language_of_run = language if script == "LATIN" else _of_letters(script, run)
+            terms[language_of_run] = None
+            out.append(_stemmed(language_of_run, run)[0])
         else:
             out.append(run)
-    return out, found
+    return out, terms
 
 
 def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
@@ -170,9 +170,11 @@ def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
         if script == "PAIRS":
             groups += [("".join(pair),) for pair in pairwise(run)] or [(run,)]
         elif script in scripts:
-            known = [one for one in _languages().scripts[script] if one in wanted] or _languages().scripts[script][:1]
+            candidates = [one for one in _languages().scripts[script] if one in wanted] or _languages().scripts[script][
+                :1
+            ]
             groups.append(
-                tuple(dict.fromkeys(stem for one in known for stem in (*_stemmed(one, run), *_as_it_is(one, run))))
+                tuple(dict.fromkeys(stem for one in candidates for stem in (*_stemmed(one, run), *_as_it_is(one, run))))
             )
         else:
             groups.append((run,))
@@ -241,15 +243,15 @@ def _runs(text: str) -> Iterator[tuple[str, str]]:
     from bisect import bisect_left
 
     plain = unicodedata.normalize("NFC", unicodedata.normalize("NFKC", text).lower())
-    for found in _pattern().finditer(plain):
-        run = found[0]
+    for match in _pattern().finditer(plain):
+        run = match[0]
         start, script = 0, _SCRIPTS[bisect_left(_ENDS, ord(run[0]))]
-        for place, letter in enumerate(run):
-            own = "LATIN" if letter.isascii() else _SCRIPTS[bisect_left(_ENDS, ord(letter))]
-            if own != script and "PAIRS" in (own, script) and not unicodedata.combining(letter):
-                if place > start:
-                    yield run[start:place], script
-                start, script = place, own
+        for index, letter in enumerate(run):
+            name = "LATIN" if letter.isascii() else _SCRIPTS[bisect_left(_ENDS, ord(letter))]
+            if name != script and "PAIRS" in (name, script) and not unicodedata.combining(letter):
+                if index > start:
+                    yield run[start:index], script
+                start, script = index, name
         yield run[start:], script
 
 
@@ -299,19 +301,19 @@ def _english_votes() -> dict[str, float]:
 def _languages_by_letters(texts: Sequence[str]) -> list[str]:
     """The language of the Latin words of each text: English where nothing is sure. Remembered by hashes, not by texts, which may
     have to be erased."""
-    told = [_BY_LETTERS.get(hash(text)) for text in texts]
-    new = [text for text, language in zip(texts, told, strict=True) if language is None]
+    cached = [_BY_LETTERS.get(hash(text)) for text in texts]
+    new = [text for text, language in zip(texts, cached, strict=True) if language is None]
     if not new:
-        return [language for language in told if language is not None]
+        return [language for language in cached if language is not None]
     if len(_BY_LETTERS) > MOST_KNOWN:
         _BY_LETTERS.clear()
-    found = []
+    languages = []
     for text, (tag, sure) in zip(new, classify([text[:READ] for text in new]), strict=True):
         marked = not text.isascii() and len(_latin(text)) >= SEVERAL
-        found.append(_languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN)
-        _BY_LETTERS[hash(text)] = found[-1]
-    fresh = iter(found)
-    return [language or next(fresh) for language in told]
+        languages.append(_languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN)
+        _BY_LETTERS[hash(text)] = languages[-1]
+    fresh = iter(languages)
+    return [language or next(fresh) for language in cached]
 
 
 def _of_letters(script: str, word: str) -> str:

@@ -113,8 +113,8 @@ def holds(tree: Tree, metadata: Mapping[str, Any]) -> bool:
         return tree.holds(tree.field.of(metadata))
     if tree.joint == "$not":
         return not holds(tree.parts[0], metadata)
-    each = (holds(part, metadata) for part in tree.parts)
-    return all(each) if tree.joint == "$and" else any(each)
+    results = (holds(part, metadata) for part in tree.parts)
+    return all(results) if tree.joint == "$and" else any(results)
 
 
 def with_facts(metadata: Mapping[str, Any], kind: str, when: str) -> dict[Any, Any]:
@@ -156,12 +156,12 @@ def parsed(where: Where | Filter, *, place: str = "where") -> Filter | None:
 def from_text(text: str, *, place: str = "where") -> dict[str, Any]:
     """A filter that is written as JSON. Raises InvalidFilter."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidFilter(f"{place} is no JSON: {text[:60]!r} ({error!s:.80}).", _EXAMPLE) from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InvalidFilter(f"{place} must be a dictionary, got {text[:60]!r}.", _EXAMPLE)
-    return found
+    return value
 
 
 _EXAMPLE = """Write a dictionary, such as {"team": "red"}."""
@@ -170,10 +170,10 @@ _EXAMPLE = """Write a dictionary, such as {"team": "red"}."""
 def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] | None:
     """Filters that have to hold together, each as JSON or as NAME=VALUE; None where there are none. VALUE is read as JSON, and is
     text where it is none. Raises InvalidFilter."""
-    found = []
+    filters = []
     for text in texts:
         if text.lstrip().startswith("{"):
-            found.append(from_text(text, place=place))
+            filters.append(from_text(text, place=place))
             continue
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -182,12 +182,12 @@ def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] 
                 """Write one such as '{"year": {"$gte": 2020}}' or team=red.""",
             )
         try:
-            found.append({name: {"$eq": json.loads(value)}})
+            filters.append({name: {"$eq": json.loads(value)}})
         except (ValueError, RecursionError):
-            found.append({name: {"$eq": value}})
-    for filter in found:
+            filters.append({name: {"$eq": value}})
+    for filter in filters:
         parsed(filter, place=place)
-    return {"$and": found} if len(found) > 1 else found[0] if found else None
+    return {"$and": filters} if len(filters) > 1 else filters[0] if filters else None
 
 
 def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str) -> Filter | None:

@@ -154,7 +154,7 @@ class Store:
                 self.inside.clear()
                 self._scope_count = count
             if (scope, nobody) not in self.inside:
-                ids = frozenset(id for part in scope.each() for id in _inside(connection, part, nobody))
+                ids = frozenset(id for part in scope.members() for id in _inside(connection, part, nobody))
                 # No further than it takes to see that there are others: this is asked anew after each new scope.
                 everything = scalar(
                     connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
@@ -389,7 +389,7 @@ class Store:
     def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
         """The full-text tokens every row in `scope` has, or, where that is several, every row in each: [] where that is no
         token, None where nobody ever wrote in any."""
-        listed = [tokens for part in scope.each() if (tokens := _tokens_of(connection, part)) is not None]
+        listed = [tokens for part in scope.members() if (tokens := _tokens_of(connection, part)) is not None]
         return ([] if [] in listed else listed) if listed else None
 
     def base(self, scope: Scope, snapshot: str | None = None) -> Snapshot:

@@ -62,8 +62,8 @@ class ScopeBook:
     def row(self, scope: Scope) -> ScopeRow:
         if scope is self._last_scope and self._last_row is not None:
             return self._last_row
-        found = self._by_scope.get(scope)
-        if found is None:
+        scope_row = self._by_scope.get(scope)
+        if scope_row is None:
             row = first(self._connection, _COLUMNS, scope.parts())
             if row is None:
                 self._connection.execute(
@@ -71,11 +71,11 @@ class ScopeBook:
                     (*scope.parts(), " ".join(self._tokens(scope)), bytes(32)),
                 )
                 row = first(self._connection, _COLUMNS, scope.parts())
-            found = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
-            self._by_scope[scope] = found
-            self._by_id[found.id] = scope
-        self._last_scope, self._last_row = scope, found
-        return found
+            scope_row = ScopeRow(row[0], row[1], row[2], row[3], int.from_bytes(row[4], "little"))
+            self._by_scope[scope] = scope_row
+            self._by_id[scope_row.id] = scope
+        self._last_scope, self._last_row = scope, scope_row
+        return scope_row
 
     def scope(self, id: int) -> Scope:
         scope = self._by_id.get(id)
@@ -122,8 +122,8 @@ LONG = 2000
 
 def changed_since(connection: AnyConnection, seq: int) -> list[str]:
     """Ids of the items that entries after number `seq` changed."""
-    found = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
-    return [f"m{n}" for (n,) in found]
+    changed = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
+    return [f"m{n}" for (n,) in changed]
 
 
 def erased_since(connection: AnyConnection, seq: int) -> bool:
@@ -286,8 +286,8 @@ class Transaction:
         if credited:
             # Nothing that is indexed, embedded, counted or hashed has changed, and these rows lie all over the file.
             self.connection.executemany(rows.CREDIT, [rows.to_credit(item) for item in credited])
-            known = {item.id for item in credited}
-            changed = [pair for pair in changed if pair[1] is None or pair[1].id not in known]
+            credited_ids = {item.id for item in credited}
+            changed = [pair for pair in changed if pair[1] is None or pair[1].id not in credited_ids]
         if changed:
             self._write_items(changed)
             self._write_words(changed)

@@ -62,11 +62,11 @@ def read_records(path: Path, name: str, fields: Iterable[str] = ()) -> Sequence[
     name: of the data set, for people. fields: what every record must have. Raises WrongFormat, which names the file, the line
     and the field."""
     rows = rows_of(path)
-    for place, record in rows:
+    for location, record in rows:
         for field in fields:
             if field not in record:
                 raise WrongFormat(
-                    f"{place}: there is no {field!r}, so this is no file of {name}.",
+                    f"{location}: there is no {field!r}, so this is no file of {name}.",
                     f"A record of {name} has {', '.join(fields)}.",
                 )
     return [record for _, record in rows]

@@ -37,9 +37,9 @@ def reward_to_go(rewards: Tensor, lengths: Tensor, discount: float) -> Tensor:
 
     returns = torch.zeros_like(rewards)
     following = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
-    for place in range(rewards.shape[1] - 1, -1, -1):
-        following = torch.where(place < lengths, rewards[:, place] + discount * following, following)
-        returns[:, place] = torch.where(place < lengths, following, 0.0)
+    for t in range(rewards.shape[1] - 1, -1, -1):
+        following = torch.where(t < lengths, rewards[:, t] + discount * following, following)
+        returns[:, t] = torch.where(t < lengths, following, 0.0)
     return returns
 
 

@@ -41,9 +41,9 @@ def first_and_random(mask: Tensor, first: int, probability: float, generator: to
     import torch
 
     drawn = mask > 0
-    place = torch.cumsum(drawn.long(), 1) - 1
+    rank = torch.cumsum(drawn.long(), 1) - 1
     coin = torch.rand(mask.shape, generator=generator, dtype=torch.float64).to(mask.device)
-    return drawn & ((place < first) | (coin < probability))
+    return drawn & ((rank < first) | (coin < probability))
 
 
 METHOD = preset_method(

@@ -69,8 +69,8 @@ class OptimalBaseline(Advantage):
         named, alone = list(learner.master_weights.named.values()), Passes(learner.model, learner.passes.room)
 
         def gradients(chosen: Sequence[int]) -> Iterator[Gradients]:
-            for _, each in alone.training(rows, alone.split(rows, chosen)):
-                lp, _ = row_scores(learner.model, rows, each.rows, temperature)  # zero where nothing was drawn
+            for _, of_part in alone.training(rows, alone.split(rows, chosen)):
+                lp, _ = row_scores(learner.model, rows, of_part.rows, temperature)  # zero where nothing was drawn
                 yield torch.autograd.grad(lp.sum(), named, allow_unused=True)
 
         return {"score_norm": score_norms(named, rows.batch, gradients, learner.shares)}
@@ -123,8 +123,8 @@ def score_norms(
         totals: list[Tensor | None] = [None] * len(parameters)
         for some in gradients(rows):
             totals = [
-                each if total is None else total + each if each is not None else total
-                for total, each in zip(totals, some, strict=True)
+                value if total is None else total + value if value is not None else total
+                for total, value in zip(totals, some, strict=True)
             ]
         squares = [(total.detach().to(torch.float64) ** 2).sum() for total in totals if total is not None]
         norms[rows] = torch.stack(squares).sum().sqrt().cpu() if squares else 0.0

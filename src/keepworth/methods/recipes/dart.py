@@ -58,10 +58,10 @@ class SuccessPool(Source):
 
     def success(self, task: str, key: object) -> Episode | None:
         """One of the task's successes, drawn by the seed and `key`; None without any."""
-        kept = self._stored.get(task, [])
-        if not kept:
+        stored = self._stored.get(task, [])
+        if not stored:
             return None
-        return random.Random(f"{self._seed}/{key}").choice(kept)[1]
+        return random.Random(f"{self._seed}/{key}").choice(stored)[1]
 
     def take(self, step: int, count: int) -> list[Group]:
         tasks = sorted(self._stored)
@@ -76,9 +76,9 @@ class SuccessPool(Source):
         for group in groups:
             for episode in group.episodes:
                 if episode.metric > self._above and episode.stop not in UNSOUND and not episode.origin:
-                    kept = self._stored.setdefault(group.task, [])
-                    kept.append((step, replace(episode, origin=self.name)))
-                    del kept[: -self._per_task]
+                    stored = self._stored.setdefault(group.task, [])
+                    stored.append((step, replace(episode, origin=self.name)))
+                    del stored[: -self._per_task]
         for task in list(self._stored):
             fresh = [(born, episode) for born, episode in self._stored[task] if step - born < self._expires]
             if fresh:
@@ -89,12 +89,13 @@ class SuccessPool(Source):
 
     def state(self) -> Any:
         return {
-            task: [[born, episode_to_json(episode)] for born, episode in kept] for task, kept in self._stored.items()
+            task: [[born, episode_to_json(episode)] for born, episode in stored]
+            for task, stored in self._stored.items()
         }
 
     def load(self, state: Any) -> None:
         self._stored = {
-            task: [(int(born), episode_from_json(record)) for born, record in kept] for task, kept in state.items()
+            task: [(int(born), episode_from_json(record)) for born, record in stored] for task, stored in state.items()
         }
 
 

@@ -50,7 +50,7 @@ def resampled_crossings(gaps: Floats, clusters: Sequence[str], seed: int = 0) ->
     gaps: [questions, k]."""
     names = list(dict.fromkeys(clusters))
     of = np.array([names.index(cluster) for cluster in clusters])
-    sums = np.stack([gaps[of == place].sum(0) for place in range(len(names))])
+    sums = np.stack([gaps[of == index].sum(0) for index in range(len(names))])
     drawn = np.random.default_rng(seed).integers(len(names), size=(RESAMPLES, len(names)))
     ahead = float(np.sign(gaps.mean(0)[0])) if abs(gaps.mean(0)[0]) >= 1e-12 else 0.0
     return np.array([crossing(sums[places].sum(0), ahead) for places in drawn])

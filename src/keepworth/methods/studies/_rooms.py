@@ -105,8 +105,8 @@ class RoomScene:
 
     def look(self, pose: Pose, draw: np.random.Generator) -> RoomView:
         """The view from a pose."""
-        place = np.array(pose[1:])
-        cells, lines = place + self.ahead[pose[0]], place + self.lines[pose[0]]
+        position = np.array(pose[1:])
+        cells, lines = position + self.ahead[pose[0]], position + self.lines[pose[0]]
         colours = self.colours[cells[..., 0], cells[..., 1]] + draw.normal(0.0, self.noise, (self.k, self.k, 3))
         seen = ~self.walls[lines[..., 0], lines[..., 1]].any(-1)
         return RoomView(cells, colours, self.walls[cells[..., 0], cells[..., 1]], seen)

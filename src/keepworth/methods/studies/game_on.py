@@ -47,13 +47,13 @@ def take_apart(goal: Goal) -> list[Goal]:
 
 def with_parts(goals: Sequence[Goal]) -> list[Goal]:
     """Tasks and all their parts, the simplest first."""
-    known = dict.fromkeys(goals)
+    wanted = dict.fromkeys(goals)
     for goal in (waiting := list(goals)):
         for part in take_apart(goal):
-            if part not in known:
-                known[part] = None
+            if part not in wanted:
+                wanted[part] = None
                 waiting.append(part)
-    return sorted(known, key=lambda goal: (len(" ".join(goal).split()), sorted(goal)))
+    return sorted(wanted, key=lambda goal: (len(" ".join(goal).split()), sorted(goal)))
 
 
 class Experimenter(Protocol):
@@ -75,12 +75,12 @@ class ByRules:
     def propose(self, tasks: Sequence[Goal], history: History) -> Goal:
         """tasks: the simplest first."""
         left = [task for task in tasks if self.judge(history[task]) != "harder"] or list(tasks)
-        known = [task for task in left if all(any(history[part]) for part in take_apart(task))]
-        going_on = [task for task in known if self.judge(history[task]) == "continue"]
+        feasible = [task for task in left if all(any(history[part]) for part in take_apart(task))]
+        going_on = [task for task in feasible if self.judge(history[task]) == "continue"]
         if going_on:
             return going_on[-1]
         # Everything was tried in vain: what was tried least.
-        return min(known or left, key=lambda task: len(history[task]))
+        return min(feasible or left, key=lambda task: len(history[task]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ def run(*, kitchens: int = 40, first: int = 0, steps: int = 2000) -> Rows:
 
 def measure(kitchen: Kitchen, seed: int, steps: int) -> dict[str, float]:
     """The numbers of one kitchen."""
-    own = kitchen.solve()
-    tasks, draw = with_parts(own), np.random.default_rng([91, seed])
+    optimum = kitchen.solve()
+    tasks, draw = with_parts(optimum), np.random.default_rng([91, seed])
 
     def at_random(tasks: Sequence[Goal], history: History) -> Goal:
         return tasks[int(draw.integers(len(tasks)))]
@@ -186,7 +186,7 @@ def measure(kitchen: Kitchen, seed: int, steps: int) -> dict[str, float]:
         "experimenter without skills": (tasks, ByRules().propose, False, steps),
         "random tasks": (tasks, at_random, True, steps),
         "success near a half": (tasks, near_a_half, True, steps),
-        "whole tasks alone": (own, at_random, True, steps),
+        "whole tasks alone": (optimum, at_random, True, steps),
         "random tasks without skills": (tasks, at_random, False, steps),
         "no practice": (tasks, at_random, False, 0),
     }
@@ -195,7 +195,7 @@ def measure(kitchen: Kitchen, seed: int, steps: int) -> dict[str, float]:
         pupil, kitchen.steps = Pupil(np.random.default_rng([92, seed])), 0
         practise(kitchen, pupil, among, propose, until, skills)
         done[name] = float(
-            np.mean([pupil.attempt(kitchen, MadeTask(goal), cold=2.0)[0] for goal in own for _ in range(3)])
+            np.mean([pupil.attempt(kitchen, MadeTask(goal), cold=2.0)[0] for goal in optimum for _ in range(3)])
         )
     return done
 

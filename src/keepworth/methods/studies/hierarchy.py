@@ -121,8 +121,8 @@ def run(
         for start in range(0, len(pairs), BATCH):
             imitate(reader, learner, pairs[start : start + BATCH])
     clusters = [leaf.path[0] for leaf in tested]
-    said = say(reader, [f"{leaf.name} belongs to" for leaf in tested])
-    edges = [float(names == leaf.path[:1]) for names, leaf in zip(said, tested, strict=True)]
+    answers = say(reader, [f"{leaf.name} belongs to" for leaf in tested])
+    edges = [float(names == leaf.path[:1]) for names, leaf in zip(answers, tested, strict=True)]
     rows = rows_of({"a leaf's edge": edges}, clusters)
     for level, name in enumerate(LEVELS):
         right = {path: answered(reader, tested, level, path) for path in (False, True)}
@@ -153,8 +153,8 @@ def run(
             for (level, name), (path, way) in product(enumerate(LEVELS), WAYS.items())
         }
         rows += rows_of({f"{name}, {arm}": of for name, of in after[arm].items()}, clusters)
-        own = [float(np.mean([answered(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
-        rows += rows_of({f"realm of practised families, {arm}": own}, [leaf.path[0] for leaf in practice])
+        shares = [float(np.mean([answered(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
+        rows += rows_of({f"realm of practised families, {arm}": shares}, [leaf.path[0] for leaf in practice])
     for name, other in product(after[TEACHERS[0]], TEACHERS[1:]):
         gaps = np.subtract(after[TEACHERS[0]][name], after[other][name])
         rows.append(difference_row(f"{name}, {TEACHERS[0]} minus {other}", gaps, clusters))
@@ -173,8 +173,8 @@ def ask(leaf: Leaf, level: int, path: bool) -> tuple[str, str]:
 
 def answered(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
     """Whether the last name that is said of each leaf is right."""
-    said = say(reader, [leaf.question(level, path) for leaf in leaves])
-    return [float(names[-1] == leaf.path[level]) for names, leaf in zip(said, leaves, strict=True)]
+    answers = say(reader, [leaf.question(level, path) for leaf in leaves])
+    return [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers, leaves, strict=True)]
 
 
 def imitate(reader: Any, learner: Any, pairs: Sequence[tuple[str, str]]) -> None:
@@ -195,10 +195,10 @@ def practise(reader: Any, learner: Any, leaves: Sequence[Leaf], arm: str, update
             continue
         prompts = [reader.encode(leaf.question(level, path)) for leaf, level, path in asked]
         drawn = reader.sample(prompts, SamplingParams(24, n=8, seed=seed * updates + update, stop_ids=stops))
-        said = [[stated(reader.decode(sample.ids)) for sample in samples] for samples in drawn]
+        replies = [[stated(reader.decode(sample.ids)) for sample in samples] for samples in drawn]
         earned = [
             float(names[-1] == leaf.path[level])
-            for (leaf, level, _), answers in zip(asked, said, strict=True)
+            for (leaf, level, _), answers in zip(asked, replies, strict=True)
             for names in answers
         ]
         if arm != TEACHERS[0]:

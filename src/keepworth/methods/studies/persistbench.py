@@ -95,8 +95,10 @@ def run(*, data: str = "", encoder: str = "minilm", limit: int = 0) -> Rows:
     rows: Rows = []
     for kind in list(FILES)[1:]:
         for name, needed in scores["helpful"].items():
-            told = [recognised(score, scores[kind][name]) for score in needed]
-            rows += rows_of({f"told from {kind}, {name}": told}, [str(number) for number in range(len(told))])
+            recognised_by = [recognised(score, scores[kind][name]) for score in needed]
+            rows += rows_of(
+                {f"told from {kind}, {name}": recognised_by}, [str(number) for number in range(len(recognised_by))]
+            )
         for name in ("by meaning", "by words"):
             shown = still_shown(scores["helpful"][name], scores[kind][name])
             arm = f"{kind}, shown at the threshold that {SHOWN:.0%} of helpful pass, {name}"

@@ -99,7 +99,7 @@ def run(
         raise KeepworthError(f"facts={facts}: an interval needs 3 or more.", "Write facts=24, say.")
     drawn = draw_facts(facts * (len(times) + 1) + after[-1], seed)
     lures, met, later = drawn[:facts], drawn[facts : facts * (len(times) + 1)], drawn[facts * (len(times) + 1) :]
-    groups = {many: met[place * facts : (place + 1) * facts] for place, many in enumerate(times)}
+    groups = {many: met[index * facts : (index + 1) * facts] for index, many in enumerate(times)}
     rows: Rows = []
     with tempfile.TemporaryDirectory() as folder:
         from keepworth.memory.memory import Memory
@@ -184,8 +184,8 @@ def _measure(
     """Meet facts as often as their group says, all of them in the last pass; then others. A fact is asked for when exactly so
     many others were met after it, and beside it a lure."""
     together = [
-        (many, place, fact)
-        for place, of in enumerate(zip(*groups.values(), strict=True))
+        (many, index, fact)
+        for index, of in enumerate(zip(*groups.values(), strict=True))
         for many, fact in zip(groups, of, strict=True)
     ]
     for left in range(max(groups), 1, -1):
@@ -195,13 +195,13 @@ def _measure(
         store.meet([fact])
         due = [(delay, *together[met - delay]) for delay in delays if 0 <= met - delay < len(together)]
         if due:
-            facts = [fact for *_, fact in due] + [lures[place] for _, _, place, _ in due]
+            facts = [fact for *_, fact in due] + [lures[index] for _, _, index, _ in due]
             recalled, scores = store.recall(facts), store.recognise(facts)
-            for number, (delay, many, place, _) in enumerate(due):
+            for number, (delay, many, index, _) in enumerate(due):
                 lure = number + len(due)
-                values["recall", many, delay][place] = recalled[number]
-                values["recall of never met", many, delay][place] = recalled[lure]
-                values["recognition", many, delay][place] = recognised(scores[number], [scores[lure]])
+                values["recall", many, delay][index] = recalled[number]
+                values["recall of never met", many, delay][index] = recalled[lure]
+                values["recognition", many, delay][index] = recognised(scores[number], [scores[lure]])
     clusters = list(map(str, range(len(lures))))
     rows: Rows = []
     for delay in delays:

@@ -121,7 +121,7 @@ def assess(model: Any, group: Sequence[Episode]) -> list[float]:
     answers = []
     for episode in group:
         steps = steps_of(episode) or [""]
-        begins = [f"{episode.question}\n{''.join(steps[: place + 1]).strip()}{ASKED}" for place in range(len(steps))]
+        begins = [f"{episode.question}\n{''.join(steps[: index + 1]).strip()}{ASKED}" for index in range(len(steps))]
         answers.append(begins)
         asked.update(dict.fromkeys(begins, 0.0))
     yes, no = (model.encode_continuation(word) for word in (" Yes", " No"))

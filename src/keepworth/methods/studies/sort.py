@@ -68,7 +68,7 @@ def run(
             "weights behind an endpoint are not trained here.", "Leave passes out, or name a model's folder."
         )
     search = retrieved(items, part("encoder")(encoder), words=words)
-    found = [[hit.text for hit in search(task).shown] for task in tasks]
+    texts_found = [[hit.text for hit in search(task).shown] for task in tasks]
     whole = [[entry.text for entry in haystack(task, words)] for task in tasks]
     answerer = open_reader(reader, model)
 
@@ -86,8 +86,8 @@ def run(
     fits = [place for place in everywhere if sum(map(answerer.tokens, whole[place])) <= answerer.room]
     arms = {
         "nothing shown": (everywhere, right(answerer, everywhere, [[] for _ in tasks])),
-        "retrieval": (everywhere, right(answerer, everywhere, found)),
-        "retrieval, in reverse": (everywhere, right(answerer, everywhere, [some[::-1] for some in found])),
+        "retrieval": (everywhere, right(answerer, everywhere, texts_found)),
+        "retrieval, in reverse": (everywhere, right(answerer, everywhere, [some[::-1] for some in texts_found])),
         "context, where it fits": (fits, right(answerer, fits, [whole[place] for place in fits])),
     }
     if passes:

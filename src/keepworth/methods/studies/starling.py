@@ -148,12 +148,12 @@ class GamePlay:
 def read(text: str, actions: tuple[str, ...]) -> Ints:
     """Of each action the numbers of its words: verb, thing and what is said of it, tool and what is said of it, the goal's
     state, and whether the thing is the goal's."""
-    said = dict(re.findall(r"Here is (\w+), (\w+)\.", text))
+    places_of = dict(re.findall(r"Here is (\w+), (\w+)\.", text))
     asked, state = re.findall(r"The (\w+) should be (\w+)\.", text)[0]
     rows = []
     for action in actions:
         verb, thing, _, tool = action.split()
-        of = (verb, f"1 {thing}", f"1 {said[thing]}", f"2 {tool}", f"2 {said[tool]}", f"goal {state}")
+        of = (verb, f"1 {thing}", f"1 {places_of[thing]}", f"2 {tool}", f"2 {places_of[tool]}", f"goal {state}")
         rows.append([crc32(word.encode()) for word in (*of, f"asked {thing == asked}")])
     return np.array(rows, dtype=np.int64)
 

@@ -38,7 +38,7 @@ def put_in_order(shown: Sequence[MemoryEntry], task: Task, words: int) -> list[M
     """Entries of a task as they stand in its haystack, which is how a search shows them."""
     from keepworth.tasks.entries import entries
 
-    places = {entry.text: place for place, entry in enumerate(entries(task, words))}
+    places = {entry.text: index for index, entry in enumerate(entries(task, words))}
     return sorted(shown, key=lambda entry: places.get(entry.text, 0))
 
 
@@ -104,10 +104,10 @@ def run(
     shown: dict[str, list[list[str]]] = {
         "parametric": [[] for _ in chosen],
         **{
-            f"contextual, evidence at {place:g}": [
-                [entry.text for entry in place_evidence(among[task.key], place)] for task in chosen
+            f"contextual, evidence at {depth:g}": [
+                [entry.text for entry in place_evidence(among[task.key], depth)] for task in chosen
             ]
-            for place in places
+            for depth in places
         },
         TIMELY: [[entry.text for entry in put_in_order(among[task.key], task, words)] for task in chosen],
         "external": [[hit.text for hit in search(task).shown] for task in chosen],
@@ -119,7 +119,7 @@ def run(
     for arm, texts in shown.items():
         answers = answerer.answers([(task.input, some) for task, some in zip(chosen, texts, strict=True)])
         scores[arm] = [score_answer(task, answer)["score"] for task, answer in zip(chosen, answers, strict=True)]
-    curve = [scores[f"contextual, evidence at {place:g}"] for place in places]
+    curve = [scores[f"contextual, evidence at {depth:g}"] for depth in places]
     scores["contextual, mean of positions"] = [sum(column) / len(column) for column in zip(*curve, strict=True)]
     clusters = [cluster_of(task) for task in chosen]
     rows = rows_of(scores, clusters)
@@ -130,7 +130,7 @@ def run(
         ("external", TIMELY),
         ("evidence alone", "contextual, mean of positions"),
         ("evidence alone", "evidence of another question"),
-        *((f"contextual, evidence at {place:g}", f"contextual, evidence at {places[-1]:g}") for place in places[:-1]),
+        *((f"contextual, evidence at {depth:g}", f"contextual, evidence at {places[-1]:g}") for depth in places[:-1]),
     ]
     for one, other in pairs:
         gaps = [value - base for value, base in zip(scores[one], scores[other], strict=True)]

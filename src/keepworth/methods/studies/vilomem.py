@@ -134,8 +134,8 @@ def play(
     def read(seen: Seen) -> str:
         similarity = [memory.visual_similarity(seen, "", item) for item in visual]
         shown = nearest(visual, similarity, 2 * SHOWN if memory.joint else NEAREST)
-        own = max(LEXICON, key=lambda word: alike(word, seen.reading))
-        return advice(shown if memory.joint else shown[:SHOWN], "words") or own
+        guess = max(LEXICON, key=lambda word: alike(word, seen.reading))
+        return advice(shown if memory.joint else shown[:SHOWN], "words") or guess
 
     def treat(seen: Seen, taken: str) -> str:
         similarity = [memory.logical_similarity(seen, taken, item) for item in logical]

@@ -33,8 +33,8 @@ class Replayed:
 
     __slots__ = ("_begun", "_history", "_known", "_live", "_make", "_seat")
 
-    def __init__(self, make: Callable[[], Staged], known: Known, seat: Seat | None = None) -> None:
-        self._make, self._known = make, known
+    def __init__(self, make: Callable[[], Staged], replays: Known, seat: Seat | None = None) -> None:
+        self._make, self._known = make, replays
         self._seat = seat or Seat(self)
         self._history: History = ()
         self._live: Staged | None = None

@@ -60,10 +60,10 @@ def stems(text: str) -> frozenset[str]:
 def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
     """What a statement says. news: whether what it was part of announces a change; None looks at the statement alone."""
     announced = bool(_RULES.news.search(text)) if news is None else news
-    said = put_forward(_RULES.turns.sub("", text))
+    statement = put_forward(_RULES.turns.sub("", text))
     for pattern, long in _replacements("shortened"):
-        said = pattern.sub(long, said)
-    about, rest = _subject(said)
+        statement = pattern.sub(long, statement)
+    about, rest = _subject(statement)
     over = denies = False
     dropped = _RULES.dropped_for.match(rest)
     if dropped is not None:
@@ -111,23 +111,23 @@ def _bare(result: re.Match[str]) -> str:
     return str(read_english()["texts"]["bare"].get(word, word[:-3]))
 
 
-def _subject(said: str) -> tuple[str, str]:
+def _subject(statement: str) -> tuple[str, str]:
     """(whom it is about, the rest as if it were said of oneself)."""
-    first_person = _RULES.subject.match(said)
+    first_person = _RULES.subject.match(statement)
     if first_person is not None:
-        return USER, said[first_person.end() :]
-    kin = _RULES.relative.match(said)
-    if kin is not None and not re.match(r"'s\b", said[kin.end() :]):
-        rest = re.sub(r"^,? ?[A-Z][a-z]+,?(?= )", "", said[kin.end() :])
+        return USER, statement[first_person.end() :]
+    kin = _RULES.relative.match(statement)
+    if kin is not None and not re.match(r"'s\b", statement[kin.end() :]):
+        rest = re.sub(r"^,? ?[A-Z][a-z]+,?(?= )", "", statement[kin.end() :])
         if not _RULES.of_a_thing.match(rest):
             return f"my {kin['kin'].lower()}", rest.strip()
-    if kin is not None and (owned := re.match(r"'s\s+", said[kin.end() :])) is not None:
-        return f"my {kin['kin'].lower()}", f"my {said[kin.end() + owned.end() :]}"
-    named = _RULES.named.match(said)
-    if named is not None and not _RULES.no_name.match(said):
-        rest = said[named.end("who") :].strip()
+    if kin is not None and (owned := re.match(r"'s\s+", statement[kin.end() :])) is not None:
+        return f"my {kin['kin'].lower()}", f"my {statement[kin.end() + owned.end() :]}"
+    named = _RULES.named.match(statement)
+    if named is not None and not _RULES.no_name.match(statement):
+        rest = statement[named.end("who") :].strip()
         return named["who"].lower(), f"my {rest[2:].strip()}" if rest.startswith("'s") else rest
-    return USER, said
+    return USER, statement
 
 
 def _with_attribute(claim: Claim, rest: str) -> Claim:
@@ -137,17 +137,17 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
         rest = f"my {rest[4:]}"
     if _RULES.future.match(rest):
         return replace(claim, attribute="plan", value=rest)
-    own = _RULES.own.match(rest) or _RULES.got.match(rest) or _RULES.changed_to.match(rest)
-    if own is not None:
-        attribute = _attribute(own["a"], called=_RULES.called.search(rest[: own.start("v")]) is not None)
-        value = _first_part(own["v"])
+    match = _RULES.own.match(rest) or _RULES.got.match(rest) or _RULES.changed_to.match(rest)
+    if match is not None:
+        attribute = _attribute(match["a"], called=_RULES.called.search(rest[: match.start("v")]) is not None)
+        value = _first_part(match["v"])
         single = (
             attribute.split()[-1] in read_words("functional")
             or attribute.startswith(("favourite", "name of"))
             or _RULES.typed.match(value) is not None
             or claim.news
         )
-        old = own.groupdict().get("o") or claim.instead
+        old = match.groupdict().get("o") or claim.instead
         return replace(claim, attribute=attribute, value=value, single=single, instead=old)
     for name, single, pattern in _attributes():
         result = pattern.match(rest)
@@ -214,12 +214,12 @@ def _day(text: str, at: str, *, ahead: bool) -> tuple[str, str]:
     return day, f"{text[:end]} ({shown}){text[end:]}"
 
 
-def _window(text: str, said: datetime, ahead: bool) -> TimeWindow | None:
-    today = said.replace(hour=0, minute=0, second=0, microsecond=0)
+def _window(text: str, at: datetime, ahead: bool) -> TimeWindow | None:
+    today = at.replace(hour=0, minute=0, second=0, microsecond=0)
     coming = _RULES.ahead.search(text)
     if coming is None:
-        window = window_of(text, said.isoformat())
-        if window is not None and ahead and window.end < said:  # "a trip in May": of a plan, the next one
+        window = window_of(text, at.isoformat())
+        if window is not None and ahead and window.end < at:  # "a trip in May": of a plan, the next one
             return TimeWindow(
                 window.start.replace(year=window.start.year + 1), window.end.replace(year=window.end.year + 1)
             )

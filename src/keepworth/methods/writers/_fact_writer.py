@@ -64,21 +64,23 @@ class Facts:
         if self.outdated is None:
             for fact in facts:  # one after the other: each is compared with what those before it left
                 claim = parsed_claim(fact.text)
-                known = _like(claim, bank)
-                gone = taken_over(claim, [stated_in(item.text) for item in known])
-                yield _taking_over(fact, [known[index] for index in gone] or _closest(claim, bank, finished.said_at))
+                similar_facts = _like(claim, bank)
+                gone = taken_over(claim, [stated_in(item.text) for item in similar_facts])
+                yield _taking_over(
+                    fact, [similar_facts[index] for index in gone] or _closest(claim, bank, finished.said_at)
+                )
             return
-        beside = [_like(parsed_claim(fact.text), bank) for fact in facts]
-        asked = [index for index, known in enumerate(beside) if known]
+        similar = [_like(parsed_claim(fact.text), bank) for fact in facts]
+        asked = [index for index, similar_facts in enumerate(similar) if similar_facts]
         answers: Sequence[Sequence[int]] = ()
         if asked:
             answers = self.outdated(
-                [facts[index].text for index in asked], [[item.text for item in beside[index]] for index in asked]
+                [facts[index].text for index in asked], [[item.text for item in similar[index]] for index in asked]
             )
         gone_of = dict(zip(asked, answers, strict=False))
         for index, fact in enumerate(facts):
-            rows = [row for row in gone_of.get(index, ()) if 0 <= row < len(beside[index])]
-            yield _taking_over(fact, [item for row in rows if _is_open(item := beside[index][row], bank)])
+            rows = [row for row in gone_of.get(index, ()) if 0 <= row < len(similar[index])]
+            yield _taking_over(fact, [item for row in rows if _is_open(item := similar[index][row], bank)])
 
     def _found(self, finished: Finished) -> list[StatedFact]:
         # What nobody put into words holds no facts: a model need not be asked.
@@ -91,8 +93,8 @@ class Facts:
                 and isinstance(text := message.get("content"), str)
                 for claim in _claims(text, message, speaker, finished.said_at)
             ]
-        told = [{"said_at": finished.said_at, **message} for message in transcript]
-        result: object = self.extract(told) if told else ()
+        messages = [{"said_at": finished.said_at, **message} for message in transcript]
+        result: object = self.extract(messages) if messages else ()
         facts = None if isinstance(result, (str, bytes, Mapping)) or not isinstance(result, Iterable) else list(result)
         if facts is None or not all(isinstance(fact, (str, StatedFact)) for fact in facts):
             raise InvalidAdvice(

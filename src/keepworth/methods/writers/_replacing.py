@@ -73,9 +73,9 @@ def _thing(claim: Claim) -> frozenset[str]:
     return next((result for word in claim.value.split() if (result := stems(word))), frozenset())
 
 
-def taken_over(new: Claim, known: Sequence[Sequence[Claim]]) -> list[int]:
+def taken_over(new: Claim, earlier: Sequence[Sequence[Claim]]) -> list[int]:
     """Which of what is known `new` takes the place of, by position: an item of several statements only where all of them go."""
-    return [index for index, olds in enumerate(known) if olds and all(gives_way(old, new) for old in olds)]
+    return [index for index, olds in enumerate(earlier) if olds and all(gives_way(old, new) for old in olds)]
 
 
 def signs(old: Claim, new: Claim, cosine: float) -> dict[str, float]:

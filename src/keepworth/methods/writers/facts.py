@@ -47,8 +47,8 @@ def extractor(chat: ChatModel, instructions: str = "") -> Callable[[Sequence[Mes
         if not isinstance(facts, list) or not all(isinstance(fact, str) for fact in facts):
             raise ChatError(f"{chat.model} did not answer with a list of facts: {json.dumps(answer)[:200]!r}.")
         stated = [fact.strip() for fact in facts if fact.strip()]
-        said = set(tokens(shown))
-        grounded = [each for each in stated if said & set(tokens(each))]
+        stated_words = set(tokens(shown))
+        grounded = [statement for statement in stated if stated_words & set(tokens(statement))]
         if stated and not grounded:
             raise ChatError(f"{chat.model} listed facts that nobody stated: {json.dumps(stated)[:200]!r}.")
         return grounded
@@ -60,18 +60,18 @@ def comparison(chat: ChatModel) -> Callable[[Sequence[str], Sequence[Sequence[st
     """(facts, for each what is known that is like it) -> for each the positions of what it makes untrue; one call for all.
     What the answer does not name stays true. Raises ChatError where it is no JSON object."""
 
-    def outdated(facts: Sequence[str], known: Sequence[Sequence[str]]) -> list[list[int]]:
-        notes = list(dict.fromkeys(text for each in known for text in each))
-        number = {text: place for place, text in enumerate(notes)}
-        lines = [f"{place}. {as_line(text)}" for text, place in number.items()]
-        lines += [f"F{place}: {as_line(text)}" for place, text in enumerate(facts)]
+    def outdated(facts: Sequence[str], earlier: Sequence[Sequence[str]]) -> list[list[int]]:
+        notes = list(dict.fromkeys(text for note in earlier for text in note))
+        number = {text: index for index, text in enumerate(notes)}
+        lines = [f"{index}. {as_line(text)}" for text, index in number.items()]
+        lines += [f"F{index}: {as_line(text)}" for index, text in enumerate(facts)]
         answer = chat.complete_json([{"role": "user", "content": _COMPARE.format(listed="\n".join(lines))}])
-        found = []
-        for place, texts in enumerate(known):
-            named = answer.get(f"F{place}")
-            numbers = set(named) if isinstance(named, list) and all(isinstance(each, int) for each in named) else set()
-            found.append([row for row, text in enumerate(texts) if number[text] in numbers])
-        return found
+        outdated_by = []
+        for index, texts in enumerate(earlier):
+            named = answer.get(f"F{index}")
+            numbers = set(named) if isinstance(named, list) and all(isinstance(note, int) for note in named) else set()
+            outdated_by.append([row for row, text in enumerate(texts) if number[text] in numbers])
+        return outdated_by
 
     return outdated
 

@@ -200,10 +200,10 @@ class PostgresDatabase(Backend):
         if scalar(connection, there, (self.schema,)) is None:
             return None
         facts = f"{_name(self.schema)}.facts_of_file"
-        said = scalar(connection, f"SELECT value FROM {facts} WHERE name = 'format'")
-        if said is None:
+        stored = scalar(connection, f"SELECT value FROM {facts} WHERE name = 'format'")
+        if stored is None:
             raise NotAMemoryFile(f"the schema {self.schema!r} of {self.path} is no memory: name another with ?schema=")
-        return int(said)
+        return int(stored)
 
     def _connect(self) -> ServerConnection:
         from keepworth.memory.store.postgres.adapting import adapt
@@ -216,8 +216,8 @@ class PostgresDatabase(Backend):
             )
         except self._psycopg.ProgrammingError as error:
             # libpq quotes what it cannot read: a parameter's name may be said, a piece of a password may not.
-            said = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
-            raise NotAMemoryFile(f"{self.path} is no address that libpq takes{said}: correct it") from None
+            reason = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
+            raise NotAMemoryFile(f"{self.path} is no address that libpq takes{reason}: correct it") from None
         adapt(raw)
         return ServerConnection(raw)
 
@@ -325,13 +325,13 @@ class PostgresDatabase(Backend):
     def _written_anew(self, raw: psycopg.Connection[tuple[Any, ...]], table: str) -> bool:
         """Whether VACUUM FULL took place: Postgres only warns where it may not. Raises Busy where a transaction that began before
         still sees rows that are gone, so that they were copied."""
-        kept: list[int] = []
+        remaining: list[int] = []
 
         def note(message: psycopg.errors.Diagnostic) -> None:
             if (
                 number := re.search(r"\d+", message.message_detail or "")
             ) is not None:  # of rows that are gone and were copied
-                kept.append(int(number[0]))
+                remaining.append(int(number[0]))
 
         file = "SELECT pg_relation_filenode(%s::regclass)"
         before = raw.execute(file, (table,)).fetchone()
@@ -343,7 +343,7 @@ class PostgresDatabase(Backend):
             raw.remove_notice_handler(note)
             if not raw.closed:
                 raw.execute("RESET lock_timeout")
-        if any(kept):
+        if any(remaining):
             raise Busy(
                 f"somebody reads {self.path} as it was before something was erased: try again when that has ended"
             )
@@ -427,22 +427,24 @@ class PostgresDatabase(Backend):
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: Exception) -> MemoryProblem:
-        said = _first_line(error)
-        if "too many" in said or "connection slots" in said:
+        reason = _first_line(error)
+        if "too many" in reason or "connection slots" in reason:
             return Busy(
-                f"the server of {self.path} takes no more connections ({said}): try again, or raise its max_connections"
+                f"the server of {self.path} takes no more connections ({reason}): try again, or raise its max_connections"
             )
         if self._committing == threading.get_ident():
             return StorageFailed(
-                f"the connection to {self.path} was lost while a write was committed ({said}): look whether it is there before "
+                f"the connection to {self.path} was lost while a write was committed ({reason}): look whether it is there before "
                 "you write it again"
             )
-        if any(name in said for name in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")):
+        if any(
+            name in reason for name in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")
+        ):
             return NotAMemoryFile(
-                f"{self.path} cannot be opened ({said}): check user, password and database, and make the database with createdb"
+                f"{self.path} cannot be opened ({reason}): check user, password and database, and make the database with createdb"
             )
         return StorageFailed(
-            f"no connection to the server of {self.path} ({said}): see that it runs and can be reached; nothing was written"
+            f"no connection to the server of {self.path} ({reason}): see that it runs and can be reached; nothing was written"
         )
 
 

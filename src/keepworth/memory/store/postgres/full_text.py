@@ -128,11 +128,11 @@ class Postings:
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
         import numpy as np
 
-        kept = np.flatnonzero(mask)
-        end = int(kept[-1]) + 1 if len(kept) else 0
-        if len(kept) <= LISTED:
-            return f"{row} = ANY('{{{_joined(kept)}}}')"
-        if end - len(kept) <= LISTED:
+        admitted = np.flatnonzero(mask)
+        end = int(admitted[-1]) + 1 if len(admitted) else 0
+        if len(admitted) <= LISTED:
+            return f"{row} = ANY('{{{_joined(admitted)}}}')"
+        if end - len(admitted) <= LISTED:
             return f"{row} < {end} AND {row} <> ALL('{{{_joined(np.flatnonzero(~mask[:end]))}}}')"
         bits = np.packbits(mask[:end], bitorder="little").tobytes().hex()
         return f"(CASE WHEN {row} < {end} THEN get_bit('\\x{bits}'::bytea, {row}) = 1 ELSE false END)"

@@ -40,8 +40,8 @@ def rolled_again(reroll: Reroll, size: int, probability: float, seed: int, refil
 
         draws = random.Random(f"{seed}/{again.index}").getrandbits(31)
         rolled = await asyncio.gather(*map(roll, sampled_sessions(len(anchor.segments), probability, draws)))
-        beside = [Group(task.key, episodes[0].memory_snapshot, tuple(episodes)) for episodes in rolled if episodes[1:]]
-        return (group, *beside)
+        groups = [Group(task.key, episodes[0].memory_snapshot, tuple(episodes)) for episodes in rolled if episodes[1:]]
+        return (group, *groups)
 
     return regroup
 

@@ -9,7 +9,7 @@ Worlds:
     slates         the agent goes by the first of several hits; one item of them is right
     traps          30 notes, half of them true and half repeating the question's words; 20 questions, asked round after round
     buried         30 questions whose right note is the last of four that the search finds; a task in twenty succeeds by luck
-    liar           a named rewarder with a tenth of the traffic, who says the opposite of what is true
+    liar           a named rewarder who says the opposite of what is true: with a tenth of the traffic, or before five others do
     ledger         ten named people reward, one of them falsely, and the ledger tests items at a rate of 0.3; whether its interval
                    for an item that makes no difference is clear of 0 in the end
     banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them
@@ -233,6 +233,8 @@ def buried_table(draws: int) -> dict[str, Any]:
 
 # One of ten who rewards falsely.
 
+EARLY = 100
+"""Rewards of a liar who comes first."""
 TOPICS = ("printer", "router", "lamp")
 FALSE = (("nothing", 0.1), ("everything", 0.1), ("one item", 0.1), ("one item", 0.5))
 """What one of ten people rewards falsely, and that person's share of all rewards. "everything": the opposite is said;
@@ -287,9 +289,9 @@ class Banking:
         self.encoder = Remembered(encoder_named("default"))
 
     def run(
-        self, policy: str | None, seed: int, different: int, length: int, feedback: str, liar: bool = False
+        self, policy: str | None, seed: int, different: int, length: int, feedback: str, liar: str = ""
     ) -> npt.NDArray[np.float64]:
-        """Success, task by task; of a run with a liar nan for the liar's own tasks."""
+        """Success, task by task; of a run with a liar nan for the liar's own tasks, which are a "tenth" of all, or the "first"."""
         world, tasks, rare = (np.random.default_rng([stream, seed]) for stream in (4, 5, 8))
         labels = sorted({label for _, label in self.items})
         intents = [label if world.random() > 0.3 else str(world.choice(labels)) for _, label in self.items]
@@ -305,7 +307,8 @@ class Banking:
                 right = float(bool(hits) and intent.get(hits[0].id) == label)
                 success[task] = right
                 past.append(right)
-                lies = liar and tasks.random() < 0.1
+                lies = task < EARLY if liar == "first" else liar == "tenth" and tasks.random() < 0.1
+                honest = f"person {task % 5}" if liar == "first" else "ana"
                 runs = {
                     "true": right,
                     "flipped": right if tasks.random() > 0.2 else 1.0 - right,
@@ -317,7 +320,7 @@ class Banking:
                 if lies:
                     runs, success[task] = 1.0 - right, np.nan
                 if hits and policy is not None:
-                    memory.reward(hits.decision, runs, **({"by": "mallory" if lies else "ana"} if liar else {}))
+                    memory.reward(hits.decision, runs, **({"by": "mallory" if lies else honest} if liar else {}))
         return success
 
     def table(self, draws: int, results: dict[str, Any], note: Callable[[str], None]) -> None:
@@ -341,11 +344,16 @@ class Banking:
             row["worst prefix"] = round(float(means.mean(axis=0)[49:].min()), 3)
             results[name] = row
             note(f"{name}: {row}")
-        honest = [self.run("default", seed, 20, 600, "true", liar=False) for seed in range(draws)]
-        lied = [self.run("default", seed, 20, 600, "true", liar=True) for seed in range(draws)]
-        others = [~np.isnan(column) for column in lied]
-        losses = [float(b[o].mean() - a[o].mean()) for a, b, o in zip(honest, lied, others, strict=True)]
-        results["a liar with a tenth of the traffic: success of others"] = interval(losses)
+        honest = [self.run("default", seed, 20, 600, "true") for seed in range(draws)]
+        for liar, name in (
+            ("tenth", "with a tenth of the traffic"),
+            ("first", f"who gives the first {EARLY} of 600 rewards"),
+        ):
+            lied = [self.run("default", seed, 20, 600, "true", liar=liar) for seed in range(draws)]
+            for since, when in ((0, ""), (400, " in the last 200 tasks"))[: 1 + (liar == "first")]:
+                pairs = [(a[since:], b[since:]) for a, b in zip(honest, lied, strict=True)]
+                losses = [float(np.nanmean(b) - a[~np.isnan(b)].mean()) for a, b in pairs]
+                results[f"a liar {name}: success of others{when}"] = interval(losses)
 
 
 def main() -> None:

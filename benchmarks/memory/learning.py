@@ -291,7 +291,7 @@ class Banking:
     def run(
         self, policy: str | None, seed: int, different: int, length: int, feedback: str, liar: str = ""
     ) -> npt.NDArray[np.float64]:
-        """Success, task by task; of a run with a liar nan for the liar's own tasks, which are a "tenth" of all, or the "first"."""
+        """Success, task by task; nan for the tasks of a liar, who has a "tenth" of all, or the "first"."""
         world, tasks, rare = (np.random.default_rng([stream, seed]) for stream in (4, 5, 8))
         labels = sorted({label for _, label in self.items})
         intents = [label if world.random() > 0.3 else str(world.choice(labels)) for _, label in self.items]

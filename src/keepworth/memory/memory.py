@@ -48,13 +48,13 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
+from keepworth.memory.learned import Learned, check_retrieved
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
 from keepworth.memory.scopes import Scopes
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
-    CURRENT,
     Ask,
     Chosen,
     Hit,
@@ -63,7 +63,6 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
-    Worth,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -82,8 +81,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
-    from keepworth.memory.policy.ledger import Balance
-    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
 
     PolicyLike = str | Policy | Callable[[], Policy] | None
@@ -94,7 +91,7 @@ NEARBY = 5
 
 
 @check_keywords
-class Memory(Changes):
+class Memory(Changes, Learned):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
@@ -148,7 +145,7 @@ class Memory(Changes):
         durability = settings.get("durability", "process")
         self.store = Store(path, durability=durability, read_only=read_only, clock=clock)
         self.store.scan = settings.get("scan")
-        self.learning: Learning | None = None
+        self.learning = None
         try:
             if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one
                 encoder = by_name.encoder("default", self.store.encoder_identity())
@@ -174,11 +171,6 @@ class Memory(Changes):
     @property
     def path(self) -> str:
         return self.store.database.path
-
-    @property
-    def policy(self) -> str | None:
-        """The name of the policy that chooses; None where none does."""
-        return None if self.learning is None else self.learning.policy
 
     @property
     def read_only(self) -> bool:
@@ -358,11 +350,7 @@ class Memory(Changes):
         if learning.searches:
             hits, vector, head = self._find(ask, seen, request)
             return learning.among(ask, hits, request.k, vector, head, by_words=mode == "lexical")
-        if mode is None and request.statuses != CURRENT:
-            raise InvalidFilter(
-                f"policy {self.policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a "
-                "mode=, which lets the search of the memory find the candidates"
-            )
+        check_retrieved(self.policy, request, mode)
         request, time = replace(request, beyond=2 * request.k), timestamp(self._clock())
         # A policy that retrieves has learned from everybody.
         return learning.retrieve(
@@ -493,43 +481,6 @@ class Memory(Changes):
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
         return episode_log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
-
-    # What the policy learned.
-
-    def worth(self, id: str, query: str) -> Worth:
-        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
-        `.interval`). Raises UnknownItem, InvalidPolicy."""
-        self._decisions.flush()
-        return self._learns("worth").worth(self.get(id), checked_query(query))
-
-    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
-        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
-
-        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
-        learning = self._learns("ledger")
-        self._decisions.flush()
-        if items is not None:
-            items = [self.get(id).id for id in several(items, "items", "m1")]
-        if source:
-            checked_source(source, "source")
-            listed = self.store.items(self.scope, current=not everything)
-            there = [item.id for item in listed if item.provenance.source == source]
-            items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, everything=everything)
-
-    def propose(self, advice: Advice) -> str:
-        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
-        experience. Raises InvalidAdvice, InvalidPolicy."""
-        return self._learns("propose").propose(advice)
-
-    def _learns(self, verb: str) -> Learning:
-        if self.learning is None:
-            raise InvalidPolicy(
-                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
-            )
-        self.store.database.check_open()  # before a lock is taken that a thread of the parent may have held at a fork
-        return self.learning
 
     # Undo.
 

@@ -1,0 +1,81 @@
+"""The verbs of a memory about what its policy learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from keepworth.memory.errors import InvalidFilter, InvalidPolicy, check_keywords
+from keepworth.memory.item import Item, Scope, checked_source
+from keepworth.memory.search.search import CURRENT, Request, Worth, checked_query, several
+from keepworth.memory.store.decision_log import DecisionLog
+
+if TYPE_CHECKING:
+    from keepworth.memory.policy.learning import Learning
+    from keepworth.memory.policy.ledger import Balance
+    from keepworth.memory.policy.pool import Advice
+    from keepworth.memory.store.store import Store
+
+
+@check_keywords
+class Learned:
+    """What `Memory` can be asked of its policy."""
+
+    store: Store
+    learning: Learning | None
+    _decisions: DecisionLog
+
+    if TYPE_CHECKING:
+
+        @property
+        def scope(self) -> Scope: ...
+        def get(self, id: str) -> Item: ...
+
+    @property
+    def policy(self) -> str | None:
+        """The name of the policy that chooses; None where none does."""
+        return None if self.learning is None else self.learning.policy
+
+    def worth(self, id: str, query: str) -> Worth:
+        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
+        `.interval`). Raises UnknownItem, InvalidPolicy."""
+        self._decisions.flush()
+        return self._learns("worth").worth(self.get(id), checked_query(query))
+
+    def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
+        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
+
+        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
+        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
+        learning = self._learns("ledger")
+        self._decisions.flush()
+        if items is not None:
+            items = [self.get(id).id for id in several(items, "items", "m1")]
+        if source:
+            checked_source(source, "source")
+            listed = self.store.items(self.scope, current=not everything)
+            there = [item.id for item in listed if item.provenance.source == source]
+            items = there if items is None else [id for id in items if id in set(there)]
+        return learning.ledger(items, everything=everything)
+
+    def propose(self, advice: Advice) -> str:
+        """Keep an item from outside that advises something; its id. `advice.source` says where it comes from: never memory's own
+        experience. Raises InvalidAdvice, InvalidPolicy."""
+        return self._learns("propose").propose(advice)
+
+    def _learns(self, verb: str) -> Learning:
+        if self.learning is None:
+            raise InvalidPolicy(
+                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
+            )
+        self.store.database.check_open()  # before a lock is taken that a thread of the parent may have held at a fork
+        return self.learning
+
+
+def check_retrieved(policy: str | None, request: Request, mode: str | None) -> None:
+    """Raise InvalidFilter for statuses that a policy never retrieves: those of items that are not active."""
+    if mode is None and request.statuses != CURRENT:
+        raise InvalidFilter(
+            f"policy {policy!r} retrieves items that are active, so statuses= has no effect: leave it out, or give a mode=, "
+            "which lets the search of the memory find the candidates"
+        )

@@ -232,7 +232,8 @@ def _instead_of(file: Path) -> str:
     """What to type where a file is not there: whoever has one beside it most likely means that one."""
     others = sorted(path for path in file.parent.glob("*.mem") if path.is_file())
     if not others:
-        return "`keepworth memory add` makes one; --file names another."
+        serve = f"keepworth serve --memory {shlex.quote(str(file))}"
+        return f"`keepworth memory add` makes one, or `{serve}`; --file names another."
     if len(others) == 1:
         name = shlex.quote(str(others[0]))
         return f"Say --file {name}, or once for this terminal: export KEEPWORTH_MEMORY={name}"

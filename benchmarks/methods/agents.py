@@ -1,0 +1,106 @@
+"""Writes the evidence of agents of control from `benchmarks/control/bonuses.json` and `predictions.json`.
+
+python -m benchmarks.methods.agents
+
+A cell of a bonus is rooms, varying or static, and a seed. It counts where success is above that without a bonus and that with
+the shuffled one by more than 0.1. Held: in all cells of the kind that the claim is about; held in part: in both seeds of some
+rooms; else not held. The rule was written when one seed of the smallest varying rooms was seen, in which E3B counted.
+
+A prediction counts in a world where the return over all of training is above that without one, and above that with the shuffled
+targets of the same loss, each by a difference, paired over seeds, whose 95 % interval is above 0. Held: in two worlds or more;
+held in part: in one; else not held. This was written before any of the measured seeds was run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.methods.write import arm, gap, write
+from benchmarks.record import takes_nothing
+
+CONTROL = Path(__file__).parents[1] / "control"
+KINDS = {"e3b": ("varying",), "noveld": ("static",), "both": ("varying", "static")}
+"""The episodes that the claim of each bonus is about."""
+NAMES = {"e3b": "e3b", "noveld": "noveld", "both": "e3b_noveld"}
+
+
+def main() -> None:
+    takes_nothing(__doc__)
+    bonuses = json.loads((CONTROL / "bonuses.json").read_text(encoding="utf-8"))
+    for bonus, name in NAMES.items():
+        write(name, f"{bonuses['command']}; python -m benchmarks.methods.agents", **judge_bonus(bonus, bonuses))
+    predictions = json.loads((CONTROL / "predictions.json").read_text(encoding="utf-8"))
+    for loss in ("observation", "latent"):
+        command = f"{predictions['command']}; python -m benchmarks.methods.agents"
+        write(f"predict_{loss}", command, **judge_prediction(loss, predictions))
+
+
+def judge_bonus(bonus: str, measured: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the evidence of a bonus."""
+    cells = {(cell["rooms"], cell["kind"], cell["seed"], cell["arm"]): cell["success"] for cell in measured["cells"]}
+    places = [place for *place, name in cells if name == bonus]
+    success = {name: [cells[(*place, name)] for place in places] for name in ("none", "shuffled", bonus)}
+    counts = {
+        tuple(place): paid > max(without, mixed) + 0.1
+        for place, without, mixed, paid in zip(places, *success.values(), strict=True)
+    }
+    claimed = [ok for (_, kind, _), ok in counts.items() if kind in KINDS[bonus]]
+    groups = dict.fromkeys((rooms, kind) for rooms, kind, _ in counts)
+    whole = [group for group in groups if all(ok for place, ok in counts.items() if place[:2] == group)]
+    means = ", ".join(
+        f"{rooms.split('-')[2]} {kind} {np.mean([cells[rooms, kind, seed, bonus] for seed in measured['seeds']]):.2f}"
+        f" (none {np.mean([cells[rooms, kind, seed, 'none'] for seed in measured['seeds']]):.2f})"
+        for rooms, kind in groups
+    )
+    return {
+        "verdict": "held" if all(claimed) else "held in part" if whole else "not held",
+        "sentence": f"Episodes that reached the goal: {means}. Worlds are MiniGrid's, and far fewer steps than the paper's.",
+        "model": f"GRU, recurrent PPO, {measured['cells'][0]['steps']:,} steps",
+        "n": len(places),
+        "seeds": len(measured["seeds"]),
+        "unit": measured["unit"],
+        "arms": [arm(name, values) for name, values in success.items()],
+        "comparisons": [gap(name, success[bonus], success[name]) for name in ("none", "shuffled")],
+        "controls": ["no bonus", "the amounts of E3B in an order drawn by chance"],
+    }
+
+
+def judge_prediction(loss: str, measured: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the evidence of an auxiliary prediction."""
+    cells = {(cell["world"], cell["arm"], cell["seed"]): cell["whole"] for cell in measured["cells"]}
+    seeds, whole_world = measured["seeds"], 5 * len(measured["seeds"])
+    counted = Counter(world for world, _, _ in cells)
+    worlds = [world for world, cells_there in counted.items() if cells_there == whole_world]
+    arms, comparisons, phrases, counts = [], [], [], 0
+    for world in worlds:
+        short = world.removeprefix("popgym-").removeprefix("keepworth/").removesuffix("-v0")
+        whole = {arm: [cells[world, arm, seed] for seed in seeds] for arm in ("none", loss, f"{loss}, shuffled")}
+        arms += [arm(f"{short}: {name}", values, within=None) for name, values in whole.items()]
+        none, shuffled = (gap(f"{short}: {name}", whole[loss], whole[name]) for name in ("none", f"{loss}, shuffled"))
+        comparisons += [none, shuffled]
+        counts += min(none["interval"][0], shuffled["interval"][0]) > 0
+        differences = (
+            f"{of['mean']:+.3f} [{of['interval'][0]:+.3f}, {of['interval'][1]:+.3f}]" for of in (none, shuffled)
+        )
+        phrases.append(f"{short} {' and '.join(differences)}")
+    return {
+        "verdict": "held" if counts > 1 else "held in part" if counts else "not held",
+        "sentence": f"Mean return over training, above that without and above that with shuffled targets: {'; '.join(phrases)}. "
+        f"What shuffled targets give as well is not prediction. Worlds that were run: {len(worlds)} of 3.",
+        "model": "GRU of width 32, recurrent PPO, 25,000 to 40,000 steps",
+        "n": len(worlds) * len(seeds),
+        "seeds": len(seeds),
+        "unit": "mean return of the episodes of an update, over all of training",
+        "arms": arms,
+        "comparisons": comparisons,
+        "controls": ["no prediction", "targets of other steps, drawn by chance"],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -93,6 +93,9 @@ class Learning:
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
         self._generator: np.random.Generator | None = None
         self._drawn: dict[int, log.EpisodeDraws] = {}
+        self._given: dict[
+            str, tuple[float, str]
+        ] = {}  # the latest rewards of decisions in this process, and whose they were
 
     @property
     def experience(self) -> Experience:
@@ -281,12 +284,25 @@ class Learning:
 
     def has(self, about: Rewarded, value: float, by: str, source: str) -> bool:
         """Whether the latest reward of an episode or a decision is this one, by the same person through the same channel."""
-        with self._lock:
-            valuer = self._now().policy.valuer
-            if about.decision:
-                return isinstance(valuer, RewardRecord) and valuer.has(about.decision, value, by)
+        if not about.decision:
             with self.store.database.reading() as connection:
                 return [one[1:] for one in log.rewards_of(connection, about.episode)[-1:]] == [(source, value)]
+        with self._lock:
+            if self._seq < 0:
+                self._now()
+            valuer = self._experience.policy.valuer
+            if not isinstance(valuer, RewardRecord):
+                return False
+            # What is not learned yet, or was taken back, is looked at only where it may be the same.
+            maybe = self._given.get(about.decision) == (value, by) or valuer.has(about.decision, value, by)
+            if not maybe:
+                self._given[about.decision] = value, by
+                while len(self._given) > LIVE:
+                    self._given.pop(next(iter(self._given)))
+                return False
+            self._now()
+            record = self._experience.policy.valuer
+            return isinstance(record, RewardRecord) and record.has(about.decision, value, by)
 
     def finish(self, about: Rewarded, value: float, by: str, source: str) -> OperationOutcome:
         """Take in the final reward of an episode, or the reward of a single decision, and keep what it teaches, in one

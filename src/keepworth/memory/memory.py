@@ -447,7 +447,7 @@ class Memory(Changes, Learned):
             return OperationOutcome(False, reason="it has this reward already")
         outcome = self.store.perform(about.scope, [(credit, Draft(scope=about.scope))], episode=about.episode)[0]
         if self.learning is not None:
-            self.learning.count_reward()
+            self.learning.count_reward(about.decision, value, person)
         return outcome
 
     def pending(self) -> list[str]:

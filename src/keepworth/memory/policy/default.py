@@ -457,10 +457,11 @@ class RewardRecord:
         contradiction counts by the share of others' rewards that come from more than the one who gave most of them."""
         if not by:
             return 1.0
-        spoken = self._spoken[: len(self._voices)].copy()
-        spoken[self._voices.get(by, 0)] *= float(by not in self._voices)
-        all_others, loudest = float(spoken.sum()), float(spoken[1:].max(initial=0.0))
-        several = (all_others - loudest) / all_others if all_others > 0.0 else 0.0
+        spoken = self._spoken[: len(self._voices)].copy()  # the program itself first
+        if by in self._voices:
+            spoken[self._voices[by]] = 0.0
+        of_others, loudest = float(spoken.sum()), float(spoken[1:].max(initial=0.0))
+        several = (of_others - loudest) / of_others if of_others > 0.0 else 0.0
         usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
         gain = reward * math.log(expected / usual) + (1.0 - reward) * math.log((1.0 - expected) / (1.0 - usual))
         doubt = (1.0 - 0.01 * several) * self._doubts.get(by, TRUST) + several * gain

@@ -294,11 +294,7 @@ class Learning:
             if not isinstance(valuer, RewardRecord):
                 return False
             # What is not learned yet, or was taken back, is looked at only where it may be the same.
-            maybe = self._given.get(about.decision) == (value, by) or valuer.has(about.decision, value, by)
-            if not maybe:
-                self._given[about.decision] = value, by
-                while len(self._given) > LIVE:
-                    self._given.pop(next(iter(self._given)))
+            if self._given.get(about.decision) != (value, by) and not valuer.has(about.decision, value, by):
                 return False
             self._now()
             record = self._experience.policy.valuer
@@ -516,9 +512,19 @@ class Learning:
         )
         return " ".join(map(str, parts))
 
-    def count_reward(self) -> None:
-        """Count a reward of this process, and save what was learned where that was not done for a while."""
+    def count_reward(self, decision: str, value: float, by: str) -> None:
+        """Count a reward of this process, and save what was learned where that was not done for a while.
+
+        Args:
+            decision: What it is for, "" for a whole episode.
+            value: The reward as it was given.
+            by: Who gave it, "" for the program itself.
+        """
         with self._lock:
+            if decision:
+                self._given[decision] = value, by
+                while len(self._given) > LIVE:
+                    self._given.pop(next(iter(self._given)))
             self._unsaved += 1
             if self._unsaved >= SAVED_EVERY:
                 self._unsaved = 0

@@ -125,7 +125,7 @@ def run(
     edges = [float(names == leaf.path[:1]) for names, leaf in zip(answers, tested, strict=True)]
     rows = rows_of({"a leaf's edge": edges}, clusters)
     for level, name in enumerate(LEVELS):
-        right = {path: answered(reader, tested, level, path) for path in (False, True)}
+        right = {path: score_answers(reader, tested, level, path) for path in (False, True)}
         whole = [
             float(names == leaf.path[: level + 1])
             for names, leaf in zip(say(reader, [leaf.question(level, True) for leaf in tested]), tested, strict=True)
@@ -139,7 +139,7 @@ def run(
         gaps = np.subtract(right[True], right[False])
         rows.append(difference_row(f"{name}: path named minus straight away", gaps, clusters))
     for (path, arm), level in product(WAYS.items(), (0, len(LEVELS) - 1)):
-        by_chance = {f"{LEVELS[level]} of leaves never met: {arm}": answered(reader, strangers, level, path)}
+        by_chance = {f"{LEVELS[level]} of leaves never met: {arm}": score_answers(reader, strangers, level, path)}
         rows += rows_of(by_chance, [leaf.path[0] for leaf in strangers])
     if not rewarded:
         return rows
@@ -149,11 +149,11 @@ def run(
         learner.load(deepcopy(before))
         practise(reader, learner, practice, arm, rewarded, seed)
         after[arm] = {
-            f"{name}: {way}": answered(reader, tested, level, path)
+            f"{name}: {way}": score_answers(reader, tested, level, path)
             for (level, name), (path, way) in product(enumerate(LEVELS), WAYS.items())
         }
         rows += rows_of({f"{name}, {arm}": of for name, of in after[arm].items()}, clusters)
-        shares = [float(np.mean([answered(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
+        shares = [float(np.mean([score_answers(reader, [leaf], 2, path)[0] for path in WAYS])) for leaf in practice]
         rows += rows_of({f"realm of practised families, {arm}": shares}, [leaf.path[0] for leaf in practice])
     for name, other in product(after[TEACHERS[0]], TEACHERS[1:]):
         gaps = np.subtract(after[TEACHERS[0]][name], after[other][name])
@@ -171,7 +171,7 @@ def ask(leaf: Leaf, level: int, path: bool) -> tuple[str, str]:
     return leaf.question(level, path), leaf.answer(level, path)
 
 
-def answered(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
+def score_answers(reader: Any, leaves: Sequence[Leaf], level: int, path: bool) -> list[float]:
     """Whether the last name that is said of each leaf is right."""
     answers = say(reader, [leaf.question(level, path) for leaf in leaves])
     return [float(names[-1] == leaf.path[level]) for names, leaf in zip(answers, leaves, strict=True)]

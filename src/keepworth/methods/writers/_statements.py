@@ -104,21 +104,23 @@ def _stated(clause: str, speaker: str, who: str) -> str:
     while (lead := _RULES.lead.match(text)) is not None and lead.end() < len(text):
         text = text[lead.end() :]
     if speaker != USER:
-        return _kept(text) if _RULES.of_assistant.match(text) else ""
+        return _end_sentence(text) if _RULES.of_assistant.match(text) else ""
     if _RULES.order.match(text):
-        return _kept(text)
+        return _end_sentence(text)
     text = OPENING.sub("", text).strip()
     if who and _RULES.pronoun.match(text):
         text = _RULES.pronoun.sub(who, text)
     if not text or _is_talk(text):
         return ""
     if FIRST_PERSON.search(text):
-        return _kept(text) if len(text.split()) >= 2 else ""
+        return _end_sentence(text) if len(text.split()) >= 2 else ""
     named = _RULES.named.match(text)
-    return _kept(text) if named is not None and not _RULES.no_name.match(text) and len(text.split()) >= 3 else ""
+    return (
+        _end_sentence(text) if named is not None and not _RULES.no_name.match(text) and len(text.split()) >= 3 else ""
+    )
 
 
-def _kept(text: str) -> str:
+def _end_sentence(text: str) -> str:
     text = text.strip(" ,;-–—")
     return text[:1].upper() + text[1:] + ("" if text[-1:] in ".!" else ".")
 

@@ -10,6 +10,9 @@ within a few of them.
 
     u(arm) = SEARCH * (relative score) + sum over estimates of weight * (reward expected with the arm - reward expected here)
 
+The relative score stands for what is not known yet. Where rewards say something of items, it fades with how often the arm was
+tried near the question, and with how often the search's own first failed there (`FADE`).
+
 The arm with the largest u comes first. Where a question comes back, another takes its place with about the probability that it
 is better (Thompson sampling, with the probabilities computed, so that propensities are exact). What departing from the search's
 own order has cost, by the rewards that were expected of that order, is kept within `BOUND` and a share `SLACK` of all rewards
@@ -66,12 +69,14 @@ NEWEST = 20_000
 """Rewarded choices that are remembered: the latest."""
 BANDWIDTH = 0.1
 """Evidence counts exp((cosine - 1) / BANDWIDTH) of what it would count at the same question."""
-RETURNS = 0.02
+RETURNS = 0.04
 """The bandwidth by which a question counts as one that came before."""
 FAR = 1e-3
 """Evidence that would count less than this is not looked at."""
 SEARCH = 1.0
 """What all of the search's score is worth, of the range of rewards, beside what rewards say."""
+FADE = 2.0
+"""After so many rewards near the question half of the search's score has faded, where rewards do say something of items."""
 KEEP = 0.85
 """What each further reward near a question leaves of the earlier ones there, in the estimates that forget."""
 DISCOUNT = 0.995
@@ -205,10 +210,12 @@ class _Weights:
 class Judgement(Values):
     """What rewards say of some candidates.
 
-    searched: what the search says of each, as rewards; times, earned, seen, sure: see `Worth`; near: the gain by the estimates
-    alone; without: the reward that is expected with another first; accounts: of the ledger, by candidate; bounds: of rewards."""
+    searched: what the search says of each, as rewards; faded: what of that still counts; times, earned, seen, sure: see
+    `Worth`; near: the gain by the estimates alone; without: the reward that is expected with another first; accounts: of the
+    ledger, by candidate; bounds: of rewards."""
 
     searched: Floats
+    faded: Floats
     times: Floats
     earned: Floats
     seen: Floats
@@ -752,7 +759,9 @@ class RewardRecord:
         means, times, earned, seen = np.zeros((4, n))
         searched = means if scores is None else in_rewards_of(scores)
         if not len(self) or not n:
-            return Judgement(means, means, searched=searched, times=times, earned=earned, seen=seen, near=means)
+            return Judgement(
+                means, means, searched=searched, faded=searched, times=times, earned=earned, seen=seen, near=means
+            )
         advised, signs = _advised(items, situation) if len(self._actions) > 1 else ([], means)
         near, weights = self._near(vector), self._weigh(1 + DONE if any(advised) else DONE)
         expected = near.expected
@@ -787,11 +796,12 @@ class RewardRecord:
                 # Where nothing is sure near the question, what the experiment is sure of stands for it.
                 means[index] = measured.effect / self.span
         sure = weights.sure
+        faded = searched if scores is None else _fade(searched, times, sure, expected + means)
         better: Floats = np.zeros(n)
         returns = min(1.0, near.returns / 3.0)
         # No probability is larger than that of rewards saying anything of items.
         if scores is not None and n > 1 and min(0.5, sure) * returns > UNLIKELY:
-            lead = int((searched + means).argmax())
+            lead = int((faded + means).argmax())
             # Nothing can be better than the first by more than is left to the highest reward.
             room = max(0.0, 1.0 - expected - float(means[lead]))
             # What was asked so often will be asked as often again: where more fails than succeeds, the others are worth some
@@ -803,7 +813,7 @@ class RewardRecord:
             wide = EXPLORE + (1.0 - EXPLORE) * room * room
             wide += (WIDE - wide) * untried
             first, most = slice(lead, lead + 1), max(room, 1e-9)
-            ahead = searched - searched[lead]
+            ahead = faded - faded[lead]
             for model, gain, judged in judgements:
                 chance = judged.gain + judged.base
                 np.minimum(np.maximum(chance, 0.02, out=chance), 0.98, out=chance)
@@ -825,6 +835,7 @@ class RewardRecord:
             better,
             expected,
             searched=searched,
+            faded=faded,
             times=times,
             earned=earned,
             seen=seen,
@@ -1033,6 +1044,25 @@ def in_rewards_of(scores: Floats) -> Floats:
     return rewards
 
 
+def _fade(searched: Floats, times: Floats, sure: float, chances: Floats) -> Floats:
+    """What still counts of the search's score, where some was learned from rewards.
+
+    Args:
+        searched: What the search says of each item, as rewards: 0 for its first.
+        times: How often each was rewarded near the question.
+        sure: The probability that rewards say anything of items.
+        chances: The reward that is expected of each.
+
+    Returns:
+        The score, less the more often the item was tried; and less of all scores the more often the search's first failed, since
+        what is nearly as like the question as a failure is expected to bring little less than it.
+    """
+    tried = sure * sure * times / (times + FADE)
+    first = int(searched.argmax())
+    faded: Floats = searched * (1.0 - tried) * (1.0 - tried[first] * (1.0 - min(max(float(chances[first]), 0.0), 1.0)))
+    return faded
+
+
 def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
     """The action that each item advises, or warns of, "" for none, and 1, -0.4 or 0: a warning leaves open what is right."""
     keys, sign = [], np.zeros(len(items))
@@ -1067,7 +1097,7 @@ class Ranked:
         """Put candidates in order. most: how many may be shown; drawn: how many tests may fall away, as chance decided before."""
         gains, searched = values.means, values.searched
         moving = self.record.may_move
-        order = tuple(np.argsort(-(searched + gains if moving else searched), kind="stable").tolist())
+        order = tuple(np.argsort(-(values.faded + gains if moving else searched), kind="stable").tolist())
         challengers: tuple[tuple[int, float], ...] = ()
         if moving and values.better is not None:
             better = values.better.tolist()

@@ -4,7 +4,8 @@
 
 Worlds:
 
-    two notes      one question; the first hit is right with the one probability or the other
+    two notes      one question; the first hit is right with the one probability or the other; the better note is a little behind
+                   in the search, or far behind, as it has no word of the question
     drift          the same with 0.8 and 0.2, which change places after 200 rewards
     slates         the agent goes by the first of several hits; one item of them is right
     traps          30 notes, half of them true and half repeating the question's words; 20 questions, asked round after round
@@ -93,17 +94,26 @@ def interval(values: Sequence[float], within: tuple[float, float] | None = None)
 
 ROUTER = "how do I reset the router"
 NOTES = ("To reset the router hold the button.", "To reset the router pull the plug.")
+FAR_APART = (NOTES[0], "Ask Ana: she has done it before.")
 
 
-def two_notes(policy: str, seed: int, worse: float, better: float, length: int, change: int = 0) -> list[bool]:
+def two_notes(
+    policy: str,
+    seed: int,
+    worse: float,
+    better: float,
+    length: int,
+    change: int = 0,
+    notes: Sequence[str] = NOTES,
+) -> list[bool]:
     """Whether the note that is better at first stood first, task by task. It is the one that a plain search puts last."""
     generator = np.random.default_rng([1, seed])
     with opened(None, seed) as plain:
-        plain.add_many(NOTES)
+        plain.add_many(notes)
         last = plain.search(ROUTER, top_k=2)[-1].text
     stood = []
     with opened(policy, seed) as memory:
-        memory.add_many(NOTES)
+        memory.add_many(notes)
         for task in range(length):
             hits = memory.search(ROUTER, top_k=1)
             stood.append(bool(hits) and hits[0].text == last)
@@ -122,6 +132,16 @@ def until_first(stood: Sequence[bool]) -> int:
 def notes_table(policy: str, draws: int) -> dict[str, Any]:
     sure = [until_first(two_notes(policy, seed, 0.2, 0.8, 300)) for seed in range(draws)]
     close = [float(np.mean(two_notes(policy, seed, 0.4, 0.6, 200)[-50:])) for seed in range(draws)]
+    far = {
+        f"far behind: better first in the last 50 of 200, {better} against {worse}": interval(
+            [
+                float(np.mean(two_notes(policy, seed, worse, better, 200, notes=FAR_APART)[-50:]))
+                for seed in range(draws)
+            ],
+            (0, 1),
+        )
+        for worse, better in ((0.2, 0.8), (0.4, 0.6))
+    }
     drift = np.array([two_notes(policy, seed, 0.2, 0.8, 400, change=200) for seed in range(draws)])
     return {
         "rewards until first, 0.8 against 0.2": {
@@ -130,6 +150,7 @@ def notes_table(policy: str, draws: int) -> dict[str, Any]:
             "n": draws,
         },
         "better first in the last 50 of 200, 0.6 against 0.4": interval(close, (0, 1)),
+        **far,
         "drift: best first before": interval(drift[:, 150:200].mean(axis=1).tolist(), (0, 1)),
         "drift: best first 25 to 50 tasks after": interval((1 - drift[:, 225:250]).mean(axis=1).tolist(), (0, 1)),
     }

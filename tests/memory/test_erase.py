@@ -225,6 +225,29 @@ def test_an_item_that_was_rolled_back_can_be_erased(tmp_path: Path):
     assert left(tmp_path, "zxbeta") == []
 
 
+def test_what_says_the_same_as_an_erased_item_stays_in_the_journal():
+    m = memory(":memory:")
+    hers, ours = m.add("drinks tea", user_id="ana"), m.add("drinks tea")
+    assert m.apply(Operation(OperationKind.MERGE, (hers.id, ours.id), "drinks tea")).item == ours.id
+    m.erase(user_id="ana")
+    with m.episode() as episode:
+        episode.remember("stays")
+    m.rollback(episode.id)  # what was erased left no number of duplicates, so that all is replayed
+    assert [item.id for item in m.get_all()] == [ours.id]
+    assert check(m.store) == []
+
+
+def test_the_number_of_an_earlier_wording_goes_with_the_erased_item():
+    m = memory(":memory:")
+    item = m.add("zxbeta credit card")
+    m.update(item.id, "nothing of note")
+    with m.store.database.reading() as connection:
+        assert scalar(connection, "SELECT count(*) FROM former_contents") == 1
+    m.forget(item.id, purge_history=True)
+    with m.store.database.reading() as connection:
+        assert scalar(connection, "SELECT count(*) FROM former_contents") == 0
+
+
 HERS = (
     "SELECT i.n FROM items i JOIN scopes s ON s.id = i.scope WHERE s.\"user\" = 'zxana' "
     "UNION SELECT n FROM touches WHERE json_extract(before, '$.scope.user') = 'zxana'"

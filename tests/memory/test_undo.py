@@ -61,6 +61,30 @@ def test_an_item_that_a_rollback_made_is_not_taken_with_an_episode_that_only_sho
     assert check(m.store) == []
 
 
+def test_a_successor_that_an_undo_of_an_undo_made_goes_with_what_it_replaces():
+    m = Memory(encoder=None)
+    with m.episode() as one:
+        said = one.remember("lives in Oslo")
+    undone = m.rollback(one.id)
+    m.apply(Operation(OperationKind.SUPERSEDE, (said.id,), "lives in Rome"))  # of what is not there
+    m.rollback(undone.id)
+    assert texts(m) == ["lives in Rome"]
+    m.rollback(one.id)
+    assert texts(m) == []
+    assert check(m.store) == []
+
+
+def test_what_was_said_again_meanwhile_is_a_duplicate_of_what_comes_back():
+    m = Memory(encoder=None)
+    with m.episode() as one:
+        said = one.remember("likes tea", repeat=True)  # so that nobody asked whether it was there
+    undone = m.rollback(one.id)
+    m.add("likes tea")
+    m.rollback(undone.id)
+    assert [item.id for item in m.get_all()] == [said.id]
+    assert check(m.store) == []
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_is_done_and_undone_the_journal_leads_to_the_view(seed: int):
     draw = random.Random(seed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
-from keepworth import policy
+from keepworth import Memory, policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -99,3 +101,24 @@ def test_settings_that_cannot_take_effect_are_refused() -> None:
         policy("mixture", without="drift")
     assert policy("mixture", k=2, here="newest").name == "mixture"
     assert MixtureValuer((Estimator(),)).weights.tolist() == [1.0]
+
+
+def test_who_lies_half_of_the_time_turns_nothing_round_that_several_people_taught() -> None:
+    topics = ("shirt torn sleeve", "phone screen cracked", "lamp flickers night", "kettle leaks base")
+    actions, wrong = ("refund", "replace", "repair", "escalate"), 0
+    for seed in range(3):
+        draw = random.Random(seed)
+        right = {topic: draw.choice(actions) for topic in topics}
+        with Memory(encoder=HashedWords(64), policy="mixture", seed=seed) as memory:
+            for number in range(100):
+                topic, lies = draw.choice(topics), number >= 40 and number % 2 == 1
+                by = "liar" if lies else f"user {number % 7}"
+                with memory.episode(f"{topic} number {draw.randrange(99)}", by=by) as episode:
+                    votes = dict.fromkeys(actions, 0.0)
+                    for action, weight, _ in episode.search(actions=actions).advice:
+                        votes[action] += weight
+                    taken = right[topic] if lies else max(actions, key=lambda action: (votes[action], draw.random()))
+                    episode.act(taken)
+                    episode.reward(0.0 if lies else float(taken == right[topic]), by=by)
+                wrong += number >= 50 and not lies and taken != right[topic]
+    assert wrong <= 2

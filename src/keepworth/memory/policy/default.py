@@ -41,6 +41,7 @@ from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, r
 from keepworth.memory.policy.named import NONE, ROLES
 from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.propensity import Independent, Slate
+from keepworth.memory.policy.rewards import Trust
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, lines, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Explanation, Hit, Worth
@@ -113,8 +114,6 @@ UNLIKELY = 0.003
 """What is better with a smaller probability than this is not tried."""
 CLEAR = 1.25
 """A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
-TRUST, MOST_TRUST = 2.0, 4.0
-"""The log-odds with which a rewarder is believed at first, and at most."""
 ADVISED, SPOKEN = 0.01, 0.1
 """An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
 TELLING, HEARD = 0.1, 0.15
@@ -274,15 +273,13 @@ class RewardRecord:
         self._actions: dict[str, int] = {"": 0}  # by number; of each row in `_action`
         self._roles = np.zeros((0, len(ROLES)), dtype=bool)  # of the action of each row
         self._places: dict[str, int] = {}
-        self._voices: dict[str, int] = {"": 0}  # who rewards, by number; how much each of them said
-        self._spoken = np.zeros(64)
+        self._trust = Trust()
         self._slates = self._steps = False
         self._likelihood = np.zeros(2 + 4 * len(MODELS))
         self._weights: dict[int, _Weights] = {}  # until the next reward, as the next
         self._accounts: dict[str, Account] = {}
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
-        self._doubts: dict[str, float] = {}
         self.trusts = array("d")
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = self._surprise = 0.0
@@ -363,10 +360,11 @@ class RewardRecord:
         reward = self._scaled(reward)
         again = bool(decision) and self._places.get(decision, -1) >= self._first
         if trust is None:
-            trust = self._believed(by) if by in self._doubts else 1.0
+            trust = self._trust.believed(by)
             if not stale and not again and len(self):
                 chance = self._predictions(vector, shown, action, roles)
-                trust = self._trust(by, float(self.weights @ chance), reward)
+                usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
+                trust = self._trust.judge(by, float(self.weights @ chance), reward, usual)
                 loglik = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
                 self._likelihood = DISCOUNT * self._likelihood + weight * trust * loglik
         self.trusts.append(trust)
@@ -382,7 +380,7 @@ class RewardRecord:
             self._make_room()
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
-        self._credit[row], self._roles[row], self._voice[row] = credit, False, self._number_of_voice(by)
+        self._credit[row], self._roles[row], self._voice[row] = credit, False, self._trust.number(by)
         self._roles[row, list(roles)] = True
         self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first, *numbers = (self._number_of_item(id) for id in (action or (shown[0] if shown else ""), *shown))
@@ -410,16 +408,16 @@ class RewardRecord:
     def has(self, decision: str, reward: float, by: str) -> bool:
         """Whether the latest reward of a decision is this one, on the word of the same person."""
         row = self._places.get(decision, -1)
-        same = row >= self._first and self._voice[row] == self._voices.get(by, -1)
+        same = row >= self._first and self._voice[row] == self._trust.numbers.get(by, -1)
         return bool(same and self._rewards[row] == self._scaled(reward))
 
     def weighed(self) -> tuple[list[float], dict[str, float]]:
         """By what the estimates weigh, and how far each rewarder is believed: all that a replay would have to judge anew."""
-        return self._likelihood.tolist(), dict(self._doubts)
+        return self._likelihood.tolist(), dict(self._trust.doubts)
 
     def weigh(self, likelihood: Sequence[float], doubts: Mapping[str, float]) -> None:
         """Take what `weighed` said after the same rewards."""
-        self._likelihood, self._doubts = np.array(likelihood), dict(doubts)
+        self._likelihood, self._trust.doubts = np.array(likelihood), dict(doubts)
         self._weights.clear()
 
     def _count_in(self, row: int, sign: float) -> None:
@@ -434,7 +432,7 @@ class RewardRecord:
             if turn < 0.0:
                 self._pairs[pair] = times + weight, earned + weight * reward
         self._number += weight
-        self._spoken[self._voice[row]] += weight
+        self._trust.spoken[self._voice[row]] += weight
         self._sum += weight * reward
         self._squares += weight * reward * reward
         self.lost += weight * float(self._lost[row])
@@ -455,29 +453,6 @@ class RewardRecord:
         entries = (self._place[self._shown[begin : self._ends[self._count]]] == 0).nonzero()[0] + begin
         self._place[shown] = -1
         self._sum_up(entries)
-
-    def _trust(self, by: str, expected: float, reward: float) -> float:
-        """How far a reward counts, on the word of whom it stands: who contradicts again and again what others' rewards say is
-        believed less, and nobody less because everybody is surprised. The program's own rewards count fully.
-
-        What a single person said is no measure of others, however often it was said and whoever came first: an agreement or a
-        contradiction counts by the share of others' rewards that come from more than the one who gave most of them."""
-        if not by:
-            return 1.0
-        spoken = self._spoken[: len(self._voices)].copy()  # the program itself first
-        if by in self._voices:
-            spoken[self._voices[by]] = 0.0
-        of_others, loudest = float(spoken.sum()), float(spoken[1:].max(initial=0.0))
-        several = (of_others - loudest) / of_others if of_others > 0.0 else 0.0
-        usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
-        gain = reward * math.log(expected / usual) + (1.0 - reward) * math.log((1.0 - expected) / (1.0 - usual))
-        doubt = (1.0 - 0.01 * several) * self._doubts.get(by, TRUST) + several * gain
-        self._doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, doubt))
-        return self._believed(by)
-
-    def _believed(self, by: str) -> float:
-        odds = {name: 1.0 / (1.0 + math.exp(-doubt)) for name, doubt in self._doubts.items()}
-        return odds[by] / max(odds.values())
 
     def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, roles: Sequence[int]) -> Floats:
         """The probability of a reward of 1, by each estimate."""
@@ -521,12 +496,6 @@ class RewardRecord:
         if number >= len(self._sums):
             size = max(64, 2 * number)
             self._sums, self._place = grown(self._sums, size, 8), np.full(size, -1)
-        return number
-
-    def _number_of_voice(self, by: str) -> int:
-        number = self._voices.setdefault(by, len(self._voices))
-        if number == len(self._spoken):
-            self._spoken = grown(self._spoken, 2 * number)
         return number
 
     def _make_room(self) -> None:

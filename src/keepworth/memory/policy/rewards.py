@@ -1,17 +1,22 @@
-"""Rewards: what one counts. How much time passes with it, and how much of a memory that several people use one of them may
-have."""
+"""Rewards: what one counts. How much time passes with it, how much of a memory that several people use one of them may have, and
+how far somebody is believed."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from numbers import Real
+
+import numpy as np
 
 from keepworth.memory.errors import InvalidReward
 from keepworth.memory.operations import LARGEST_REWARD
 
 WINDOW = 40
 SHARE = 2.0
+TRUST, MOST_TRUST = 2.0, 4.0
+"""The log-odds with which a rewarder is believed at first, and at most."""
 
 
 class EpisodeClock:
@@ -38,6 +43,55 @@ class EpisodeClock:
 
     def go_on(self, share: float) -> None:
         self._passed += share
+
+
+class Trust:
+    """How far rewards count, on the word of whom they stand: who contradicts again and again what others' rewards say is believed
+    less, and nobody less because everybody is surprised. The program's own rewards count fully.
+
+    What a single person said is no measure of others, however often it was said and whoever came first: an agreement or a
+    contradiction counts by the share of others' rewards that come from more than the one who gave most of them.
+
+    doubts: of each rewarder, the log-odds of being believed; numbers: of who rewards, the program itself first; spoken: by
+    number, how much each of them said."""
+
+    def __init__(self) -> None:
+        self.doubts: dict[str, float] = {}
+        self.numbers = {"": 0}
+        self.spoken = np.zeros(64)
+
+    def number(self, by: str) -> int:
+        """The number of a rewarder, a new one for who gave no reward before."""
+        number = self.numbers.setdefault(by, len(self.numbers))
+        if number == len(self.spoken):
+            self.spoken = np.pad(self.spoken, (0, number))
+        return number
+
+    def judge(self, by: str, expected: float, reward: float, usual: float) -> float:
+        """How far a reward counts.
+
+        Args:
+            by: Who gave it.
+            expected: The reward that was expected, usual: that of all that was learned from, both between 0 and 1.
+        """
+        if not by:
+            return 1.0
+        spoken = self.spoken[: len(self.numbers)].copy()
+        if by in self.numbers:
+            spoken[self.numbers[by]] = 0.0
+        of_others, loudest = float(spoken.sum()), float(spoken[1:].max(initial=0.0))
+        several = (of_others - loudest) / of_others if of_others > 0.0 else 0.0
+        gain = reward * math.log(expected / usual) + (1.0 - reward) * math.log((1.0 - expected) / (1.0 - usual))
+        doubt = (1.0 - 0.01 * several) * self.doubts.get(by, TRUST) + several * gain
+        self.doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, doubt))
+        return self.believed(by)
+
+    def believed(self, by: str) -> float:
+        """How far a reward of somebody counts, as things stand; 1 of who was not judged yet."""
+        if by not in self.doubts:
+            return 1.0
+        least, most = (1.0 / (1.0 + math.exp(-doubt)) for doubt in (self.doubts[by], max(self.doubts.values())))
+        return least / most
 
 
 def check_range(reward_range: tuple[float, float]) -> None:

@@ -229,7 +229,8 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         payload = scalar(connection, "SELECT payload FROM events WHERE seq = ?", (seq,))
         if payload is None or kinds[seq] not in ("SUPERSEDE", "MERGE"):
             continue
-        if seq not in gone.numbers and json.loads(payload).get("text") not in gone.texts:
+        wording_of = {seq} & touched[seq] or touched[seq] - changed[seq]
+        if not wording_of <= gone.numbers:
             continue
         shape = shapes.of(kinds[seq], json.loads(payload))
         connection.execute(

@@ -258,8 +258,7 @@ def _replayed_closure(
         contents |= _numbers(
             connection,
             f"SELECT content FROM items WHERE n {AMONG} AND content IS NOT NULL"
-            f" UNION SELECT content FROM former_contents WHERE n {AMONG}"
-            f" UNION SELECT content FROM events WHERE seq {AMONG} AND content IS NOT NULL",
+            f" UNION SELECT content FROM former_contents WHERE n {AMONG}",
             members,
         )
         chosen = _numbers(connection, f"SELECT DISTINCT seq FROM changes WHERE n {AMONG}", members)

@@ -22,10 +22,11 @@ import numpy as np
 from keepworth.episodes.arrays import Floats, Numbers, Vectors
 from keepworth.memory.policy.hashed_words import word_slots
 from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.rewards import Trust
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, require_part, statistical
 from keepworth.methods.policies._parts import Experiences, on_advice
-from keepworth.methods.policies._ridge import Ridge, bounded
+from keepworth.methods.policies._ridge import LEAST, Ridge, bounded
 from keepworth.methods.policies._selection import contents_in
 from keepworth.registry import Method
 
@@ -83,6 +84,7 @@ class MixtureValuer:
         start = np.array([estimator.start for estimator in self.estimators])
         self.start: Floats = start / start.sum()
         self.weights: Floats = self.start.copy()
+        self.trust, self.earned, self.counted = Trust(), self.prior, 1.0
         # What `_alike` found last, for what is asked and then learned of one choice.
         self._latest: tuple[Query, int, Floats, Floats] | None = None
 
@@ -97,15 +99,19 @@ class MixtureValuer:
         return Values(on_advice(expected[back] - self.prior, candidates, pool), np.zeros(len(rows)))
 
     def learn(self, use: Use, pool: Pool) -> None:
-        if not use.taken or use.share <= 0.0:
+        if not use.taken:
             return  # nobody said what was done, so no action gets the credit
         query, action = use.query, np.array([pool.content_of(use.taken)])
         hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), action, pool)
         chance = self._estimates(query, action, hints, pool)[:, 0]
         log_likelihood = use.reward * np.log(chance) + (1.0 - use.reward) * np.log(1.0 - chance)
-        weights = self.weights * np.exp(use.share * (log_likelihood - log_likelihood.max()))
+        usual = min(max(self.earned / self.counted, LEAST), 1.0 - LEAST)
+        share = use.share * self.trust.judge(use.by, float(self.weights @ chance), use.reward, usual)
+        weights = self.weights * np.exp(share * (log_likelihood - log_likelihood.max()))
         self.weights = (1.0 - self.share) * weights / weights.sum() + self.share * self.start
-        self._add(query, action, hints[0], use.reward, use.share, pool)
+        self._add(query, action, hints[0], use.reward, share, pool)
+        self.trust.spoken[self.trust.number(use.by)] += share
+        self.earned, self.counted = self.earned + share * use.reward, self.counted + share
 
     def _situation(self, query: Query) -> Vectors:
         words = np.zeros(WORDS, dtype=np.float32)
@@ -154,10 +160,12 @@ class MixtureValuer:
         for estimator in self.estimators:
             mean = ridges[estimator.keep, estimator.words]
             if estimator.bandwidth:
-                near = np.exp((like - 1.0) / estimator.bandwidth) * estimator.keep**age * self.advised.reward[:n]
+                near = np.exp((like - 1.0) / estimator.bandwidth) * estimator.keep**age
                 weight = near[:, None] * otherwise
+                # As far as an outcome does not count, the ridge's estimate stands in its place.
+                counted, drawn = self.advised.reward[:n], estimator.weight + (1.0 - self.advised.reward[:n]) @ weight
                 mean = bounded(
-                    (outcomes.reward[:n] @ weight + estimator.weight * mean) / (weight.sum(axis=0) + estimator.weight)
+                    ((counted * outcomes.reward[:n]) @ weight + drawn * mean) / (weight.sum(axis=0) + estimator.weight)
                 )
             estimates.append(mean)
         return np.stack(estimates)

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.episodes.vectors import without_lone_surrogates
 from keepworth.models.encoders import HashingEncoder, SentenceEncoder, encoder, open_sentence_encoder
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import KNOWN, download, extract
 from keepworth.models.onnx_graph import build_graph
-from keepworth.models.vectors import without_lone_surrogates
 from tests.models.published import WORDS, write_bert
 
 AWKWARD = [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from keepworth.models import threads
-from keepworth.models.threads import in_faster_type, settle_threads, usual_threads
+from keepworth.models.threads import faster_type, settle_threads, usual_threads
 from tests.models.tiny import tiny_model
 
 
@@ -45,5 +45,7 @@ def test_torch_is_set() -> None:
 def test_the_type_of_number_is_the_one_that_computes_faster(
     monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], chosen: str
 ) -> None:
-    monkeypatch.setattr(threads, "processor_seconds", lambda model: seconds[model.precision])
-    assert in_faster_type(lambda precision: tiny_model(precision=precision)).precision == chosen
+    of = {torch.float32: seconds["fp32"], torch.bfloat16: seconds["bf16"]}
+    monkeypatch.setattr(threads, "product_seconds", of.__getitem__)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert faster_type() == chosen

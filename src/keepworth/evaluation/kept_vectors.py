@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from keepworth.models.vectors import content_hash
+from keepworth.episodes.vectors import content_hash
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.errors import UnknownEncoder
 from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.episodes.vectors import RecentVectors, without_lone_surrogates
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, path_of, sha256_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER, build_graph
-from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from keepworth.episodes.model import EncoderIdentity
+from keepworth.episodes.vectors import RecentVectors, without_lone_surrogates
 from keepworth.models.chat import API_KEY, BASE_URL
 from keepworth.models.errors import BadAnswer, EngineRefused, InvalidEncoder
 from keepworth.models.http_client import JsonClient
-from keepworth.models.vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
     from keepworth.episodes.arrays import Vectors

@@ -5,20 +5,20 @@ bfloat16 is twice as fast as float32 on a processor that multiplies it, and seve
 
 from __future__ import annotations
 
-import gc
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    import torch
+
     from keepworth.models.inprocess import InProcessModel
 
-PROMPTS, PROMPT_TOKENS, SAMPLES, NEW_TOKENS = 2, 200, 8, 3
-"""The call that is timed: as the demo samples (groups of 8 behind prompts of some 200 tokens), cut off after three tokens."""
-FEWEST = 3
-"""Calls that are timed."""
+ROWS, WIDTH = 512, 1024
+"""The product that is timed."""
+FEWEST = 5
+"""How often."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of processor time per period of a container, as Linux has it."""
 
@@ -48,38 +48,30 @@ def settle_threads(model: InProcessModel, threads: int = 0) -> int:
     return torch.get_num_threads()
 
 
-def in_faster_type(load: Callable[[Literal["bf16", "fp32"]], InProcessModel]) -> InProcessModel:
-    """The model in bfloat16, or in float32 where that computes faster. load: loads it in the type that is named.
-
-    One copy at a time: what float32 needs is free again before the other is loaded."""
-    wide = load("fp32")
-    if wide.device.type != "cpu":
-        return load("bf16")
-    seconds = processor_seconds(wide)
-    del wide
-    gc.collect()  # a network refers to itself
-    narrow = load("bf16")
-    return narrow if processor_seconds(narrow) <= seconds else load("fp32")
-
-
-def processor_seconds(model: InProcessModel) -> float:
-    """Of one sampling call on one thread, for a model of any vocabulary and context. Unlike seconds on the wall, they hardly
-    depend on what else the machine is doing."""
+def faster_type() -> Literal["bf16", "fp32"]:
+    """bfloat16, or float32 where a processor takes longer for it. What is timed is a product as large as those of a group of
+    answers, on one thread; seconds of the processor hardly depend on what else the machine is doing."""
     import torch
 
-    from keepworth.episodes.model import SamplingParams
-
-    length = max(1, min(PROMPT_TOKENS, model.context_limit - NEW_TOKENS - 1))
-    words = int(model.network.config.vocab_size)
-    prompts = [tuple((7919 * row + 31 * column) % words for column in range(length)) for row in range(PROMPTS)]
-    params, before = SamplingParams(NEW_TOKENS, n=SAMPLES, seed=0), torch.get_num_threads()
+    if torch.cuda.is_available():
+        return "bf16"
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        spent = []
-        for _ in range(1 + FEWEST):
-            begun = time.process_time()
-            model.sample(prompts, params)
-            spent.append(time.process_time() - begun)
+        narrow, wide = product_seconds(torch.bfloat16), product_seconds(torch.float32)
     finally:
         torch.set_num_threads(before)
-    return min(spent[1:])  # kernels are built at the first call
+    return "bf16" if narrow <= wide else "fp32"
+
+
+def product_seconds(dtype: torch.dtype) -> float:
+    """Of the processor, for one linear layer over the rows of a group."""
+    import torch
+
+    rows, weight = torch.ones(ROWS, WIDTH, dtype=dtype), torch.ones(WIDTH, WIDTH, dtype=dtype)
+    spent = []
+    for _ in range(FEWEST):
+        begun = time.process_time()
+        torch.nn.functional.linear(rows, weight)
+        spent.append(time.process_time() - begun)
+    return min(spent)  # a kernel is built at the first call

@@ -35,7 +35,7 @@ from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
-from keepworth.models.threads import in_faster_type, settle_threads
+from keepworth.models.threads import faster_type, settle_threads
 from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
     KEY,
@@ -164,10 +164,8 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
     progress.phase(f"loading {config.model}")
     folder = path_of(config.model, kind=ModelKind.LANGUAGE)
     wanted = precision or config.precision
-    if wanted == "auto":
-        progress.phase("measuring which type of number is faster here")
-        return in_faster_type(lambda dtype: InProcessModel.load(folder, name=config.model, precision=dtype))
-    return InProcessModel.load(folder, name=config.model, precision=cast(Precision, wanted))
+    chosen = faster_type() if wanted == "auto" else cast(Precision, wanted)
+    return InProcessModel.load(folder, name=config.model, precision=chosen)
 
 
 def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:

@@ -10,19 +10,19 @@ table of vectors, and it follows the journal.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
 import threading
 import unicodedata
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.episodes.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
@@ -188,14 +188,12 @@ DEFAULT_CACHE = 4096
 class Embedder:
     """Thread-safe. `cached` texts are remembered, least recently used out first; 0 turns the cache off."""
 
-    __slots__ = ("_background", "_cache", "_lock", "_size", "encoder", "identity")
+    __slots__ = ("_background", "_recent", "encoder", "identity")
 
     def __init__(self, encoder: Encoder, cached: int = DEFAULT_CACHE) -> None:
         self.encoder = encoder
         self.identity = encoder.identity
-        self._size = cached
-        self._cache: OrderedDict[bytes, Vectors] = OrderedDict()
-        self._lock = threading.Lock()
+        self._recent = RecentVectors(cached)
         self._background: Background | None = None
 
     @property
@@ -207,31 +205,10 @@ class Embedder:
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""
-        import numpy as np
+        return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
 
-        keys = [_content(text) for text in texts]
-        vectors: dict[bytes, Vectors] = {}
-        with self._lock:
-            for key in keys:
-                vector = self._cache.get(key)
-                if vector is not None:
-                    self._cache.move_to_end(key)
-                    vectors[key] = vector
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
-        if missing:
-            fresh = unit_rows(self.encoder.encode(list(missing.values())), len(missing), self.identity)
-            vectors.update(zip(missing, fresh, strict=True))
-            if self._size:
-                with self._lock:
-                    self._cache.update((key, vectors[key]) for key in missing)
-                    while len(self._cache) > self._size:
-                        self._cache.popitem(last=False)
-            if len(missing) == len(keys):
-                out: Vectors = fresh.copy()
-                return out
-        if not keys:
-            return np.zeros((0, self.identity.dimension), dtype=np.float32)
-        return np.stack([vectors[key] for key in keys])
+    def _encode_new(self, texts: Sequence[str]) -> list[tuple[Sequence[int], Vectors]]:
+        return [(range(len(texts)), unit_rows(self.encoder.encode(texts), len(texts), self.identity))]
 
     def in_parts(self, texts: Sequence[str]) -> list[Vectors]:
         """Of each text a vector of length 1, and a shorter one for each part of a long one (see
@@ -250,9 +227,7 @@ class Embedder:
     def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
         """Start encoding on a thread beside the caller's; the returned function waits for the vectors. At once where all
         are in the cache."""
-        with self._lock:
-            cached = all(_content(text) in self._cache for text in texts)
-        if cached:
+        if self._recent.has(texts):
             return lambda: self(texts)
         from concurrent.futures import ThreadPoolExecutor
 
@@ -262,12 +237,7 @@ class Embedder:
 
     def forget(self, text: str) -> None:
         """Drop one text's vector from the cache."""
-        with self._lock:
-            self._cache.pop(_content(text), None)
-
-
-def _content(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        self._recent.forget(text)
 
 
 _POOL: list[ThreadPoolExecutor] = []

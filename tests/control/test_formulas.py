@@ -113,6 +113,37 @@ def test_lmu_holds_a_window_of_its_signal() -> None:
         assert abs(float(m @ torch.tensor(legendre)) - signal[-1 - back]) < 0.05
 
 
+@pytest.mark.parametrize("horizon", [1024, 2])
+def test_indrnn_is_its_recurrence(horizon: int) -> None:
+    module, x = built("indrnn", blocks=0, horizon=horizon), noise()
+    weight, bias, past = (part.detach().numpy() for part in (module.input.weight, module.input.bias, module.past))
+    with torch.no_grad():
+        module.past += 0.3  # beyond the bound, at some units
+    bound = math.exp(-1 / horizon)
+    h, outputs = np.zeros((2, WIDTH)), []
+    for t in range(TIME):
+        h = np.maximum(x[:, t].numpy() @ weight.T + bias + np.clip(past, -bound, bound) * h, 0.0)
+        outputs.append(h)
+    close(module(x)[0], np.stack(outputs, 1))
+
+
+def test_lmu_is_its_recurrence() -> None:
+    module, x = built("lmu", order=4, window=20), noise()
+    with torch.no_grad():
+        module.signal.weight.normal_(std=0.3)
+    weights = (module.input.weight, module.input.bias, module.signal.weight, module.past.weight)
+    read, bias, signal, past = (part.detach().numpy() for part in weights)
+    decay, write = module.decay.numpy(), module.write.numpy()
+    h, m, outputs = np.zeros((2, WIDTH)), np.zeros((2, 4)), []
+    for t in range(TIME):
+        given = x[:, t].numpy() @ read.T + bias
+        u = given[:, 0] + np.concatenate([h, m], 1) @ signal[0]
+        m = m @ decay.T + u[:, None] * write
+        h = np.tanh(given[:, 1:] + np.concatenate([h, m], 1) @ past.T)
+        outputs.append(h)
+    close(module(x)[0], np.stack(outputs, 1))
+
+
 def test_selective_is_its_recurrence() -> None:
     module, x = built("selective", blocks=0, states=3, convolution=1), noise()
     with torch.no_grad():

@@ -3,7 +3,6 @@ with, and what an upstream keeps is closed to whoever shares its key."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +18,6 @@ from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.callers import as_
 
-TENANTS = itertools.count()
 ASKED: list[str] = []
 
 
@@ -121,38 +119,3 @@ def test_a_body_that_is_no_json_object_in_utf_8_goes_nowhere(server: MemoryServe
             answer = program.post(path, content=raw, headers=headers)
             assert (answer.status_code, ASKED) == (400, []), path
             assert "error" in answer.json()
-
-
-# -- people of one tenant: what is another's is not there -----------------------------------------------------------------
-
-
-def test_a_call_of_another_person_s_is_not_there(server: MemoryServer) -> None:
-    """Episodes, receipts and items that a call through the gateway made."""
-    tenant = f"tenant {next(TENANTS)}"
-    with calls(server, tenant, user_id="ana") as ana, calls(server, tenant, user_id="bo") as bo:
-        said = {"model": "m", "messages": [{"role": "user", "content": "I like green tea."}]}
-        answer = ana.post("/v1/chat/completions", json=said)
-        episode = answer.headers["x-keepworth-episode"]
-        assert server.gateway is not None
-        while server.gateway._finishing:
-            pass
-        (item,) = [row["id"] for row in ana.get("/v1/memory/items").json()["items"]]
-        for method, path, body in (
-            ("GET", "/v1/memory/episodes/{}/receipt", None),
-            ("GET", "/v1/memory/episodes/{}", None),
-            ("POST", "/v1/memory/episodes/{}/reward", {"value": 1.0}),
-            ("POST", "/v1/memory/episodes/{}/end", {"outcome": "x"}),
-            ("POST", "/v1/memory/rewards", {"target": "{}", "value": 1.0}),
-            ("GET", "/v1/memory/items/{}", None),
-            ("GET", "/v1/memory/items/{}/history", None),
-            ("DELETE", "/v1/memory/items/{}", None),
-            ("POST", "/v1/memory/items", {"content": "x", "episode": "{}"}),
-        ):
-            kinds = (episode, "e" + "0" * 16) if "items/" not in path else (item, "m999")
-            told = []
-            for id in kinds:
-                said = json.loads(json.dumps(body).replace("{}", id))
-                answer = bo.request(method, path.format(id), json=said)
-                told.append((answer.status_code, answer.text.replace(id, "ID")))
-            assert told[0] == told[1]
-            assert told[0][0] == 404

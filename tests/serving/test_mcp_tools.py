@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -196,57 +192,3 @@ def test_every_tool_works_over_standard_input_and_output(tmp_path: Path) -> None
     anyio.run(session)
     with Memory(tmp_path / "agent.mem", encoder="hashing") as memory:
         assert {item.scope.user for item in memory.get_all(all_states=True)} == {"ana"}
-
-
-INSPECTOR = shlex.split(os.environ.get("KEEPWORTH_INSPECTOR", shutil.which("mcp-inspector") or ""))
-
-
-def inspected(*words: str, folder: Path) -> dict[str, Any]:
-    """What the inspector printed. It keeps its own settings in a home: that of the test."""
-    environment = {**os.environ, "HOME": str(folder)}
-    done = subprocess.run(
-        [*INSPECTOR, "--cli", *words], capture_output=True, text=True, check=False, env=environment, timeout=120
-    )
-    assert done.stdout, done.stderr
-    printed: dict[str, Any] = json.loads(done.stdout)
-    return printed
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not INSPECTOR,
-    reason="npm install @modelcontextprotocol/inspector node@22, and set KEEPWORTH_INSPECTOR to its command",
-)
-def test_the_inspector_lists_and_calls_the_tools_over_both_transports(tmp_path: Path) -> None:
-    file = tmp_path / "agent.mem"
-    with MemoryServer(file, encoder="hashing", mcp=True) as server:
-        http = (f"{server.url}/mcp", "--transport", "http", "--header", f"Authorization: Bearer {server.token}")
-        stdio = (
-            sys.executable,
-            "-m",
-            "keepworth",
-            "serve",
-            "--memory",
-            str(tmp_path / "b.mem"),
-            "--encoder",
-            "hashing",
-            "--stdio",
-        )
-        settings = tmp_path / "servers.json"
-        described = {
-            "command": stdio[0],
-            "args": list(stdio[1:]),
-            "env": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-        }
-        settings.write_text(json.dumps({"mcpServers": {"memory": described}}))
-        for target in (http, ("--config", str(settings), "--server", "memory")):
-            listed = inspected(*target, "--method", "tools/list", folder=tmp_path)["tools"]
-            assert {tool["name"] for tool in listed} == TOOLS
-            called = ("--method", "tools/call", "--tool-name")
-            note = inspected(*target, *called, "add_memory", "--tool-arg", "text=Ana likes tea", folder=tmp_path)
-            assert note["structuredContent"]["text"] == "Ana likes tea"
-            found = inspected(*target, *called, "search_memories", "--tool-arg", "query=tea", folder=tmp_path)
-            assert [note["text"] for note in found["structuredContent"]["notes"]] == ["Ana likes tea"]
-            wrong = inspected(*target, *called, "list_memories", "--tool-arg", "user_id=bob", folder=tmp_path)
-            assert wrong["isError"] is True
-            assert "There is no argument 'user_id' in list_memories. Leave it out" in wrong["content"][0]["text"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-import random
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -295,65 +293,6 @@ def test_a_server_that_is_not_there_and_a_wrong_token_are_named(
     ):
         stranger.get_all()
     assert no.value.status == 401
-
-
-def killed_under_load(folder: Path, kills: int, seed: int) -> None:
-    """Three writers go on through every kill; what was acknowledged is there, and once."""
-    server = MemoryProcess(folder / "agent.mem").start()
-    acknowledged: list[str] = []
-    episodes: list[str] = []
-    over = threading.Event()
-    broken: list[BaseException] = []
-
-    def writes(number: int) -> None:
-        try:
-            with Client(server.url, TOKEN) as client:
-                for turn in itertools.count():
-                    if over.is_set():
-                        return
-                    text = f"writer {number}, line {turn}"
-                    try:
-                        client.add(text, repeat=True, user_id=f"u{number}")
-                        acknowledged.append(text)
-                        if turn % 5 == 0:
-                            episode = client.episode(f"{number}/{turn}")
-                            episode.search("writer", top_k=1, mode="lexical")
-                            episode.reward(1.0)
-                            episodes.append(episode.id)
-                    except ServerProblem as problem:
-                        # Carried out before the kill, the answer lost with it: never done twice, and said so.
-                        if problem.status != 409 and "gave no answer" not in str(problem):
-                            raise
-        except BaseException as error:
-            broken.append(error)
-
-    threads = [threading.Thread(target=writes, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    draw = random.Random(seed)
-    for _ in range(kills):
-        wanted = len(acknowledged) + draw.randint(5, 40)
-        while len(acknowledged) < wanted and not broken:
-            over.wait(0.01)
-        server.kill()
-        server.start()
-    over.set()
-    for thread in threads:
-        thread.join(60)
-    assert broken == []
-    with Client(server.url, TOKEN) as client:
-        there = [item.text for item in client.get_all(limit=100_000)]
-        assert len(there) == len(set(there)), "nothing was written twice"
-        assert set(acknowledged) <= set(there)
-        for id in episodes:
-            assert [term.value for term in client.episode_record(id).rewards] == [1.0]
-    assert server.stop() == (130, "")
-
-
-@pytest.mark.slow
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "RETRIES", 8)
-    killed_under_load(tmp_path, kills=1, seed=1)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ begins with what makes them. Studies that are run on data from elsewhere have a 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.methods.write import FOLDER, write
 from benchmarks.record import arguments
 from keepworth.evaluation.study import Rows, Study
+from keepworth.methods.studies._runs import finished_run
 from keepworth.registry import method
 
 MODEL = "smollm2-135m-instruct"
@@ -33,34 +34,26 @@ class Plan:
         settings: Of the study.
         rule: What each verdict means, in words.
         size: How much is asked, and what that can see.
-        also: Settings beside those of a second run of the study, of which new rows are taken.
+        asked: Names of the finished runs that are asked, once or several times; of a later time new rows are taken.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     rule: str = "of its file"
     size: str = ""
-    also: Mapping[str, Any] = field(default_factory=dict)
+    asked: Sequence[Sequence[str]] = ()
 
 
 PLANS = {
     "ama": Plan(),
     "cues": Plan(),
-    "diagnose": Plan(
-        {"run": "rewarded", "samples": 16, "questions": 60, "seed": 1},
-        "By questions that were not trained on. held: true rewards above the model before and above coins at k = 1, and below "
-        "the model before at k = 16; held in part: at k = 16 the lead is smaller, but not below 0; not held: at k = 16 the lead "
-        "is as large, or above 0; not reachable here: at k = 1 not above the model before, or not above coins: nothing was "
-        "learned from rewards. For a second look the interval over the model before counts 1.144 times as wide.",
-        "60 questions of a tier, 16 answers each: about .09 to both sides at k = 1, .15 at k = 16",
-        also={"against": "coins"},
-    ),
     "difficulty_space": Plan(),
     "domains": Plan(
-        {"trained": "rewarded,strings", "questions": 60, "seed": 1},
+        {"questions": 60, "seed": 1},
         "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
         "held: runs gain where they were trained, and elsewhere all intervals lie within .05 of 0; not reachable here: no run "
         "gains where it was trained, or intervals elsewhere are wider and hold 0.",
         "60 questions of each of two domains, 4 answers each: about .08 to both sides",
+        asked=[["rewarded", "strings"]],
     ),
     "exploitation": Plan(),
     "game_on": Plan(),
@@ -78,6 +71,15 @@ PLANS = {
     "igl_nav": Plan(),
     "macro_hft": Plan(),
     "mind_palace": Plan(),
+    "pass_at_k": Plan(
+        {"samples": 16, "questions": 60, "seed": 1},
+        "By questions that were not trained on. held: true rewards above the model before and above coins at k = 1, and below "
+        "the model before at k = 16; held in part: at k = 16 the lead is smaller, but not below 0; not held: at k = 16 the lead "
+        "is as large, or above 0; not reachable here: at k = 1 not above the model before, or not above coins: nothing was "
+        "learned from rewards. For a second look the interval over the model before counts 1.144 times as wide.",
+        "60 questions of a tier, 16 answers each: about .09 to both sides at k = 1, .15 at k = 16",
+        asked=[["rewarded"], ["rewarded", "coins"]],
+    ),
     "persistbench": Plan(),
     "retention": Plan(
         {"facts": 40, "delays": "0,10,100", "model": MODEL},
@@ -87,12 +89,13 @@ PLANS = {
         "40 facts of each number of exposures: about .15 to both sides, less near 0 and 1",
     ),
     "self_prm": Plan(
-        {"run": "composed", "samples": 32, "questions": 24},
+        {"samples": 32, "questions": 24},
         "held: the answer that the model assesses best is right more often than the commonest; held in part: more often than "
         "one at random; not held: not told from one at random; not reachable here: any of 32 is not above one at random, so "
         "that there is nothing to choose, or scores of another question choose better than chance. The likelihood and the rule "
         "are no part of it.",
         "24 questions, 32 answers each: about .2 to both sides",
+        asked=[["composed"]],
     ),
     "sort": Plan(
         {"texts": 15, "distances": "1,2,4,8", "items": 5, "passes": 1, "rate": 1e-3},
@@ -135,10 +138,11 @@ def main() -> None:
     if options.rows:
         rows = [json.loads(line) for line in options.rows.read_text().splitlines()]
     else:
-        rows = study(**plan.settings)()
-    if plan.also and not options.rows:
-        names = {row["arm"] for row in rows}
-        rows += [row for row in study(**{**plan.settings, **plan.also})() if row["arm"] not in names]
+        rows = study(**plan.settings)() if not plan.asked else []
+    for names in plan.asked if not options.rows else ():
+        arms = {row["arm"] for row in rows}
+        asked = study.ask([finished_run(of, "runs") for of in names], **plan.settings)
+        rows += [row for row in asked if row["arm"] not in arms]
     clusters = max(row["clusters"] for row in rows)
     numbers = {"n": max(row["n"] for row in rows), "seeds": clusters, "unit": study.unit}
     if plan.settings or plan.size:

@@ -6,15 +6,18 @@ import math
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Sample
-from keepworth.methods.studies import hierarchy, self_prm
+from keepworth.methods.studies import _runs, domains, hierarchy, self_prm, spurious
 from keepworth.methods.studies._passes import compare_passes, crossing, pass_at, pass_curves
-from keepworth.methods.studies.diagnose import _share, run
+from keepworth.methods.studies._runs import FinishedRun, share_out
 from keepworth.methods.studies.persistbench import best_by_words, read_samples, still_shown
 from keepworth.methods.studies.three_settings import place_evidence
 from keepworth.methods.studies.tulving import mean_of_types
@@ -115,38 +118,71 @@ def test_a_tree_has_every_edge_once_and_answers_by_level() -> None:
 
 def test_sets_of_a_tier_share_what_is_asked() -> None:
     sets = {"long": list("abcdefgh"), "short": list("xy"), "middle": list("pqrst")}
-    assert {name: len(tasks) for name, tasks in _share(sets, 9).items()} == {"short": 2, "middle": 3, "long": 4}  # type: ignore[arg-type]
+    assert {name: len(tasks) for name, tasks in share_out(sets, 9).items()} == {"short": 2, "middle": 3, "long": 4}  # type: ignore[arg-type]
 
 
-def test_systems_of_evaluations_are_compared_by_their_seeds(tmp_path: Path) -> None:
-    folder = evaluation(tmp_path / "mine", {"a": [[1, 1], [0, 0], [1, 1]], "b": [[1, 0], [0.6, 0], [0.4, 0]]})
-    rows = {row["arm"]: row for row in run(run=f"{folder}:a", against=f"{folder}:b")}
-    assert rows[f"{folder}:a, pass@1"]["mean"] == pytest.approx(2 / 3)
-    assert rows[f"{folder}:b, pass@1"]["mean"] == pytest.approx(1 / 3)
-    assert rows[f"{folder}:b, pass@2"]["mean"] == pytest.approx(2 / 3)
-    assert rows[f"solved by {folder}:b alone, in 2"]["mean"] == pytest.approx(1 / 3)
+class Asked(FinishedRun):
+    """A run whose model is its name."""
+
+    def weights(self) -> Any:
+        return self.name
+
+    def before(self) -> Any:
+        return "base"
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "says"),
-    [
-        (":a", "", "compared with nothing"),
-        (":a", ":a", "not two arms"),
-        (":a", ":c", "names no arm"),
-        (":a", ":once", "not two arms with the same questions"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(tmp_path: Path, one: str, other: str, says: str) -> None:
-    folder = evaluation(tmp_path / "mine", {"a": [[1, 1], [0, 0], [1, 1]], "once": [[1], [0], [1]]})
-    with pytest.raises(KeepworthError, match=says):
-        run(run=f"{folder}{one}", against=other and f"{folder}{other}")
+def asked(name: str, questions: str, objective: str = "") -> Asked:
+    """A run that is asked four questions of four kinds."""
+    folder: Any = SimpleNamespace(name=name, config={"model": "m", "objective": objective})
+    tasks = [Task(f"{questions}/{number}", "", f"{questions} {number}?", ("1",), "exact_match") for number in range(4)]
+    return Asked(folder, [], {"test": tasks}, None, {}, pytest.fail)
 
 
-def test_a_run_of_other_tasks_or_of_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeepworthError, match="absent"):
-        run(run="absent", runs=str(tmp_path))
-    with pytest.raises(KeepworthError, match="2 or more samples"):
-        run(run="absent", samples=1)
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], float]:
+    """The share of four answers that are right, by model and by whose questions they are."""
+    right: dict[tuple[str, str], float] = {}
+
+    def rewards_of(run: Asked, model: str, sets: dict[str, list[Task]], samples: int, seed: int) -> list[list[float]]:
+        solved = round(right[model, run.name] * samples)
+        return [[1.0] * solved + [0.0] * (samples - solved) for tasks in sets.values() for _ in tasks]
+
+    monkeypatch.setattr(_runs, "rewards_of", rewards_of)
+    return right
+
+
+def test_a_matrix_says_what_carries_over_and_counts_equal_questions_as_one_domain(
+    shares: dict[tuple[str, str], float],
+) -> None:
+    shares |= {("base", "a"): 0.25, ("base", "b"): 0.25, ("a", "a"): 1.0, ("a", "b"): 0.0, ("b", "a"): 0.5}
+    shares |= {("b", "b"): 0.75, ("again", "a"): 0.5, ("again", "b"): 0.25}
+    runs = [asked("a", "sums"), asked("b", "words"), asked("again", "sums")]
+    rows = {row["arm"]: row["mean"] for row in domains.diagnose(runs)}
+    assert rows["a on b"] == 0.0
+    assert {name for name in rows if " minus " in name and " on again" in name} == set()
+    assert [rows[f"{who} minus base on {on}"] for who in ("a", "b", "again") for on in "ab"] == [
+        *(0.75, -0.25),
+        *(0.25, 0.5),
+        *(0.25, 0.0),
+    ]
+    assert rows["gain where it was trained"] == pytest.approx((0.75 + 0.5 + 0.25) / 3)
+    assert rows["gain elsewhere"] == pytest.approx((-0.25 + 0.25 + 0.0) / 3)
+
+
+def test_what_rewards_taught_is_told_from_what_coins_did(shares: dict[tuple[str, str], float]) -> None:
+    shares |= {("base", "mine"): 0.25, ("mine", "mine"): 0.75, ("coins", "mine"): 0.5}
+    runs = [asked("coins", "sums", "{'advantage': 'Spurious(0.5)'}"), asked("mine", "sums")]
+    rows = {row["arm"]: row["mean"] for row in spurious.diagnose(runs)}
+    assert rows == {
+        "mine, unseen": 0.75,
+        "coins, unseen": 0.5,
+        "base, unseen": 0.25,
+        "mine minus coins, unseen": 0.25,
+        "mine minus base, unseen": 0.5,
+        "coins minus base, unseen": 0.25,
+    }
+    with pytest.raises(KeepworthError, match="not trained from one model on one recipe"):
+        spurious.diagnose([runs[0], asked("mine", "words")])
 
 
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
+from keepworth import train
 from keepworth.cli.main import app as program
 from keepworth.cli.methods import app
 from keepworth.episodes.errors import KeepworthError
@@ -23,6 +25,7 @@ from keepworth.methods.studies._markets import FEE, SCALE, know_future, trade
 from keepworth.methods.studies.ama import evict, learn_rules
 from keepworth.methods.studies.cues import execute, explore
 from keepworth.methods.studies.game_on import ByModel, ByRules, find_skill, practise, with_parts
+from keepworth.methods.studies.hierarchy import draw_tree
 from keepworth.methods.studies.macro_hft import ValueMemory
 from keepworth.methods.studies.mind_palace import Palace, stop_at
 from keepworth.methods.studies.persistbench import FILES
@@ -31,12 +34,12 @@ from keepworth.methods.worlds._java import lacks
 from keepworth.registry import methods
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.evaluation.finished import evaluation
-from tests.recipes.tiny_runs import STRINGS, run_of
+from tests.recipes.tiny_runs import STRINGS, TINY, run_of
 
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "ama": {"seeds": 2, "episodes": 100, "test": 50, "encoder": "hashing"},
-    "diagnose": {"run": "one", "samples": 3, "questions": 4},
-    "domains": {"trained": "one,two", "samples": 2, "questions": 4},
+    "pass_at_k": {"samples": 3, "questions": 4},
+    "domains": {"samples": 2, "questions": 4},
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
     "difficulty_space": {"seeds": 3, "answers": 64},
@@ -49,9 +52,10 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "mr_rec": {"users": 60},
     "persistbench": {"encoder": "hashing"},
     "retention": {"facts": 4, "exposures": "1,2", "delays": "0,20", "encoder": "hashing"},
-    "self_prm": {"run": "one", "samples": 3, "questions": 6},
+    "self_prm": {"samples": 48, "questions": 6},
     "sort": {"texts": 3, "distances": "1", "items": 2, "passes": 1, "words": 8, "encoder": "hashing"},
     "three_settings": {"questions": 3, "items": 2, "positions": "0,1", "words": 8, "encoder": "hashing"},
+    "spurious": {"samples": 2, "questions": 4},
     "starling": {"seeds": 2, "games": 4, "few": 1, "episodes": 2, "tests": 2},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
     "written_or_neural": {"worlds": "t-maze", "written": 8, "neural": 120, "seeds": 2},
@@ -60,15 +64,26 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]
 READERS = {"sort": "reader", "three_settings": "reader"}
 """Studies in which the tiny model answers, with the setting that names it."""
+ASKED = {"domains": ["one", "two"], "spurious": ["one", "coins"], "pass_at_k": ["one"], "self_prm": ["one"]}
+"""Studies that are asked of finished runs, with the names of these."""
 
 
 @pytest.fixture(scope="module")
 def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two runs of a tiny model, which compose other functions."""
+    """A folder with runs of a tiny model: two that compose other functions, the first of them on coins, and one of a tree."""
     folder = tmp_path_factory.mktemp("runs")
     model = write_tiny_checkpoint(folder / "model")
     for seed, name in enumerate(("one", "two")):
         run_of(strings, model, folder / name, None, **STRINGS, seed=seed)
+    run_of(strings, model, folder / "coins", None, **STRINGS, seed=0, objective={"advantage": "Spurious(0.5)"})
+    questions = {(leaf, level): leaf.question(level, False) for leaf in draw_tree(2, 0) for level in (0, 2)}
+    rows = [
+        {"prompt": question, "answer": leaf.path[level], "path": leaf.path[: level + 1]}
+        for (leaf, level), question in questions.items()
+    ]
+    (folder / "tree.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {**TINY, "max_tokens": 8, "questions": 40, "format": "plain"}
+    train(folder / "tree.jsonl", model=str(model), name="tree", runs=folder, **settings)
     evaluation(folder / "book", {"bm25": [[0.5]] * 21}, BOOK, ["a", "b", "c"])
     (folder / "persistbench").mkdir()
     for file in FILES.values():
@@ -81,45 +96,95 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_runs_at_its_smallest_size(name: str, finished_runs: Path) -> None:
     if methods("study")[name].extra == "envs" and (absent := lacks("textworld_express")):
         pytest.skip(f"needs {absent}")
-    of_runs: dict[str, dict[str, Any]] = {of: {"runs": finished_runs} for of in ("diagnose", "domains", "self_prm")}
-    of_runs["tulving"] = {"folder": finished_runs / "book"}
-    of_runs["persistbench"] = {"data": finished_runs / "persistbench"}
     settings = {
         **SMALL.get(name, {}),
-        **of_runs.get(name, {READERS[name]: finished_runs / "model"} if name in READERS else {}),
+        **({"folder": finished_runs / "book"} if name == "tulving" else {}),
+        **({"data": finished_runs / "persistbench"} if name == "persistbench" else {}),
+        **({READERS[name]: finished_runs / "model"} if name in READERS else {}),
     }
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    ran = CliRunner().invoke(app, ["run", name, "--json", *words], catch_exceptions=False)
+    if name in ASKED:
+        ran = diagnose(finished_runs, *ASKED[name], name, "--json", **settings)
+    else:
+        ran = CliRunner().invoke(app, ["run", name, "--json", *assigned(settings)], catch_exceptions=False)
     rows = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(rows) >= 3
     assert len({row["arm"] for row in rows}) == len(rows)
     assert all(row["low"] <= row["mean"] <= row["high"] and row["n"] and row["unit"] for row in rows)
 
 
-def test_eval_run_diagnoses_by_the_same_study(finished_runs: Path) -> None:
-    def printed(*words: str) -> str:
-        return CliRunner().invoke(program, [*words, "--json"], catch_exceptions=False).stdout
-
-    small = ("--set", "samples=2", "--set", "questions=4")
-    where = ("--runs", str(finished_runs))
-    settings = ("--set", "run=one", "--set", "against=two", "--set", f"runs={finished_runs}")
-    flag = printed("eval", "run", "one", "two", "--diagnose", *where, *small)
-    assert flag.startswith('{"study": "diagnose"')
-    assert flag == printed("methods", "run", "diagnose", *settings, *small)
-    with pytest.raises(KeepworthError, match="--reader changes nothing with --diagnose"):
-        printed("eval", "run", "one", "--diagnose", "--reader", "none")
-    with pytest.raises(KeepworthError, match="three: two are compared"):
-        printed("eval", "run", "one", "two", "three", "--diagnose")
+def diagnose(runs: Path, *words: str, **settings: Any) -> Result:
+    arguments = ["eval", "run", *words, "--diagnose", "--runs", str(runs), *assigned(settings)]
+    return CliRunner().invoke(program, arguments, catch_exceptions=False)
 
 
-@pytest.mark.parametrize(("study", "settings"), [("diagnose", {"run": "one"}), ("domains", {"trained": "one,two"})])
+def assigned(settings: Mapping[str, Any]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+def test_one_command_asks_a_run_by_all_diagnostics_and_says_why_some_have_no_answer(finished_runs: Path) -> None:
+    ran = diagnose(finished_runs, "one", "--json", samples=48, questions=4)
+    assert {json.loads(line)["study"] for line in ran.stdout.splitlines()} == {"pass_at_k", "self_prm"}
+    reasons = dict(line.split(": ", 1) for line in ran.stderr.splitlines() if line)
+    assert reasons.keys() == {"domains", "hierarchy", "spurious"}
+    assert "keepworth eval run one OTHER --diagnose domains" in reasons["domains"]
+    assert "keepworth methods run hierarchy" in reasons["hierarchy"]
+    assert "--set 'objective.advantage=Spurious(0.5)' --name coins" in reasons["spurious"]
+
+
+@pytest.mark.slow
+def test_all_diagnostics_ask_runs_of_a_model_of_135_million_parameters(tmp_path: Path) -> None:
+    settings = {**STRINGS, "max_tokens": 24, "steps": 1}
+    for name, objective in (("mine", {}), ("coins", {"advantage": "Spurious(0.5)"})):
+        run_of(strings, Path("smollm2-135m-instruct"), tmp_path / name, None, **settings, objective=objective)
+    ran = diagnose(tmp_path, "mine", "coins", "--json", samples=8, questions=4)
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert {row["study"] for row in rows} == {"domains", "pass_at_k", "self_prm", "spurious"}
+    assert all(row["low"] <= row["mean"] <= row["high"] for row in rows)
+
+
+def test_the_tree_of_a_run_of_ones_own_is_walked_by_its_own_model(finished_runs: Path) -> None:
+    tree = {"tasks": finished_runs / "tree.jsonl"}
+    ran = diagnose(finished_runs, "tree", "hierarchy", "--json", samples=2, **tree)
+    rows = {row["arm"]: row for row in map(json.loads, ran.stdout.splitlines())}
+    ways = ("straight away", "path named", "whole path right", "path named minus straight away")
+    assert [*rows] == [f"{edges}: {way}" for edges in ("1 edge", "3 edges") for way in ways]
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "says"),
+    [
+        (["one", "--reader", "none"], {}, "--reader changes nothing with --diagnose"),
+        (["one", "two", "coins", "pass_at_k"], {}, "of 3 runs, two are compared"),
+        (["one", "tree", "domains"], {}, "Name their file: --set tasks=FILE.jsonl"),
+        (["one", "two", "spurious"], {}, "0 had coins for rewards"),
+        (["one", "domains"], {}, "two runs or more"),
+        (["one", "one", "domains"], {}, "different names"),
+        (["one", "hierarchy"], {}, "no test question of one has a path"),
+        (["one", "pass_at_k"], {"samples": 1}, "2 or more samples"),
+        (["one", "pass_at_k"], {"sample": 1}, "Did you mean 'samples'"),
+        (["absent"], {}, "absent"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_refused(
+    words: list[str], settings: dict[str, Any], says: str, finished_runs: Path
+) -> None:
+    with pytest.raises(KeepworthError, match=says):
+        diagnose(finished_runs, *words, **settings)
+
+
+def test_a_study_of_finished_runs_is_not_run_without_one() -> None:
+    with pytest.raises(KeepworthError, match="keepworth eval run RUN --diagnose"):
+        methods("study")["self_prm"].make()
+
+
+@pytest.mark.parametrize("study", ["pass_at_k", "domains", "spurious"])
 def test_too_few_clusters_are_refused_before_a_model_answers(
-    study: str, settings: dict[str, str], finished_runs: Path, monkeypatch: pytest.MonkeyPatch
+    study: str, finished_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_passes, "LEAST", 50)
     monkeypatch.setattr(_runs, "rewards_of", pytest.fail)
     with pytest.raises(KeepworthError, match="an interval needs 50 units"):
-        methods("study")[study].make(**settings, runs=str(finished_runs))()
+        diagnose(finished_runs, *ASKED[study], study)
 
 
 @pytest.mark.parametrize("settings", [{"written": 3}, {"neural": 3}, {"written": 9, "neural": 8}])

@@ -100,6 +100,7 @@ def listing(
     keepworth eval run longmemeval none bm25 keepworth --setting frozen,oracle
     keepworth eval run mine.jsonl none keepworth --reader http://localhost:8000 --model my-model
     keepworth eval run demo --diagnose
+    keepworth eval run mine coins --diagnose spurious pass_at_k
     """
 )
 def run(
@@ -139,8 +140,8 @@ def run(
         bool,
         option(
             "--diagnose",
-            "Ask a finished run its own questions: pass@k against the model that it began from, or against another "
-            "run, named in the place of SYSTEMS. It takes --set samples=8, --set questions=16 and others.",
+            "Ask finished runs, named in the place of BENCHMARK and SYSTEMS, their own questions, by the diagnostics "
+            "that are named behind them, or by all. They take --set samples=8, --set questions=16 and others.",
         ),
     ] = False,
     as_json: Annotated[bool, option("--json", "Print the summary as JSON instead.")] = False,
@@ -152,7 +153,7 @@ def run(
     was stopped.
     """
     if diagnose:
-        diagnose_run(context, [benchmark, *(systems or [])], assign or [])
+        diagnose_runs(context, [benchmark, *(systems or [])], assign or [])
         return
     from rich.progress import Progress
 
@@ -206,23 +207,49 @@ def run(
         raise KeepworthError(f"{missed} was not measured{others}: {why.message}", why.fix)
 
 
-def diagnose_run(context: typer.Context, named: list[str], assign: list[str]) -> None:
-    """`keepworth methods run diagnose` of a run, or of a run and another. Raises KeepworthError for what it would not heed."""
-    from keepworth.cli.methods import print_study
+def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -> None:
+    """What diagnostics say of finished runs, each by its table or by why it says nothing. named: runs, and names of diagnostics.
+
+    Raises KeepworthError where an option or a setting changes nothing, and where no diagnostic says anything."""
+    from inspect import signature
+
+    from keepworth.cli.methods import print_rows
+    from keepworth.cli.output import say, working
     from keepworth.episodes.errors import KeepworthError
+    from keepworth.evaluation.study import diagnostics
+    from keepworth.methods.studies._runs import finished_run
+    from keepworth.tasks.benchmark import read_settings
 
     heeded = {"benchmark", "systems", "assign", "diagnose", "runs", "as_json"}
     for parameter in context.command.params:
         source, name = context.get_parameter_source(str(parameter.name)), str(parameter.name)
         if name not in heeded and source is not None and source.name == "COMMANDLINE":
-            raise KeepworthError(
-                f"{parameter.opts[0]} changes nothing with --diagnose.",
-                "Leave it out; `keepworth methods run diagnose` takes --set samples=, questions=, right= and seed=.",
-            )
-    if len(named) > 2:
-        raise KeepworthError(f"{', '.join(named[2:])}: two are compared.", "Name a run, and one to compare it with.")
-    settings = [f"{name}={value}" for name, value in zip(("run", "against"), named, strict=False)]
-    print_study("diagnose", [*settings, f"runs={context.params['runs']}", *assign], context.params["as_json"])
+            raise KeepworthError(f"{parameter.opts[0]} changes nothing with --diagnose.", "Leave it out.")
+    known, as_json = diagnostics(), context.params["as_json"]
+    studies = {name: known[name] for name in named[1:] if name in known} or known
+    _, _, *files = signature(finished_run).parameters.items()
+    possible = {key: value for study in studies.values() for key, value in study.asking().items()}
+    settings = read_settings({**dict(files), **possible}, assign, f"diagnostics {', '.join(studies)}")
+    opening = {key: settings.pop(key) for key, _ in files if key in settings}
+    names = [named[0], *(name for name in named[1:] if name not in known)]
+    runs = [finished_run(name, str(context.params["runs"]), **opening) for name in names]
+    refused = []
+    for name, study in studies.items():
+        try:
+            with working(f"asking by {name}, which may take minutes"):
+                rows = study.ask(runs, **settings)
+        except KeepworthError as error:
+            refused.append(error)
+            if len(studies) > 1:
+                say(f"{name}: {error}\n", error=as_json)
+            continue
+        if not as_json:
+            say(name)
+        print_rows(name, study.unit, rows, as_json)
+        if not as_json:
+            say("")
+    if len(refused) == len(studies):
+        raise refused[0]
 
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:

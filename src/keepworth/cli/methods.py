@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -96,28 +96,29 @@ def run(
     as_json: Annotated[bool, option("--json", "Print a line of JSON per row.")] = False,
 ) -> None:
     """Run a study, and print its table."""
-    print_study(name, assign or [], as_json)
-
-
-def print_study(name: str, assign: Sequence[str], as_json: bool) -> None:
-    """Run a study under settings as they are written, NAME=VALUE, and print its table."""
     from keepworth.evaluation.study import Study
     from keepworth.registry import method
     from keepworth.tasks.benchmark import read_settings
 
     study = method("study", name).make
     assert isinstance(study, Study)
+    settings = read_settings(study.settings(), assign or [], f"study {name!r}") if study.run else {}
     with working(f"running {name}, which may take minutes"):
-        rows = list(study(**read_settings(study.settings(), assign, f"study {name!r}"))())
+        rows = list(study(**settings)())
+    print_rows(name, study.unit, rows, as_json)
+
+
+def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """The table of a study."""
     width = max([28, *(len(row["arm"]) for row in rows)])
     for row in rows:
         if as_json:
-            say_json({"study": name, "unit": study.unit, **row})
+            say_json({"study": name, "unit": unit, **row})
             continue
         interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
         say(f"{row['arm']:<{width}} {row['mean']:.3f} {interval} (n = {row['n']}, {row['clusters']} clusters)")
     if not as_json:
-        say(f"{study.unit}; 95 % intervals over clusters")
+        say(f"{unit}; 95 % intervals over clusters")
 
 
 def _row(method: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Studies: protocols that train and measure by themselves, and give a table."""
+"""Studies: protocols that give a table. Some train and measure by themselves, and some are asked of finished runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.statistics import pooled_estimate
+from keepworth.registry import methods
 
 Rows = list[dict[str, Any]]
 """A table: of every arm its name, its mean, the ends of its interval, and what it was measured on."""
@@ -19,19 +21,44 @@ class Study:
     """What a method of kind "study" has as `make`: settings -> run, and run() -> the rows of its table.
 
     Attributes:
-        run: Called with the settings by name.
+        run: Called with the settings by name; None where it is asked of finished runs and of nothing else.
         unit: What the numbers are.
+        diagnose: Called with a list of finished runs, and with settings by name. It raises KeepworthError where these runs cannot
+            be asked, and says which command answers the question. None where it is asked of no run.
     """
 
-    run: Callable[..., Rows]
+    run: Callable[..., Rows] | None
     unit: str
+    diagnose: Callable[..., Rows] | None = None
 
     def settings(self) -> dict[str, inspect.Parameter]:
         """What can be set, by name."""
-        return dict(inspect.signature(self.run).parameters)
+        return {} if self.run is None else dict(inspect.signature(self.run).parameters)
 
     def __call__(self, **settings: Any) -> Callable[[], Rows]:
+        if self.run is None:
+            raise KeepworthError(
+                "this study is asked of finished runs.",
+                "Write keepworth eval run RUN --diagnose, and the study's name.",
+            )
         return partial(self.run, **settings)
+
+    def ask(self, runs: Sequence[Any], **settings: Any) -> Rows:
+        """What `diagnose` says of finished runs. settings: of this study or of another; those that it has count."""
+        assert self.diagnose is not None
+        return self.diagnose(runs, **{name: settings[name] for name in self.asking() if name in settings})
+
+    def asking(self) -> dict[str, inspect.Parameter]:
+        """What can be set where finished runs are asked, by name."""
+        assert self.diagnose is not None
+        _, *parameters = inspect.signature(self.diagnose).parameters.items()
+        return dict(parameters)
+
+
+def diagnostics() -> dict[str, Study]:
+    """The studies that are asked of finished runs, by name."""
+    studies = {name: cast(Study, declared.make) for name, declared in methods("study").items()}
+    return {name: study for name, study in studies.items() if study.diagnose is not None}
 
 
 def rows_of(

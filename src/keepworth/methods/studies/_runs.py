@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.recipes.system import System
+from keepworth.methods.studies._passes import need_clusters
+from keepworth.recipes.system import TIERS, System
+from keepworth.tasks.splits import draw_order
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Episode, Task
@@ -63,6 +65,11 @@ class FinishedRun:
 
         folder = path_of(self.base, kind=ModelKind.LANGUAGE)
         return InProcessModel.load(folder, name=self.base, precision=precision_of(self.folder))
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The keys of its test questions."""
+        return frozenset(task.key for tasks in self.test.values() for task in tasks)
 
     def cluster(self, task: Task) -> str:
         return self.unit(task.key) if self.unit else str(task.tags.get("cluster") or task.key)
@@ -142,6 +149,55 @@ def finished_run(name: str, runs: str, *, recipe: str = "", tasks: str = "", rew
     tests = {name: of.tasks for name, of in system.test.items()}
     tiers = {name: of.tier for name, of in system.test.items()}
     return FinishedRun(folder, system.train, tests, system.unit, tiers, rollout)
+
+
+def require_alike(one: FinishedRun, other: FinishedRun) -> None:
+    """KeepworthError unless both runs began from one model, are asked the same, and differ in their names."""
+    if (one.base, one.asked) != (other.base, other.asked):
+        raise KeepworthError(
+            f"{one.name} and {other.name} were not trained from one model on one recipe.",
+            "Compare runs that differ in how they learn; the diagnostic `domains` says what carries over to other questions.",
+        )
+    if one.name == other.name:
+        raise KeepworthError(f"both runs are called {one.name}.", "Name another run, or rename the folder of one.")
+
+
+def questions_by_tier(
+    run: FinishedRun, questions: int, seed: int, *, trained: bool
+) -> dict[str, dict[str, list[Task]]]:
+    """At most so many questions of each tier, as many of each set as there is room for; sets by name, "" for training.
+
+    Args:
+        run: Whose questions they are.
+        questions: Of each tier.
+        seed: Of the draw.
+        trained: Whether questions of training are among them.
+
+    Raises:
+        KeepworthError: A tier has too few for an interval.
+    """
+    asked: dict[str, dict[str, list[Task]]] = {}
+    for name, of_set in {**({"": run.train} if trained else {}), **run.test}.items():
+        for task in sorted(of_set, key=lambda task: draw_order("diagnose", seed, task.key)):
+            asked.setdefault(run.tier(name, task), {}).setdefault(name, []).append(task)
+    chosen = {tier: share_out(asked[tier], questions) for tier in (*TIERS, "unseen") if tier in asked}
+    for tier, sets in chosen.items():
+        need_clusters(f"the tier {tier!r} of {run.name}", clusters_of(run, sets))
+    return chosen
+
+
+def share_out(sets: Mapping[str, list[Task]], count: int) -> dict[str, list[Task]]:
+    """At most `count` questions in all, as many of each set as there is room for."""
+    shares, left = dict[str, list["Task"]](), count
+    for number, (name, tasks) in enumerate(sorted(sets.items(), key=lambda item: len(item[1]))):
+        shares[name] = tasks[: left // (len(sets) - number)]
+        left -= len(shares[name])
+    return {name: tasks for name, tasks in shares.items() if tasks}
+
+
+def clusters_of(run: FinishedRun, sets: Mapping[str, Sequence[Task]]) -> list[str]:
+    """Of each question, in the order in which `episodes_of` answers them."""
+    return [run.cluster(task) for tasks in sets.values() for task in tasks]
 
 
 def rewards_of(

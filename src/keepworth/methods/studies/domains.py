@@ -1,81 +1,102 @@
 """What carries over from one domain to another: the weights of each run, tested on the questions of all of them.
 
-`keepworth methods run domains --set trained=strings,arithmetic` asks the test questions of every run, of the weights of every
-run and of the model that all began from. The rows "A minus base on B" are the matrix of "Can One Domain Help Others? A
-Data-Centric Study on Multi-Domain Reasoning via Reinforcement Learning", arXiv 2507.17512; where A is B, it is what was trained
-for.
+`keepworth eval run strings arithmetic --diagnose domains` asks the test questions of every run, of the weights of every run and
+of the model that all began from, by tier where a recipe has several. The rows "A minus base on B" are the matrix of "Can One
+Domain Help Others? A Data-Centric Study on Multi-Domain Reasoning via Reinforcement Learning", arXiv 2507.17512; where A is B, it
+is what was trained for. Runs with the same questions are of one domain, which has the name of the first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row, need_clusters
+from keepworth.methods.studies._passes import difference_row
 from keepworth.registry import Method
-from keepworth.tasks.splits import draw_order
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Task
+    from keepworth.methods.studies._runs import FinishedRun
 
 BASE = "base"
 
 
-def run(
-    *,
-    trained: str = "strings,arithmetic",
-    questions: int = 32,
-    samples: int = 4,
-    right: float = 0.5,
-    seed: int = 0,
-    runs: str = "runs",
+@dataclass(frozen=True)
+class Domain:
+    """Questions of one tier of a run. run: whose they are. asked: by set. clusters: of each question."""
+
+    run: FinishedRun
+    asked: Mapping[str, Sequence[Task]]
+    clusters: Sequence[str]
+
+
+def diagnose(
+    runs: Sequence[FinishedRun], *, questions: int = 32, samples: int = 4, right: float = 0.5, seed: int = 0
 ) -> Rows:
     """The share of right answers of every run on every run's test questions, and what that is above the model before.
 
     Args:
-        trained: Finished runs that began from one model, with commas.
-        questions: Of each run's test questions, at most.
+        runs: Two or more, which began from one model.
+        questions: Of each tier of each run's test questions, at most.
         samples: Answers to each.
         right: The reward from which an answer counts as right.
         seed: Of the draws.
-        runs: The folder that runs are in.
     """
-    from keepworth.methods.studies._runs import finished_run, rewards_of
+    from keepworth.methods.studies._runs import rewards_of
 
-    names = [name.strip() for name in trained.split(",") if name.strip()]
+    names = [run.name for run in runs]
     if len(set(names)) < max(2, len(names)) or samples < 1 or questions < 3:
         raise KeepworthError(
-            f"trained={trained}, questions={questions}, samples={samples}: two runs or more, each once, 3 questions, 1 sample.",
-            "Write --set trained=ONE,OTHER",
+            f"{', '.join(names)}, questions={questions}, samples={samples}: the matrix is of two runs or more with different "
+            "names, 3 questions or more, and 1 sample or more.",
+            f"Write keepworth eval run {names[0]} OTHER --diagnose domains",
         )
-    finished = {name: finished_run(name, runs) for name in names}
-    bases = {run.base for run in finished.values()}
-    if len(bases) > 1:
+    if len(bases := {run.base for run in runs}) > 1:
         raise KeepworthError(
             f"the runs began from several models: {', '.join(sorted(bases))}.", "Name runs that began from one model."
         )
-    asked, clusters = {}, {}
-    for name, run in finished.items():
-        tests = [(name_of_set, task) for name_of_set, tasks in run.test.items() for task in tasks]
-        drawn = sorted(tests, key=lambda pair: draw_order("domains", seed, pair[1].key))[:questions]
-        asked[name] = {of: [task for at, task in drawn if at == of] for of in dict.fromkeys(at for at, _ in drawn)}
-        clusters[name] = [f"{name}/{run.cluster(task)}" for tasks in asked[name].values() for task in tasks]
-        need_clusters(f"the test of {name}", clusters[name])
+    domains = domains_of(runs, questions, seed)
     shares: dict[tuple[str, str], list[float]] = {}
-    for who in (BASE, *names):
-        model = finished[names[0]].before() if who == BASE else finished[who].weights()
-        for name, sets in asked.items():
-            rewards = rewards_of(finished[name], model, sets, samples, seed)
-            shares[who, name] = [sum(value >= right for value in of_one) / samples for of_one in rewards]
+    for who in (None, *runs):
+        model = runs[0].before() if who is None else who.weights()
+        for name, domain in domains.items():
+            rewards = rewards_of(domain.run, model, domain.asked, samples, seed)
+            by_question = [sum(value >= right for value in of_one) / samples for of_one in rewards]
+            shares[who.name if who else BASE, name] = by_question
         del model
     rows: Rows = []
     transfer: dict[bool, tuple[list[float], list[str]]] = {True: ([], []), False: ([], [])}
-    for name in names:
-        rows += rows_of({f"{who} on {name}": shares[who, name] for who in (BASE, *names)}, clusters[name])
-        for who in names:
-            gains = [new - old for new, old in zip(shares[who, name], shares[BASE, name], strict=True)]
-            rows.append(difference_row(f"{who} minus {BASE} on {name}", gains, clusters[name]))
-            transfer[who == name][0].extend(gains)
-            transfer[who == name][1].extend(clusters[name])
+    for name, domain in domains.items():
+        rows += rows_of({f"{who} on {name}": shares[who, name] for who in (BASE, *names)}, domain.clusters)
+        for run in runs:
+            gains = [new - old for new, old in zip(shares[run.name, name], shares[BASE, name], strict=True)]
+            rows.append(difference_row(f"{run.name} minus {BASE} on {name}", gains, domain.clusters))
+            at_home = transfer[run.asked == domain.run.asked]
+            at_home[0].extend(gains)
+            at_home[1].extend(domain.clusters)
     rows.append(difference_row("gain where it was trained", *transfer[True]))
-    rows.append(difference_row("gain elsewhere", *transfer[False]))
+    if transfer[False][0]:
+        rows.append(difference_row("gain elsewhere", *transfer[False]))
     return rows
+
+
+def domains_of(runs: Sequence[FinishedRun], questions: int, seed: int) -> dict[str, Domain]:
+    """The domains of runs, in parts by tier where there are several: each by the name of the first run that has it."""
+    from keepworth.methods.studies._runs import clusters_of, questions_by_tier
+
+    domains: dict[str, Domain] = {}
+    first_with = {run.asked: run for run in reversed(runs)}
+    for run in runs:
+        if first_with[run.asked] is not run:
+            continue
+        tiers = questions_by_tier(run, questions, seed, trained=False)
+        for tier, asked in tiers.items():
+            clusters = [f"{run.name}/{cluster}" for cluster in clusters_of(run, asked)]
+            domains[f"{run.name}, {tier}" if len(tiers) > 1 else run.name] = Domain(run, asked, clusters)
+    return domains
 
 
 METHOD = Method(
@@ -88,6 +109,6 @@ METHOD = Method(
     differs="The domains are recipes of small tasks, where the paper has mathematics, code and puzzles.",
     tags=("parametric", "factual", "formation"),
     label="protocol",
-    make=Study(run, "share of answers that are right"),
+    make=Study(None, "share of answers that are right", diagnose),
     extra="train",
 )

@@ -11,6 +11,7 @@ of every path: who cannot tell it when asked for it, though the edge is known, h
 asked for. A model of 135M that learned the edges is such a one; a tiny network whose tokens are whole names is not.
 
 `keepworth methods run hierarchy` (minutes)
+`keepworth eval run RUN --diagnose hierarchy`, of a run of tasks of one's own whose rows have a `path`
 `keepworth methods run hierarchy --set model=tiny --set branches=4 --set passes=30 --set rate=3e-3 --set rewarded=60`
 """
 
@@ -19,20 +20,28 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._passes import difference_row
+from keepworth.methods.studies._passes import difference_row, need_clusters
 from keepworth.registry import Method
+from keepworth.tasks.own import messages_of
+from keepworth.tasks.splits import draw_order
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Task
+    from keepworth.methods.studies._runs import FinishedRun
 
 LEVELS = ("family", "order", "realm")
 """Of what a leaf is, one, two and three edges above it."""
 BATCH = 16
+NAME_PATH = " Name the path."
+"""What is put behind a question that asks for the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class Leaf:
     path: tuple[str, ...]
 
     def question(self, level: int, path: bool) -> str:
-        return f"Which {LEVELS[level]} is {self.name} of?{' Name the path.' if path else ''}"
+        return f"Which {LEVELS[level]} is {self.name} of?{NAME_PATH if path else ''}"
 
     def answer(self, level: int, path: bool) -> str:
         return f" {', '.join(self.path[: level + 1] if path else self.path[level : level + 1])}."
@@ -223,6 +232,71 @@ def say(reader: Any, prompts: Sequence[str]) -> list[tuple[str, ...]]:
     return [stated(reader.decode(samples[0].ids)) for samples in drawn]
 
 
+def diagnose(runs: Sequence[FinishedRun], *, samples: int = 4, questions: int = 40, seed: int = 0) -> Rows:
+    """The share of right answers of runs of one's own, straight away and with the path named, by how many edges are walked.
+
+    Args:
+        runs: Of tasks whose rows have a `path`: the names from the one above what is asked about up to the answer, in a list.
+            Where there are several runs, the name of each stands before its rows.
+        samples: Answers to each question.
+        questions: Of each length of path, at most.
+        seed: Of the draws.
+    """
+    rows: Rows = []
+    for run in runs:
+        before = f"{run.name}: " if len(runs) > 1 else ""
+        rows += [{**row, "arm": before + row["arm"]} for row in walk(run, samples, questions, seed)]
+    return rows
+
+
+def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
+    """The rows of one run. KeepworthError where none of its test questions has a path."""
+    from keepworth.methods.studies._runs import clusters_of, episodes_of, share_out
+
+    by_length: dict[int, dict[str, list[Task]]] = {}
+    for name, of_set in run.test.items():
+        for task in sorted(of_set, key=lambda task: draw_order("hierarchy", seed, task.key)):
+            if path := path_of(task):
+                by_length.setdefault(len(path), {}).setdefault(name, []).append(task)
+    if not by_length:
+        raise KeepworthError(
+            f"no test question of {run.name} has a path to walk, which is a list of names in the `path` of its row.",
+            "`keepworth methods run hierarchy` trains weights on a tree of its own.",
+        )
+    asked = {length: share_out(by_length[length], questions) for length in sorted(by_length)}
+    for length, sets in asked.items():
+        need_clusters(f"the test of {run.name} with paths of {length}", clusters_of(run, sets))
+    model, rows = run.weights(), Rows()
+    for length, sets in asked.items():
+        paths = [path_of(task) for tasks in sets.values() for task in tasks]
+        clusters = clusters_of(run, sets)
+        said: dict[str, list[list[tuple[str, ...]]]] = {}
+        for way, words in (("straight away", ""), ("path named", NAME_PATH)):
+            asking = {name: [replace(task, input=task.input + words) for task in of] for name, of in sets.items()}
+            groups = episodes_of(run, model, asking, samples, seed)
+            said[way] = [[stated(episode.answer) for episode in group] for group in groups]
+        right = {
+            way: [
+                float(np.mean([names[-1] == path[-1] for names in of])) for of, path in zip(all_of, paths, strict=True)
+            ]
+            for way, all_of in said.items()
+        }
+        whole = [
+            float(np.mean([names == path for names in of])) for of, path in zip(said["path named"], paths, strict=True)
+        ]
+        edges = "1 edge" if length == 1 else f"{length} edges"
+        rows += rows_of({f"{edges}: {way}": of for way, of in {**right, "whole path right": whole}.items()}, clusters)
+        gaps = np.subtract(right["path named"], right["straight away"])
+        rows.append(difference_row(f"{edges}: path named minus straight away", gaps, clusters))
+    return rows
+
+
+def path_of(task: Task) -> tuple[str, ...]:
+    """The names that a question's row has as its path; none where it has none, or is asked by a conversation."""
+    path = task.row.get("path", ())
+    return tuple(map(str, path)) if isinstance(path, list | tuple) and not messages_of(task) else ()
+
+
 METHOD = Method(
     kind="study",
     name="hierarchy",
@@ -233,6 +307,6 @@ METHOD = Method(
     differs="The tree is made up, and a tiny network learns it; a 135M model that did could not take the first hop.",
     tags=("parametric", "factual", "retrieval"),
     label="small",
-    make=Study(run, "share of answers that are right"),
+    make=Study(run, "share of answers that are right", diagnose),
     extra="train",
 )

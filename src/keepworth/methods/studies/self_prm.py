@@ -7,7 +7,7 @@ Problem-Solving RL Implicitly Induces PRM Capability in LLMs", arXiv 2505.11227)
 rule that needs no model, the share of the step's words that stand in the question or in an earlier step. Control: every answer
 is chosen by the scores that the answers to another question got.
 
-`keepworth methods run self_prm --set run=demo`
+`keepworth eval run demo --diagnose self_prm`
 """
 
 from __future__ import annotations
@@ -27,54 +27,54 @@ from keepworth.tasks.splits import draw_order
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Episode, Task
+    from keepworth.methods.studies._runs import FinishedRun
 
 ASKED = "\nIs this right so far? Answer Yes or No.\nAnswer:"
 ENDS = re.compile(r"(?<=[,\n])")
 """Behind what a step ends."""
 
 
-def run(
-    *,
-    run: str = "demo",
-    samples: int = 32,
-    questions: int = 40,
-    right: float = 0.5,
-    seed: int = 0,
-    runs: str = "runs",
-    recipe: str = "",
-    tasks: str = "",
-    reward: str = "",
+def diagnose(
+    runs: Sequence[FinishedRun], *, samples: int = 32, questions: int = 40, right: float = 0.5, seed: int = 0
 ) -> Rows:
     """The share of questions whose chosen answer is right, by who chooses.
 
     Args:
-        run: A finished run.
+        runs: Whose answers are chosen from; where there are several, the name of each stands before its rows.
         samples: Answers to each question.
-        questions: Of its test questions, at most.
+        questions: Of a run's test questions, at most.
         right: The reward from which an answer counts as right.
         seed: Of the draws.
-        runs: The folder that runs are in.
-        recipe: The file of the run's recipe, where it was trained by one.
-        tasks: The file of the run's tasks, where it was trained on such.
-        reward: Its rewards as they were given with the tasks, with commas.
     """
-    from keepworth.methods.studies._runs import episodes_of, finished_run
-
     if samples < 2 or questions < 3:
         raise KeepworthError(
             f"samples={samples}, questions={questions}: there are 2 or more samples, and 3 or more questions.",
             "Write samples=32 and questions=40, say.",
         )
-    of = finished_run(run, runs, recipe=recipe, tasks=tasks, reward=reward)
+    rows = {run.name: choose_answers(run, samples, questions, right, seed) for run in runs}
+    if len(runs) == 1:
+        return rows[runs[0].name]
+    return [{**row, "arm": f"{name}: {row['arm']}"} for name, of_run in rows.items() for row in of_run]
+
+
+def choose_answers(of: FinishedRun, samples: int, questions: int, right: float, seed: int) -> Rows:
+    """The rows of one run. KeepworthError where its answers have no steps."""
+    from keepworth.methods.studies._runs import clusters_of, episodes_of
+
     tests = [(name, task) for name, of_set in of.test.items() for task in of_set]
     drawn = sorted(tests, key=lambda pair: draw_order("self_prm", seed, pair[1].key))[:questions]
     asked: dict[str, list[Task]] = {}
     for name, task in drawn:
         asked.setdefault(name, []).append(task)
-    clusters = [of.cluster(task) for of_set in asked.values() for task in of_set]
+    clusters = clusters_of(of, asked)
     need_clusters(f"the test of {of.name}", clusters)
     model = of.weights()
     groups = episodes_of(of, model, asked, samples, seed)
+    if all(len(steps_of(episode)) < 2 for group in groups for episode in group):
+        raise KeepworthError(
+            f"no answer of {of.name} has two steps: there is nothing to score but whole answers.",
+            "Name a run whose answers are worked out, with commas or lines between their steps.",
+        )
     solved = [[float(episode.reward >= right) for episode in group] for group in groups]
     assessed = [assess(model, group) for group in groups]
     scores = {
@@ -183,6 +183,6 @@ METHOD = Method(
     differs="A 135M model says yes or no of every step; the paper's models reason about a whole solution before they say so.",
     tags=("parametric", "factual", "formation"),
     label="protocol",
-    make=Study(run, "share of questions whose chosen answer is right"),
+    make=Study(None, "share of questions whose chosen answer is right", diagnose),
     extra="train",
 )

@@ -1,0 +1,80 @@
+"""What a run of one's own gained, by how many answers one may draw and by how near a question is to those of training.
+
+`keepworth eval run demo --diagnose pass_at_k` draws several answers to each question from the weights of a run and from the model
+that it began from, or from another run that is named, with the same sampler. pass@k is the share of questions that one of k
+answers solves. Who is ahead at k = 1 and overtaken later has sharpened what the other could do already ("Does Reinforcement
+Learning Really Incentivize Reasoning Capacity in LLMs Beyond the Base Model?", arXiv 2504.13837).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.study import Rows, Study
+from keepworth.methods.studies._passes import compare_passes
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.methods.studies._runs import FinishedRun
+
+BASE = "base"
+"""The name of the model that a run began from."""
+
+
+def diagnose(
+    runs: Sequence[FinishedRun], *, samples: int = 32, questions: int = 32, right: float = 0.5, seed: int = 0
+) -> Rows:
+    """pass@k of two systems, where their curves cross, and what one alone solves: by tier of question.
+
+    Args:
+        runs: One, held against the model that it began from; or two that are compared.
+        samples: Answers to each question.
+        questions: Of each tier, at most.
+        right: The reward from which an answer counts as right.
+        seed: Of the draws.
+    """
+    from keepworth.methods.studies._runs import clusters_of, questions_by_tier, require_alike, rewards_of
+
+    if samples < 2 or questions < 3:
+        raise KeepworthError(
+            f"samples={samples}, questions={questions}: there are 2 or more samples, and 3 or more questions.",
+            "Write samples=32 and questions=32, say.",
+        )
+    first, *others = runs
+    if len(others) > 1:
+        raise KeepworthError(f"of {len(runs)} runs, two are compared.", f"Write keepworth eval run {first.name} OTHER.")
+    for other in others:
+        require_alike(first, other)
+    before = others[0].weights if others else first.before
+    models = {first.name: first.weights, others[0].name if others else BASE: before}
+    if len(models) < 2:
+        raise KeepworthError(f"both sides are called {first.name}.", "Rename the folder of the run.")
+    tiers = questions_by_tier(first, questions, seed, trained=True)
+    right_counts: dict[str, dict[str, list[int]]] = {tier: {} for tier in tiers}
+    for name, load in models.items():
+        model = load()
+        for tier, sets in tiers.items():
+            rewards = rewards_of(first, model, sets, samples, seed)
+            right_counts[tier][name] = [sum(value >= right for value in of_one) for of_one in rewards]
+        del model
+    rows: Rows = []
+    for tier, sets in tiers.items():
+        rows += compare_passes(right_counts[tier], samples, clusters_of(first, sets), f", {tier}")
+    return rows
+
+
+METHOD = Method(
+    kind="study",
+    name="pass_at_k",
+    title="pass@k of a run",
+    paper="arXiv 2504.13837",
+    about="Says what a run gained: pass@k against the model it began from, and where the curves cross, by tier of question",
+    claim="Trained by reinforcement, a model is ahead at k = 1, and the model that it began from is ahead at large k.",
+    differs="A 135M model answers from memory; the tiers are instance, template and family of the run's own recipe.",
+    tags=("parametric", "factual", "formation"),
+    label="protocol",
+    make=Study(None, "share of questions, unless said otherwise", diagnose),
+    extra="train",
+)

@@ -1,0 +1,87 @@
+"""Whether true rewards taught a run of one's own more than coins did: the control of "Spurious Rewards: Rethinking Training
+Signals in RLVR", arXiv 2506.10947.
+
+`keepworth eval run mine coins --diagnose spurious` asks the same questions of a run, of another one that was trained as it was
+with `--set 'objective.advantage=Spurious(0.5)'`, and of the model that both began from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.methods.studies._passes import difference_row
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.methods.studies._runs import FinishedRun
+
+BASE = "base"
+
+
+def diagnose(
+    runs: Sequence[FinishedRun], *, samples: int = 8, questions: int = 32, right: float = 0.5, seed: int = 0
+) -> Rows:
+    """The share of right answers of a run, of the same with coins for rewards, and of the model before: by tier of question.
+
+    Args:
+        runs: Two, one of which was trained on coins.
+        samples: Answers to each question.
+        questions: Of each tier, at most.
+        right: The reward from which an answer counts as right.
+        seed: Of the draws.
+    """
+    from keepworth.methods.studies._runs import clusters_of, questions_by_tier, require_alike, rewards_of
+
+    by_coins = [run for run in runs if is_spurious(run)]
+    by_rewards = [run for run in runs if not is_spurious(run)]
+    if len(by_coins) != 1 or len(by_rewards) != 1:
+        first = by_rewards[0].name if by_rewards else "RUN"
+        raise KeepworthError(
+            f"of {', '.join(run.name for run in runs)}, {len(by_coins)} had coins for rewards; it needs one such run beside "
+            "another.",
+            f"Train one as {first} was, with --set 'objective.advantage=Spurious(0.5)' --name coins; then write "
+            f"keepworth eval run {first} coins --diagnose spurious",
+        )
+    (mine,), (coins,) = by_rewards, by_coins
+    require_alike(mine, coins)
+    tiers = questions_by_tier(mine, questions, seed, trained=True)
+    shares: dict[str, dict[str, list[float]]] = {tier: {} for tier in tiers}
+    for name, load in {mine.name: mine.weights, coins.name: coins.weights, BASE: mine.before}.items():
+        model = load()
+        for tier, sets in tiers.items():
+            rewards = rewards_of(mine, model, sets, samples, seed)
+            shares[tier][name] = [sum(value >= right for value in of_one) / samples for of_one in rewards]
+        del model
+    rows: Rows = []
+    for tier, sets in tiers.items():
+        clusters = clusters_of(mine, sets)
+        rows += rows_of({f"{name}, {tier}": of for name, of in shares[tier].items()}, clusters)
+        for one, other in ((mine.name, coins.name), (mine.name, BASE), (coins.name, BASE)):
+            gaps = np.subtract(shares[tier][one], shares[tier][other])
+            rows.append(difference_row(f"{one} minus {other}, {tier}", gaps, clusters))
+    return rows
+
+
+def is_spurious(run: FinishedRun) -> bool:
+    """Whether a run's objective tosses coins: the preset `spurious`, or `Spurious(...)` as an advantage."""
+    return "spurious" in str(run.folder.config.get("objective", "")).lower()
+
+
+METHOD = Method(
+    kind="study",
+    name="spurious",
+    title="Spurious rewards, as a diagnostic",
+    paper="arXiv 2506.10947",
+    about="Says what true rewards taught a run beyond what the same training on coins did, by tier of question",
+    claim="Random rewards raise a model's score where it leans that way already (Qwen2.5-Math), and no other model's.",
+    differs="It is asked of runs of one's own; the evidence is of a tiny network.",
+    tags=("parametric", "factual", "formation"),
+    label="protocol",
+    make=Study(None, "share of answers that are right", diagnose),
+    extra="train",
+)

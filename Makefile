@@ -10,6 +10,7 @@
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
+#   make test-control     memories inside networks beside those of POPGym and memax
 #   make docs             write the documentation as a site, to build/site
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
@@ -27,12 +28,13 @@ PEERS := .venv-peers
 RAY := .venv-ray
 ENGINE := .venv-engine
 POSTGRES := .venv-postgres
+CONTROL := .venv-control
 UV := 0.13.8
 # One process for each core, each with a run of the tests that lie beside one another; who is done first takes from the other.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-paused test-peers test-engine test-postgres test-ray docs numbers lint lock audit clean
+.PHONY: help install demo test test-all test-paused test-peers test-engine test-postgres test-ray test-control docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -91,6 +93,15 @@ $(RAY)/.installed: pyproject.toml requirements/ray.txt
 	@$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,ray,serve]" -r requirements/ray.txt
 	@touch $@
 
+# Two more frameworks and their worlds, which nothing else here needs.
+test-control: $(CONTROL)/.installed
+	@$(CONTROL)/bin/python -m pytest tests/control
+
+$(CONTROL)/.installed: pyproject.toml requirements/control.txt
+	@$(PYTHON) -m venv $(CONTROL)
+	@$(CONTROL)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[control]" -r requirements/control.txt
+	@touch $@
+
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html, or with its search: $(BIN)/python -m http.server --directory build/site"
@@ -115,5 +126,5 @@ audit: $(STAMP)
 	@$(BIN)/python requirements/audit.py $(BIN)/pip-audit
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) $(RAY) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) $(RAY) $(CONTROL) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

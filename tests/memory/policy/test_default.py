@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -97,6 +98,22 @@ def test_where_a_question_comes_back_often_what_is_a_little_better_is_found_too(
             right[seed, task] = hits[0].text != worse
             memory.reward(hits.decision, float(draw.random() < 0.4 + 0.2 * right[seed, task]))
     assert right[:, 150:].mean() >= 0.8
+
+
+def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> None:
+    for rewards, questions in (
+        ([0.4, 0.7, 0.4], [ASKED] * 3),
+        ([1.0, 0.0, 1.0], [ASKED, "how do I reset the old router"] * 2),
+    ):
+        memory = opened()
+        memory.add(HOLD)
+        for reward, question in zip(rewards, questions[: len(rewards)], strict=True):
+            memory.reward(memory.search(question).decision, reward)
+        why = memory.search(ASKED)[0].why
+        assert why is not None
+        assert re.fullmatch(
+            rf"worth 0\.\d\d of 1 on average, over about {len(rewards)} uses near this question", why.learned
+        )
 
 
 @pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])

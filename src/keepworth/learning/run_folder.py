@@ -37,6 +37,7 @@ from typing import IO, Any
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.extras import require
+from keepworth.memory.durable_file import ORDINARY, replacing
 from keepworth.models.files import sha256_of, sync
 
 # -- the disk: sync, rename, and say what went wrong --------------------------------------------------------------------------
@@ -88,22 +89,8 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place, synced, when the block ends well."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        yield temporary
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder: what is in it when the block ends well is synced and then has the name, all of it or none."""
+    """As `replacing`, a folder: what is in it when the block ends well is synced and then has the name, all of it or none."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with disk(path):
@@ -149,8 +136,8 @@ def _line(row: Mapping[str, Any]) -> bytes:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replaces the file at once: a reader sees the old or the new one."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    with replacing(path, ORDINARY) as file:
+        file.write(json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def read_json(path: Path, fix: str) -> Row:
@@ -517,8 +504,7 @@ class RunFolder:
         with disk(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with (
-                replacing(path) as temporary,
-                open(temporary, "wb") as raw,
+                replacing(path, ORDINARY) as raw,
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
             ):
                 for episode in episodes:
@@ -641,8 +627,8 @@ class RunFolder:
             path = self.path / file
             if path.exists():
                 earlier = [row for row in read_rows(path) if row["step"] <= until]
-                with replacing(path) as temporary:
-                    temporary.write_bytes(b"".join(map(_line, earlier)))
+                with replacing(path, ORDINARY) as lines:
+                    lines.writelines(map(_line, earlier))
         for at, _, path in episode_files(self.path):
             if at > until:
                 path.unlink()

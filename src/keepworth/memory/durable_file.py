@@ -10,6 +10,8 @@ from typing import IO
 
 PRIVATE = 0o600
 """The mode of what we create: memories hold what people said."""
+ORDINARY = 0o666
+"""The mode of what others may read, as far as the system is set so."""
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Of the files that belong to one database."""
 
@@ -20,16 +22,17 @@ def part_of(target: Path) -> Path:
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[IO[bytes]]:
+def replacing(target: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
     """A file to write to, which becomes `target` when the block ends and is gone when the block raises. Raises OSError."""
     part = part_of(target)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with open(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, target)
+        sync_folder(target.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             part.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -110,6 +111,20 @@ def test_what_the_search_puts_far_behind_rises_all_the_same_and_stays() -> None:
             right[seed, task] = hits[0].text.startswith("Rooms")
             memory.reward(hits.decision, float(draw.random() < 0.2 + 0.6 * right[seed, task]))
     assert right[:, 100:].mean() >= 0.95
+def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> None:
+    for rewards, questions in (
+        ([0.4, 0.7, 0.4], [ASKED] * 3),
+        ([1.0, 0.0, 1.0], [ASKED, "how do I reset the old router"] * 2),
+    ):
+        memory = opened()
+        memory.add(HOLD)
+        for reward, question in zip(rewards, questions[: len(rewards)], strict=True):
+            memory.reward(memory.search(question).decision, reward)
+        why = memory.search(ASKED)[0].why
+        assert why is not None
+        assert re.fullmatch(
+            rf"worth 0\.\d\d of 1 on average, over about {len(rewards)} uses near this question", why.learned
+        )
 
 
 @pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])

@@ -110,7 +110,8 @@ def export_(
 
 
 def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None:
-    from keepworth.learning.run_folder import check_writable, disk, replacing
+    from keepworth.learning.run_folder import check_writable, disk
+    from keepworth.memory.durable_file import ORDINARY, replacing
     from keepworth.memory.errors import MemoryProblem
 
     if str(target) == "-":
@@ -124,9 +125,8 @@ def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None
         raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
     check_writable(target)
     # Half an export looks like a whole one.
-    with disk(target), replacing(target) as new, open(new, "w", encoding="utf-8", newline="\n") as out:
-        out.writelines(parts)
-        out.flush()
+    with disk(target), replacing(target, ORDINARY) as out:
+        out.writelines(part.encode() for part in parts)
 
 
 def _readable(given: str) -> Path:

@@ -51,6 +51,8 @@ FEW = 0.2
 the root, where a question has more than `MANY`. Below it what is shared are words of asking ("some", "recommend")."""
 ALONE = 2.0
 """What the share of words counts as a cosine where there is none: a text of usual length with all words once has 0.4 of it."""
+WHOLE = 0.02
+"""Numbers of rewards that are nearer than this to a whole one are it."""
 KNOWN, SPREAD = 0.5, 0.056
 """At which nearness of the best text it is as likely as not that the memory knows, and over which distance this changes."""
 
@@ -80,11 +82,14 @@ class Worth:
 
     @property
     def sentence(self) -> str:
-        """What was learned, to be read."""
+        """What was learned, to be read: how often it was right where all rewards were for this very question, all or nothing;
+        else what it earned, of 1 where that is the best."""
         if self.times >= 0.5:
-            times = max(1, round(self.times))
-            right = min(times, round(self.earned * times / self.times))
-            return f"right {right} of {times} {'time' if times == 1 else 'times'} where this is asked"
+            times, right = max(1, round(self.times)), round(self.earned)
+            if max(abs(self.times - times), abs(self.earned - right)) < WHOLE:
+                return f"right {right} of {times} {'time' if times == 1 else 'times'} where this is asked"
+            uses = "one use" if times == 1 else f"{times} uses"
+            return f"worth {self.earned / self.times:.2f} of 1 on average, over about {uses} near this question"
         if not self.seen:
             return ""
         shown = round(self.seen)

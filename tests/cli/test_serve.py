@@ -91,6 +91,7 @@ def test_what_is_served_beside_the_memory_is_said_with_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from keepworth.cli.serve import _say_memory
+    from keepworth.memory.place import place_of
 
     pytest.importorskip("mcp")
     for name in ("KEEPWORTH_API_KEY", "OPENAI_API_KEY"):
@@ -98,7 +99,7 @@ def test_what_is_served_beside_the_memory_is_said_with_its_address(
     file = tmp_path / "agent.mem"
     for mcp, upstream in ((True, ""), (False, "http://127.0.0.1:9/v1")):
         with MemoryServer(file, encoder=None, mcp=mcp, upstream=upstream) as server:
-            _say_memory(server, file, "127.0.0.1")
+            _say_memory(server, place_of(file), "127.0.0.1")
             said = capsys.readouterr().out
             assert f"token: {server.token}" in said
             assert f"page:  {server.url}/#token={server.token}" in said

@@ -254,7 +254,7 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
     """Who answers. Raises KeepworthError where an option does not fit."""
-    from keepworth.episodes.errors import KeepworthError, UnknownName
+    from keepworth.episodes.errors import KeepworthError
 
     endpoint = name.startswith(("http://", "https://"))
     if endpoint and not endpoint_model:
@@ -276,13 +276,7 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.training import kept_weights, with_weights
 
-    named = name.removeprefix("run:")
-    try:
-        run = find_run(named, runs)
-    except UnknownName as error:
-        if named == "demo":
-            error.fix = "`keepworth demo` makes it, in some minutes."
-        raise
+    run = find_run(name.removeprefix("run:"), runs)
     base, folder = str(run.config["model"]), kept_weights(run, "answerer")
     model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
     sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))

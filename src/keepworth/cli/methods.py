@@ -67,25 +67,22 @@ def show(
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
         on = ", ".join(f"{name}={value}" for name, value in method.on.items())
         rows += [(f"{name}+on", f"{on}, under which its mechanism decides something" if on else "")]
-        shown_evidence = measured or {}
+        report: Any = measured or {}
         rows += [
             ("verdict", _verdict(method)),
-            ("because", shown_evidence.get("sentence", "")),
-            ("unit", shown_evidence.get("unit", "")),
+            ("because", report.get("sentence", "")),
+            ("unit", report.get("unit", "")),
         ]
-        rows += [
-            ("controls", ", ".join(shown_evidence.get("controls", ()))),
-            ("command", shown_evidence.get("command", "")),
-        ]
-        when = f"{shown_evidence.get('revision')}, at which the command was run; what it names may be gone since"
-        rows += [("revision", when if shown_evidence else "")]
+        rows += [("controls", ", ".join(report.get("controls", ()))), ("command", report.get("command", ""))]
+        when = f"{report.get('revision')}, at which the command was run; what it names may be gone since"
+        rows += [("revision", when if report else "")]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":
             say_terms(_objective_rows(name))
-        for arm in shown_evidence.get("arms", ()):
+        for arm in report.get("arms", ()):
             say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
-        for gap in shown_evidence.get("comparisons", ()):
+        for gap in report.get("comparisons", ()):
             say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
 
 
@@ -147,12 +144,8 @@ def _objective_rows(name: str) -> list[tuple[str, str]]:
     settings = objective.model_dump(exclude_none=True)
     rows = [(f"objective.{axis}", str(value)) for axis, value in settings.items() if axis != "name" and value != 0.0]
     needs = (*inputs(objective), *episode_inputs(objective), source.needs)
-    rows += [
-        ("needs of a run", ", ".join(filter(None, needs))),
-        ("read from", READ_FROM[source.status]),
-        ("note", source.note),
-    ]
-    rows += [("not verified", " ".join(source.unverified))]
+    rows += [("needs of a run", ", ".join(filter(None, needs))), ("read from", READ_FROM[source.status])]
+    rows += [("note", source.note), ("not verified", " ".join(source.unverified))]
     return [(term, text) for term, text in rows if text]
 
 

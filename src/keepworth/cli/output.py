@@ -29,11 +29,6 @@ def say(text: object, *, error: bool = False, end: str = "\n") -> None:
     typer.echo(printable(str(text)) + end, nl=False, err=error)
 
 
-def say_row(*cells: str) -> None:
-    """A line of a table for programs: cells between tabs."""
-    typer.echo("\t".join(map(one_line, cells)))
-
-
 def width() -> int:
     """Columns to write for; where nobody looks, lines are not broken."""
     wide = sys.stdout.isatty() or "COLUMNS" in os.environ

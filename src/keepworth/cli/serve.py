@@ -121,11 +121,8 @@ def serve(
     if what or upstream:
         from keepworth.serving.gateway import GatewaySettings
 
-        options["gateway"] = GatewaySettings(
-            top_k=memory_items,
-            tokens=memory_tokens,
-            turn_tokens=min(500, memory_tokens),
-        )
+        turn = min(500, memory_tokens)
+        options["gateway"] = GatewaySettings(top_k=memory_items, tokens=memory_tokens, turn_tokens=turn)
     _serve_memory(memory, host=host, port=port, mcp=mcp, **options)
 
 
@@ -168,13 +165,13 @@ def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
         memories.close()
 
 
-def _say_memory(server: MemoryServer, memory: MemoryPlace | Path, host: str) -> None:
+def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
     from keepworth.serving.http_server import reachable_here_alone
 
     local, token = reachable_here_alone(host), os.environ.get(KEY)
     to = "this machine" if local else f"whoever reaches {host}"
     say(f"{server.url}  serves {one_line(str(memory))} to {to}. Ctrl-C stops.")
-    if isinstance(memory, MemoryPlace) and memory.on_server:
+    if memory.on_server:
         say(f"Its tokens lie in this folder, as {memory.base}.*")
     if token:
         say(f"The token is what {KEY} holds.")

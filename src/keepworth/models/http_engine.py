@@ -29,7 +29,6 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
 from keepworth.models.errors import (
     BadAnswer,
-    ContextOverflow,
     DeliveryFailed,
     EngineError,
     EngineRefused,
@@ -209,7 +208,7 @@ class HttpModel(TextSide):
                 f"{params.n} and {params.temperature}"
             )
         for index, prompt in enumerate(prompts):
-            self._check_length(index, prompt, params.max_tokens)
+            self.check_length(index, prompt, params.max_tokens)
         if params.temperature not in (0.0, 1.0):
             self._check_temperature()
         return self._sample(prompts, params)
@@ -240,7 +239,7 @@ class HttpModel(TextSide):
     ) -> list[list[tuple[float, ...]]]:
         pairs = [(prompt, branch) for prompt, row in zip(prompts, branches, strict=True) for branch in row]
         for index, (prompt, branch) in enumerate(pairs):
-            self._check_length(index, prompt, len(branch))
+            self.check_length(index, prompt, len(branch))
         bodies = [scoring_body(name, prompt, branch) for prompt, branch in pairs if branch]
         answers = iter(self._answers(bodies, idempotent=True))
         scores = iter([scores_in(next(answers), prompt, branch) if branch else () for prompt, branch in pairs])
@@ -406,16 +405,6 @@ class HttpModel(TextSide):
             )
 
     # -- what must hold before anything is trained on ---------------------------------------------------------------
-
-    def _check_length(self, index: int, prompt: Tokens, growth: int) -> None:
-        if not prompt:
-            raise ValueError(f"prompt {index} is empty: there is nothing to continue")
-        if len(prompt) + growth > self.context_limit:
-            raise ContextOverflow(
-                f"Prompt {index} has {len(prompt)} tokens and may grow by {growth}, past the {self.context_limit} that "
-                f"{self.name} reads.",
-                "Show fewer or shorter memories.",
-            )
 
     def _check_tokenizer(self) -> None:
         text = "Ana's café: 12 naïve questions?\n\tyes"

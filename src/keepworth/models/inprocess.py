@@ -196,14 +196,7 @@ class InProcessModel(TextSide):
             raise ValueError(f"max_tokens and n must be at least 1, not {params.max_tokens} and {params.n}")
         require_draws(self, params)
         for index, prompt in enumerate(prompts):
-            if not prompt:
-                raise ValueError(f"prompt {index} is empty: there is nothing to continue")
-            if len(prompt) + params.max_tokens > self.context_limit:
-                raise ContextOverflow(
-                    f"Prompt {index} has {len(prompt)} tokens and may grow by {params.max_tokens}, past the "
-                    f"{self.context_limit} that {self.name} reads.",
-                    "Show fewer or shorter memories.",
-                )
+            self.check_length(index, prompt, params.max_tokens)
 
     def _step(self) -> DecodingStep | None:
         """A token for each of many rows without the network's modules; None where this network goes through them."""

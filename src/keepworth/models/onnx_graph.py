@@ -43,22 +43,16 @@ def tensor(name: str, values: npt.NDArray[np.float32] | npt.NDArray[np.integer])
 
 
 def node_bytes(
-    kind: str,
-    inputs: Iterable[str],
-    outputs: Iterable[str],
-    *,
-    name: str = "",
-    domain: str = "",
-    attributes: Mapping[str, float | int] | None = None,
+    kind: str, inputs: Iterable[str], outputs: Sequence[str], domain: str, attributes: Mapping[str, float | int]
 ) -> bytes:
-    """A NodeProto. domain: "" for ONNX's own operators."""
+    """A NodeProto, with the name of its output, where that is one. domain: "" for ONNX's own operators."""
     return b"".join(
         [
             *(_text(1, tensor) for tensor in inputs),
             *(_text(2, output) for output in outputs),
-            *([_text(3, name)] if name else []),
+            *(_text(3, output) for output in outputs if len(outputs) == 1),
             _text(4, kind),
-            *(_bytes(5, _attribute(key, value)) for key, value in sorted((attributes or {}).items())),
+            *(_bytes(5, _attribute(key, value)) for key, value in sorted(attributes.items())),
             _text(7, domain),
         ]
     )
@@ -69,32 +63,6 @@ def value(name: str, kind: int, shape: Sequence[str | int]) -> bytes:
     sizes = (_text(2, length) if isinstance(length, str) else _integer(1, length) for length in shape)
     dimensions = b"".join(_bytes(1, size) for size in sizes)
     return _text(1, name) + _bytes(2, _bytes(1, _integer(1, kind) + _bytes(2, dimensions)))
-
-
-def model(
-    name: str,
-    *,
-    nodes: Iterable[bytes],
-    constants: Iterable[bytes],
-    inputs: Iterable[bytes],
-    outputs: Iterable[bytes],
-    operator_sets: Mapping[str, int],
-    ir_version: int,
-) -> bytes:
-    """A ModelProto with one graph. operator_sets: domain -> version."""
-    graph = b"".join(
-        [
-            *(_bytes(1, node) for node in nodes),
-            _text(2, name),
-            *(_bytes(5, constant) for constant in constants),
-            *(_bytes(11, tensor) for tensor in inputs),
-            *(_bytes(12, output) for output in outputs),
-        ]
-    )
-    sets = (_text(1, domain) + _integer(2, version) for domain, version in operator_sets.items())
-    return b"".join(
-        [_integer(1, ir_version), _text(2, "keepworth"), _bytes(7, graph), *(_bytes(8, group) for group in sets)]
-    )
 
 
 def _attribute(name: str, value: float | int) -> bytes:
@@ -125,12 +93,9 @@ def _varint(value: int) -> bytes:
     return bytes(written)
 
 
-# The graph of a BERT encoder.
-#
-# The graph holds everything from token ids to unit vectors: the BERT encoder, the mean over unmasked positions and the L2
-# normalisation. It is spelled out node by node rather than traced from a library's model, so it depends on the weights alone.
-# Each attention block is onnxruntime's fused operator (`com.microsoft` domain, kept stable since version 1.2): one matrix product
-# for query, key and value.
+# The graph of a BERT encoder. It is spelled out node by node rather than traced from a library's model, so it depends on the
+# weights alone. Each attention block is onnxruntime's fused operator (`com.microsoft` domain, kept stable since version 1.2):
+# one matrix product for query, key and value.
 #
 # Sources: BERT (Devlin et al., arXiv 1810.04805); mean pooling as in Sentence-BERT (Reimers and Gurevych, arXiv 1908.10084).
 
@@ -184,46 +149,32 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
     def transposed(name: str) -> str:
         return constant(name, state[name].T)
 
-    def node(kind: str, inputs: list[str], output: str, domain: str = "", **attributes: Any) -> str:
-        nodes.append(node_bytes(kind, inputs, [output], name=output, domain=domain, attributes=attributes))
-        return output
+    def node(kind: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: Any) -> str:
+        nodes.append(node_bytes(kind, inputs, outputs, domain, attributes))
+        return outputs[0]
 
     def add_and_normalise(x: str, skip: str, dense: str, norm: str) -> str:
         inputs = [x, skip, weight(f"{norm}.weight"), weight(f"{norm}.bias"), weight(f"{dense}.bias")]
-        return node("SkipLayerNormalization", inputs, norm, _FUSED, epsilon=float(epsilon))
+        return node("SkipLayerNormalization", inputs, norm, domain=_FUSED, epsilon=float(epsilon))
 
     embeddings = "embeddings."
     tables = [f"{embeddings}{kind}_embeddings.weight" for kind in ("word", "position", "token_type")]
     norm = f"{embeddings}LayerNorm"
     segments = node("Mul", ["input_ids", constant("zero", np.array([0], np.int32))], "segment_ids")
-    inputs = [
-        "input_ids",
-        segments,
-        *(weight(table) for table in tables),
-        weight(f"{norm}.weight"),
-        weight(f"{norm}.bias"),
-    ]
-    nodes.append(
-        node_bytes(
-            "EmbedLayerNormalization",
-            inputs,
-            [norm, "unused_mask"],
-            domain=_FUSED,
-            attributes={"epsilon": float(epsilon)},
-        )
-    )
-    x = norm
+    named = [*tables, f"{norm}.weight", f"{norm}.bias"]
+    inputs = ["input_ids", segments, *map(weight, named)]
+    x = node("EmbedLayerNormalization", inputs, norm, "unused_mask", domain=_FUSED, epsilon=float(epsilon))
     for layer in range(config["num_hidden_layers"]):
         name = f"encoder.layer.{layer}"
         parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
         qkv = constant(f"{name}.qkv.weight", np.concatenate([state[f"{part}.weight"].T for part in parts], axis=1))
         qkv_bias = constant(f"{name}.qkv.bias", np.concatenate([state[f"{part}.bias"] for part in parts]))
-        mixed = node("Attention", [x, qkv, qkv_bias, "attention_mask"], f"{name}.mixed", _FUSED, num_heads=heads)
+        mixed = node("Attention", [x, qkv, qkv_bias, "attention_mask"], f"{name}.mixed", domain=_FUSED, num_heads=heads)
         output = f"{name}.attention.output"
         projected = node("MatMul", [mixed, transposed(f"{output}.dense.weight")], f"{output}.projected")
         x = add_and_normalise(projected, x, f"{output}.dense", f"{output}.LayerNorm")
         wide = node("MatMul", [x, transposed(f"{name}.intermediate.dense.weight")], f"{name}.wide")
-        bent = node("BiasGelu", [wide, weight(f"{name}.intermediate.dense.bias")], f"{name}.bent", _FUSED)
+        bent = node("BiasGelu", [wide, weight(f"{name}.intermediate.dense.bias")], f"{name}.bent", domain=_FUSED)
         narrow = node("MatMul", [bent, transposed(f"{name}.output.dense.weight")], f"{name}.narrow")
         x = add_and_normalise(narrow, x, f"{name}.output.dense", f"{name}.output.LayerNorm")
 
@@ -236,12 +187,14 @@ def sentence_graph(state: Mapping[str, npt.NDArray[np.float32]], config: Mapping
     node("LpNormalization", [pooled], "vectors", axis=1, p=2)
 
     shape = ["batch", "length"]
-    return model(
-        "sentence-encoder",
-        nodes=nodes,
-        constants=constants,
-        inputs=[value(name, INT32, shape) for name in ("input_ids", "attention_mask")],
-        outputs=[value("vectors", FLOAT, ["batch", hidden])],
-        operator_sets={"": _OPSET, _FUSED: 1},
-        ir_version=_IR_VERSION,
+    graph = b"".join(
+        [
+            *(_bytes(1, node) for node in nodes),
+            _text(2, "sentence-encoder"),
+            *(_bytes(5, constant) for constant in constants),
+            *(_bytes(11, value(name, INT32, shape)) for name in ("input_ids", "attention_mask")),
+            _bytes(12, value("vectors", FLOAT, ["batch", hidden])),
+        ]
     )
+    sets = (_bytes(8, _text(1, domain) + _integer(2, version)) for domain, version in (("", _OPSET), (_FUSED, 1)))
+    return b"".join([_integer(1, _IR_VERSION), _text(2, "keepworth"), _bytes(7, graph), *sets])

@@ -11,7 +11,7 @@ from typing import Any
 from keepworth.episodes import extras
 from keepworth.episodes.model import Tokens, beginning
 from keepworth.models.chat_format import TokenizerChat, ids_of
-from keepworth.models.errors import CorruptModel
+from keepworth.models.errors import ContextOverflow, CorruptModel
 
 _ROPE_BY_LENGTH = ("longrope", "dynamic")
 
@@ -76,6 +76,17 @@ class TextSide:
                 token for token, text in zip(ids, texts, strict=True) if token in special or text.startswith(prefix)
             )
         return self._stops[prefix]
+
+    def check_length(self, index: int, prompt: Tokens, growth: int) -> None:
+        """Raises ValueError for a prompt that is empty, and ContextOverflow for one that could outgrow the model's window."""
+        if not prompt:
+            raise ValueError(f"prompt {index} is empty: there is nothing to continue")
+        if len(prompt) + growth > self.context_limit:
+            raise ContextOverflow(
+                f"Prompt {index} has {len(prompt)} tokens and may grow by {growth}, past the {self.context_limit} that "
+                f"{self.name} reads.",
+                "Show fewer or shorter memories.",
+            )
 
     @cached_property
     def chat(self) -> TokenizerChat:

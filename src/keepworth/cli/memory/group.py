@@ -297,11 +297,7 @@ def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> NoteL
         from keepworth.memory.store.maintenance import statistics
 
         lacking = statistics(memory.store).unembedded
-        reason = (
-            f": {lacking:,} of {there:,} items have no vector, which `keepworth memory reembed` makes"
-            if lacking
-            else ""
-        )
-        return NoteLine(f"Nothing found{reason}.")
+        reason = f": {lacking:,} of {there:,} items have no vector, which `keepworth memory reembed` makes"
+        return NoteLine(f"Nothing found{reason if lacking else ''}.")
     items = "1 item" if there == 1 else f"{there:,} items"
     return NoteLine(f"Nothing found, and {file} holds {items}: leave options out, or see `keepworth memory list`.")

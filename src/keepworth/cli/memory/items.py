@@ -178,7 +178,6 @@ def add(
     ] = False,
 ) -> Lines:
     """Remember a text as it stands, or the facts in it."""
-
     texts = read_lines() if text == "-" else [text]
     options: dict[str, Any] = {"kind": kind, "event_time": at, "source": source, **bounds}
     with opened(file, encoder, make=True, writer=infer) as memory:
@@ -292,9 +291,8 @@ def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Sessio
     with opened(file, "none") as memory:
         confirm(f"Erase everything of {whose} in {file}, for good?", yes)
         erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
-        message = (
-            f"Erased {len(erased.ids)} items and {erased.queries} logged queries. Backups and exports are not touched."
-        )
+        counted = f"{len(erased.ids)} items and {erased.queries} logged queries"
+        message = f"Erased {counted}. Backups and exports are not touched."
         if erased.nobody:
             message = f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory list --json` says who is."
         yield Line({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody}, message)
@@ -359,8 +357,6 @@ def rollback(
     entry: Annotated[int, option("N", "Undo one change, by its number in `history`.", min=0)] = 0,
 ) -> Lines:
     """Undo an episode, a source, one change, a person's rewards, or everything since a state. Can be undone itself."""
-    if sum(map(bool, (target, source, since, rewarder, entry))) != 1:
-        raise typer.BadParameter("give one of: an episode's or a rollback's id, --source, --since, --rewarder, --entry")
     yield _report(memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry), file)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import App, argument, option
@@ -218,9 +218,7 @@ def ledger(
         for note in _worth_notes(statement):
             say_text(note)
     else:
-        yield NoteLine(
-            "No item was shown with a reward yet: reward(decision, value) and episode.reward(value) give one."
-        )
+        yield NoteLine("No item was shown with a reward yet: `keepworth memory reward` gives one.")
 
 
 def _account_lines(account: Account, text: str, wide: bool) -> str:
@@ -238,13 +236,11 @@ def _account_lines(account: Account, text: str, wide: bool) -> str:
 
 def _plain(record: Account | Balance) -> dict[str, Any]:
     """As JSON: what is not known is null."""
-    more = {
-        name: getattr(record, name) for name in ("verdict", "needed", "gross", "gain", "net") if hasattr(record, name)
-    }
-    record_fields = {name: value for name, value in asdict(record).items() if name != "accounts"} | more
+    listed = [part.name for part in fields(record) if part.name != "accounts"]
+    listed += [name for name in ("verdict", "needed", "gross", "gain", "net") if hasattr(record, name)]
+    values = {name: getattr(record, name) for name in listed}
     return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in record_fields.items()
+        name: None if type(value) is float and not math.isfinite(value) else value for name, value in values.items()
     }
 
 

@@ -140,15 +140,6 @@ def test_responses_have_memory_and_are_recorded(gate: Gate, openai_client: Any, 
     assert acts(gate, id) == "Peanuts."
 
 
-def test_the_responses_stream_helper_and_a_caller_that_closes_early(gate: Gate, openai_client: Any) -> None:
-    knows(gate)
-    with openai_client.responses.stream(model="scripted", input="What am I allergic to?") as events:
-        assert events.get_final_response().output_text == "Peanuts."
-    with openai_client.responses.create(model="scripted", input="Allergic to what am I?", stream=True) as stream:
-        assert next(iter(stream)).type == "response.created"
-    assert openai_client.responses.retrieve("resp_0").id == "resp_0"
-
-
 def test_each_turn_of_a_conversation_that_the_upstream_keeps_has_a_block(gate: Gate, openai_client: Any) -> None:
     knows(gate)
     before, episodes = None, set[str]()
@@ -194,18 +185,6 @@ def test_a_tools_answer_is_no_turn_of_the_user(gate: Gate, openai_client: Any) -
         time.sleep(0.005)
     else:
         raise AssertionError("the answer after the tool is what was done")
-
-
-def test_an_error_in_the_middle_of_a_stream_of_responses_is_raised(gate: Gate, openai_client: Any) -> None:
-    import openai
-
-    gate.script.breaks = True
-    with pytest.raises(openai.APIError, match="gave no answer"):
-        list(openai_client.responses.create(model="scripted", input="I like green tea.", stream=True))
-    gate.script.breaks = False
-    gate.script.fails = [429]
-    with pytest.raises(openai.RateLimitError, match="scripted 429"):
-        openai_client.responses.create(model="scripted", input="I like green tea.")
 
 
 # -- Anthropic's messages ---------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def says_what_to_do(problem: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer kw_wrong", "Basic a2V5", "Bearer \xff", "Bearer  "])
-@pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/openapi.json", "/health"])
+@pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/openapi.json", "/health", "/v1/messages"])
 def test_without_a_token_nothing_is_read(server: MemoryServer, authorization: str, path: str) -> None:
     """The length is announced, nothing follows: whoever reads first waits for ever."""
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), 20) as connection:

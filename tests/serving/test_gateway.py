@@ -29,7 +29,7 @@ from keepworth.serving.call_formats import MARK
 from keepworth.serving.gateway import Gateway, tokens_of
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
-from tests.serving.gate import KEY, Gate, SetClock
+from tests.serving.gate import Gate, SetClock
 from tests.serving.scripted_upstream import Script
 
 
@@ -379,29 +379,6 @@ def test_streams_are_recorded_and_parts_of_a_message_are_read(gate: Gate) -> Non
 
 
 # -- without memory ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_with_memory_off_nothing_is_changed_and_nothing_is_noted(gate: Gate, stream: bool) -> None:
-    gate.memory.add("Ana is allergic to peanuts.")
-    asked = b'"messages":[{"role":"user","content":"What is Ana \\u0061llergic to?"}]'
-    raw = b'{ "model":"scripted",  %s, "temperature":1.0, "stream": %s}' % (asked, b"true" if stream else b"false")
-    headers = {"Content-Type": "application/json", "X-Keepworth-Memory": "off", "OpenAI-Organization": "o1"}
-    through = gate.http.post("/v1/chat/completions", content=raw, headers=headers)
-    sent = gate.script.sent[-1]
-    assert sent.content == raw
-    assert sent.headers["authorization"] == f"Bearer {KEY}", "the caller's token stays here"
-    assert sent.headers["openai-organization"] == "o1"
-    assert not any(name.startswith("x-keepworth") for name in sent.headers)
-    direct = httpx.post(
-        f"{gate.server.gateway.upstream.url}/chat/completions",
-        content=raw,
-        headers={"Content-Type": "application/json"},
-    )
-    assert through.content == direct.content
-    assert through.headers["content-type"] == direct.headers["content-type"]
-    assert "x-keepworth-episode" not in through.headers
-    assert gate.memory.episodes() == []
 
 
 def test_other_routes_pass_and_only_to_the_upstream(gate: Gate) -> None:

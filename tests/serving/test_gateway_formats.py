@@ -304,12 +304,20 @@ BODIES: dict[str, dict[str, Any]] = {
 def test_without_memory_the_bytes_are_the_same(gate: Gate, path: str, stream: bool) -> None:
     knows(gate)
     raw = json.dumps({"model": "scripted", **BODIES[path], "stream": stream}, indent=3).encode()
-    headers = {"Content-Type": "application/json", "X-Keepworth-Memory": "off"}
+    raw = raw.replace(b"allergic", b"\\u0061llergic")
+    headers = {"Content-Type": "application/json", "X-Keepworth-Memory": "off", "OpenAI-Organization": "o1"}
     through = gate.http.post(path, content=raw, headers=headers)
-    assert gate.script.sent[-1].content == raw
+    sent = gate.script.sent[-1]
+    assert sent.content == raw
+    assert gate.server.token not in str(sent.headers), "the caller's token stays here"
+    assert f"Bearer {KEY}" in (sent.headers.get("authorization"), f"Bearer {sent.headers.get('x-api-key')}")
+    assert sent.headers["openai-organization"] == "o1"
+    assert not any(name.startswith("x-keepworth") for name in sent.headers)
     gate.script.kept.clear()
     direct = httpx.post(f"{gate.server.gateway.upstream.url}{path[3:]}", content=raw, headers=headers, trust_env=False)
     assert through.content == direct.content
+    assert through.headers["content-type"] == direct.headers["content-type"]
+    assert "x-keepworth-episode" not in through.headers
     assert gate.memory.episodes() == []
 
 

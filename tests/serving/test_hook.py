@@ -263,7 +263,7 @@ PROMPT = {**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "run the t
     ("variable", "value", "said"),
     [
         ("KEEPWORTH_URL", "http://127.0.0.1:9", "gave no answer"),
-        ("KEEPWORTH_TOKEN", "kw_wrong-secret-of-somebody", "401"),
+        ("KEEPWORTH_TOKEN", "kw_wrong-secret-of-somebody", "Authorization: Bearer TOKEN"),
         ("KEEPWORTH_URL", "http://127.0.0.1:80000", "is no address of a server: set KEEPWORTH_URL"),
         ("KEEPWORTH_TOKEN", "kw_its\nsecret", "KEEPWORTH_TOKEN is no token"),
         ("KEEPWORTH_HOOKS", __file__, "is not a folder of this user alone"),

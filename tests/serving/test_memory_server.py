@@ -287,6 +287,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/search", {"query": "x", "top_k": 10_000}, 422, "top_k"),
     ("POST", "/search", {"query": "x", "mode": "psychic"}, 422, "mode"),
     ("POST", "/search", {"query": "x", "where": "a"}, 422, "where"),
+    ("POST", "/search", {"query": "x", "where": {"age": {"$near": 3}}}, 422, "where"),
     ("POST", "/search", {}, 422, "query"),
     ("POST", "/rewards", {"target": "e1", "value": 1}, 404, "target"),
     ("POST", "/rewards", {"target": "e1", "value": "1"}, 422, "value"),

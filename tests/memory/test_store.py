@@ -13,7 +13,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.terms import terms
 from keepworth.memory.store.connection import scalar
-from keepworth.memory.store.undo import active_ranges, replay, rollbacks_in, within
+from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
 
 from .stub_encoder import WordEncoder
 
@@ -159,6 +159,13 @@ def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
     fork.add("entirely new words")
     assert fork.search("entirely new words", 1)[0].text == "entirely new words"
     assert bank.content_hash() == fingerprint
+
+
+def test_ranges():
+    assert ranges_of([5, 1, 2, 3, 9, 8]) == ((1, 3), (5, 5), (8, 9))
+    # 10 cancels 1-3; 11 cancels 10; 12 cancels 11: so 10 counts.
+    assert active_ranges([(10, ((1, 3),)), (11, ((10, 10),))]) == ((10, 10),)
+    assert within(2, active_ranges([(10, ((1, 3),)), (11, ((10, 10),)), (12, ((11, 11),))]))
 
 
 def test_rollback_lists_what_no_longer_applies_and_undo_brings_it_back():

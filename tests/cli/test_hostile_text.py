@@ -103,23 +103,6 @@ def test_a_traceback_is_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str])
     assert "something broke inside keepworth: ValueError: broken" in said
 
 
-def test_a_scope_without_items_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "a.mem"
-    with Memory(path, encoder="hashing") as memory:
-        memory.add("hello", user_id="ana")
-    assert main(["memory", "list", "--user", "bob", "--file", str(path)]) == 0
-    said = capsys.readouterr()
-    told = f"Nothing found, and {path} holds 1 item: leave options out, or see `keepworth memory list`.\n"
-    assert (said.out, said.err) == ("", told)
-
-
-def test_hits_are_printed_to_be_read() -> None:
-    with Memory(":memory:", encoder="hashing") as memory:
-        item = memory.add("Ana likes tofu. " * 20)
-        (hit,) = hits = memory.search("tofu")
-    assert repr(hits) == f"[Hit({item.id}, {hit.score:.4f}, {item.text[:97] + '...'!r})]"
-
-
 def test_items_and_hits_are_read_in_eighty_columns_and_not_obeyed() -> None:
     text = "Ana likes tofu\n    m99  <script>alert(1)</script> \u202e [red]x[/nope] " + "and more of it " * 30
     with Memory(":memory:", encoder="hashing") as memory:
@@ -134,5 +117,6 @@ def test_items_and_hits_are_read_in_eighty_columns_and_not_obeyed() -> None:
         assert obeyed(shown) == []
     assert max(map(len, str(hits).splitlines())) <= 80
     assert str(hits).startswith(f"{hits[0].score:.4f}  ")
+    assert repr(hits).startswith(f"[Hit({item.id}, {hits[0].score:.4f}, {item.text[:97] + '...'!r})")
     assert repr(old).startswith("Item(id='m2', text='Bo likes tea', kind='fact'")
     assert "links" not in repr(known), "nothing that is as usual"

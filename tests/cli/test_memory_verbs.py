@@ -199,6 +199,20 @@ def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) 
     assert "is empty. `keepworth memory add TEXT`" in run("search", "tofu")
 
 
+def test_what_is_forgotten_comes_back_and_what_is_kept_is_sound(run: Callable[..., Any]) -> None:
+    assert "m1  Ana likes tofu" in run("search", "tofu", "-k", "1", "--explain")
+    assert "ADD" in run("history", "m1")
+    assert "Deleted m1" in run("forget", "m1")
+    assert (run("list").count("Ana"), run("list", "--all").count("Ana")) == (1, 2)
+    assert "items changed" in run("rollback", "--since", "s2")
+    assert run("list").count("Ana") == 2
+    assert "Erased m2" in run("forget", "m2", "--purge", "--yes")
+    assert "Sound." in run("check")
+    assert "hashing" in run("stats")
+    assert run("stats", "--json")[0]["current"] == 1
+    assert "MB" in run("compact")
+
+
 def test_a_list_that_is_cut_says_how_to_go_on(run: Callable[..., Any]) -> None:
     assert "go on with --after m1" in run("list", "--limit", "1")
     assert "--after" not in run("list", "--limit", "2")

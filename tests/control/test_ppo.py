@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -214,9 +213,3 @@ def test_the_agent_of_the_registry_beats_chance_in_its_smallest_world() -> None:
     trainer = method("control_agent", "recurrent_ppo").make(Recall, "lstm", **settings)
     rows = list(trainer.train())
     assert rows[-1]["recent"] > 0.5
-
-
-def test_a_world_of_gymnasium_is_taken_by_its_id() -> None:
-    trainer = Trainer(replace(SMALL, world="CartPole-v1"))
-    assert trainer.update()["episodes"]
-    assert isinstance(gymnasium.spec("CartPole-v1").id, str)

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from keepworth.control.ppo import Trainer
-from keepworth.control.prediction import Prediction, same_episode
+from keepworth.control.prediction import Prediction
 from keepworth.control.settings import PREDICTIONS, PpoSettings, SettingError
 from keepworth.control.spaces import ActionSpace
 from keepworth.registry import method
@@ -61,13 +61,6 @@ def test_the_latent_loss_is_that_computed_by_hand() -> None:
     # Five steps ahead lies beyond the chunk. Of eight steps the first is paired with the fifth, and so on.
     repulsion = torch.stack([(-(y[0, at] - y[1, at]).norm()).exp() for at in range(4)]).mean()
     torch.testing.assert_close(constant("latent", 3, 2, 0.5).loss(**given), ahead_1 / 2 + repulsion)
-
-
-def test_a_step_and_a_later_one_are_of_one_episode() -> None:
-    starts = torch.tensor([[True, False, False, True, False]])
-    assert same_episode(starts, 1).tolist() == [[True, True, False, True]]
-    assert same_episode(starts, 2).tolist() == [[True, False, False]]
-    assert same_episode(starts, 9).shape == (1, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -42,7 +42,6 @@ SOME = {
     "test_a_whole_memory_is_never_erased": "commands that name a file",
     "test_an_undo_is_undone_in_the_same_file": "commands that name a file",
     "test_what_is_older_than_a_rule_of_retention_allows_is_erased_of_one_person": "commands that name a file",
-    "test_the_command_line": "commands that name a file",
     "test_an_import_by_the_command_line_has_the_encoder_of_what_was_exported": "commands that name a file",
     "test_an_export_to_standard_output_loses_no_character": "commands that name a file",
     "test_our_own_format_is_looked_through_and_what_was_let_out_stays_out": "commands that name a file",
@@ -62,14 +61,12 @@ SOME = {
     "test_a_secret_goes_into_quarantine_and_is_counted": "commands that name a file",
     "test_another_action_may_be_chosen": "commands that name a file",
     "test_refused_names_the_line_and_takes_nothing": "commands that name a file",
-    "test_metadata_that_is_no_object_is_named": "commands that name a file",
     "test_nothing_is_written_to_a_file_that_is_gone": "copies of files and what lies beside them",
     "test_how_durable_a_commit_is_can_be_chosen": "SQLite's locks and its log",
     "test_without_a_model_facts_are_found_by_rules": "the path of a file, or none",
     "test_a_memory_that_is_reset_is_empty_and_goes_on": "the path of a file, or none",
     "test_a_backup_that_finds_no_room_leaves_nothing_behind": "copies of files",
     "test_what_can_hold_no_memory_is_refused_by_the_command_line_at_once": "commands that name a file",
-    "test_the_package_names_memory_lazily": "what a program loads that no address was given",
 }
 """The same of single tests of other files."""
 

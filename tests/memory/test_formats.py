@@ -136,6 +136,7 @@ BAD_LINES = [
     '{"text": ""}',
     '{"text": "x", "colour": 1}',
     '{"text": "x", "event_time": "soon"}',
+    *(f'{{"text": "x", "metadata": {value}}}' for value in (3, '["a"]', '"a"', 0, "false")),
     '"also fine"',
 ]
 
@@ -143,7 +144,7 @@ BAD_LINES = [
 def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(MemoryProblem, match=r"5 entries .*: line 2: .*line 3: .*line 4: .*line 5: .*line 6: "):
+    with pytest.raises(MemoryProblem, match=r"10 entries .*: line 2: .*line 3: .*line 4: .*line 5: .*line 6: "):
         take(m := memory(), FORMATS["jsonl"]("\n".join(BAD_LINES)))
     assert current(m) == []
     assert m.store.head() == 0
@@ -151,12 +152,13 @@ def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
     source.write_text("\n".join(BAD_LINES), encoding="utf-8")
     words = f"memory import {source} --from jsonl --file {file} --encoder none --user ana".split()
     assert main(words) == 2
-    assert "has 5 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
+    assert "has 10 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
     assert not file.exists()
     assert main([*words, "--skip-bad"]) == 0
     said = capsys.readouterr()
-    assert said.out == "2 items, 0 that were there already, 5 left out.\n"
-    assert said.err.count("Left out: line") == 5
+    assert said.out == "2 items, 0 that were there already, 10 left out.\n"
+    assert said.err.count("Left out: line") == 10
+    assert said.err.count("metadata must be an object") == 5
     with Memory(file, encoder=None) as memory_there:
         assert [(item.text, item.scope.user) for item in current(memory_there)] == [
             ("fine", "ana"),

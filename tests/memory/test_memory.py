@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -49,20 +47,6 @@ def test_a_tenant_sees_nothing_of_another(tmp_path: Path):
     assert one.get(item.id).values.shown == 0
 
 
-def test_update_supersede_delete():
-    m = memory()
-    item = m.add("likes tea", trust=0.5)
-    assert m.update(item.id, "likes green tea", metadata={"a": [1]}).metadata == {"a": [1]}
-    assert m.supersede(item.id, "likes coffee").links[0].target == item.id
-    with pytest.raises(errors.UnknownItem, match="superseded by"):
-        m.update(item.id, "x")
-    with pytest.raises(errors.InvalidText, match="nothing to change"):
-        m.update(m.add("another").id)
-    m.delete(item.id)
-    with pytest.raises(errors.UnknownItem):
-        m.delete(item.id)
-
-
 def test_what_expires_is_found_until_then():
     times = iter([f"2026-01-01T00:00:{second:02d}" for second in range(60)])
     m = memory(clock=lambda: next(times))
@@ -72,11 +56,6 @@ def test_what_expires_is_found_until_then():
     for _ in range(8):
         next(times)
     assert {h.text for h in m.search("for a moment")} == {"for ever"}
-
-
-def test_infer_needs_a_writer():
-    with pytest.raises(errors.MemoryProblem, match="writer"):
-        memory(writer=None).add("hello", infer=True)
 
 
 def test_banks_fork_and_commit(tmp_path: Path):
@@ -224,12 +203,3 @@ def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:
             assert await m.pending() == []
 
     asyncio.run(story())
-
-
-def test_the_package_names_memory_lazily():
-    script = (
-        "import sys, keepworth; assert 'numpy' not in sys.modules and 'keepworth.memory' not in sys.modules;"
-        "m = keepworth.Memory(':memory:', encoder='hashing:64'); m.add('a cat'); print(m.search('cat')[0].text)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "a cat"

@@ -78,29 +78,6 @@ def in_steps(memory: Memory) -> str:
     return "\n".join(exported(memory.store))
 
 
-def test_a_memory_is_the_same_as_in_a_file(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exports = []
-    for place in (str(tmp_path / "a.mem"), address):
-        ticks = iter(range(1, 10_000))
-        ids = iter(range(1, 10_000))
-        monkeypatch.setattr("keepworth.memory.memory.new_id", lambda kind, ids=ids: f"{kind}{next(ids):016x}")
-        memory = Memory(
-            place,
-            encoder=WordEncoder(),
-            clock=lambda ticks=ticks: f"2026-01-01T00:{next(ticks) // 60 % 60:02}:00",
-            seed=3,
-        )
-        exports.append(in_steps(memory))
-        assert check(memory.store) == []
-        hits = [
-            [(hit.id, round(hit.score, 6)) for hit in memory.search(q, user_id="ana")] for q in ("Lisbon", "number 7")
-        ]
-        exports.append(str(hits))
-        memory.close()
-    assert exports[0] == exports[2]
-    assert exports[1] == exports[3]
-
-
 def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^<!-- runs in: tests/memory/test_postgres.py -->\n```python\n(.*?)^```", page, re.S | re.M)

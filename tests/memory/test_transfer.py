@@ -63,45 +63,6 @@ def test_import_wants_an_empty_memory():
         imported(m.store, exported(m.store))
 
 
-def test_the_command_line(tmp_path: Path):
-    from keepworth.cli.memory import app
-
-    file = str(tmp_path / "a.mem")
-
-    def run(*arguments: str, code: int = 0, text: str | None = None) -> str:
-        result = CliRunner().invoke(app, [*arguments, "--file", file], input=text)
-        assert result.exit_code == code, result.output + repr(result.exception)
-        return result.output
-
-    assert "m1  Ana likes tofu" in run("add", "Ana likes tofu", "--user", "ana", "--encoder", "hashing:64")
-    run("add", "-", "--user", "ana", text="Bo likes steak\n\nCy likes rice\n")
-    assert "Ana likes tofu" in run("search", "tofu", "-k", "1", "--explain")
-    record = json.loads(run("search", "tofu", "-k", "1", "--json"))
-    assert record["id"] == "m1"
-    assert run("list").count("likes") == 3
-    assert "command line" in run("show", "m1")
-    assert "ADD" in run("history", "m1")
-    assert "Deleted m1" in run("forget", "m1")
-    assert run("list").count("likes") == 2
-    assert run("list", "--all").count("likes") == 3
-    assert "items changed" in run("rollback", "--since", "s3")
-    assert run("list").count("likes") == 3
-    assert "Sound." in run("check")
-    assert "hashing" in run("stats")
-    assert json.loads(run("stats", "--json"))["current"] == 3
-    assert "MB" in run("compact")
-    run("backup", str(tmp_path / "b.mem"))
-    run("export", str(tmp_path / "a.jsonl"))
-    run("reembed", "hashing:32")
-    assert "Ana likes tofu" in run("search", "tofu", "-k", "1")
-    assert "Erased m2" in run("forget", "m2", "--purge", "--yes")
-    file = str(tmp_path / "c.mem")
-    assert "3 items" in run("import", str(tmp_path / "a.jsonl"), "--encoder", "hashing:64")
-    assert "Sound." in run("check")
-    file = str(tmp_path / "none.mem")
-    assert isinstance(CliRunner().invoke(app, ["list", "--file", file]).exception, errors.NotAMemoryFile)
-
-
 def test_an_import_by_the_command_line_has_the_encoder_of_what_was_exported(tmp_path: Path):
     import keepworth
     from keepworth.cli.memory import app

@@ -172,22 +172,31 @@ def test_filters_in_each_other_have_an_end() -> None:
 
 
 WORDS = ["red hat", "red tea", "blue hat", "green tea", "red"]
+KINDS = ["fact", "lesson", "case"]
+TIMES = ["", "2020-05-01T00:00:00", "2021-05-01T00:00:00", "2023-01-01T00:00:00"]
 
 
-def filled(memory: Memory, rows: list[dict[str, Any]], change: list[int]) -> None:
-    """Items with metadata, of which some were changed, deleted or superseded since."""
-    for number, metadata in enumerate(rows):
-        memory.add(f"{WORDS[number % len(WORDS)]} {number}", metadata=metadata, user_id="ana" if number % 2 else "bo")
+def filled(memory: Memory, rows: list[tuple[dict[str, Any], str, str]], change: list[int]) -> None:
+    """Items with metadata, kinds and times, of which some were changed, deleted or superseded since."""
+    for number, (metadata, kind, when) in enumerate(rows):
+        text, user = f"{WORDS[number % len(WORDS)]} {number}", "ana" if number % 2 else "bo"
+        memory.add(text, metadata=metadata, kind=kind, event_time=when, user_id=user)
     for number in change:
         id = f"m{1 + number % len(rows)}"
         if not memory.get(id).open:
             continue
         if number % 3 == 0:
-            memory.update(id, metadata=rows[number // 3 % len(rows)])
+            memory.update(id, metadata=rows[number // 3 % len(rows)][0])
         elif number % 3 == 1:
-            memory.supersede(id, f"red news {number}", metadata=rows[number // 2 % len(rows)])
+            memory.supersede(id, f"red news {number}", metadata=rows[number // 2 % len(rows)][0])
         else:
             memory.delete(id)
+
+
+def allowed(item: Item, where: Any = None, kinds: Any = KINDS, since: str = "", until: str = "3") -> bool:
+    """The reference: what a plain reading says of an item."""
+    in_time = since <= (item.event_time or item.written_at) < until
+    return in_time and item.kind.value in kinds and (where is None or meets(where, dict(item.metadata)))
 
 
 @pytest.fixture(params=[0, 2, 1000], ids="up to {} rows are ranked whole".format)
@@ -195,84 +204,46 @@ def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(words, "RANKED_WHOLE", request.param)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(written, min_size=1, max_size=8),
-    st.lists(st.integers(0, 40), max_size=4),
-    st.lists(filters, min_size=1, max_size=3),
-    st.lists(st.integers(0, 40), max_size=3),
+conditions = st.fixed_dictionaries(
+    {},
+    optional={
+        "where": filters,
+        "kinds": st.sets(st.sampled_from(KINDS), min_size=1).map(sorted),
+        "since": st.sampled_from(["2020-05-01", "2021-01-01", "2030-01-01"]),
+        "until": st.sampled_from(["2021-05-01", "2024-01-01"]),
+    },
 )
-def test_memory_and_bank_find_what_a_plain_reading_finds(behind, whole, rows, before, wheres, after) -> None:
-    memory = Memory(":memory:", encoder=WordEncoder(8))
-    filled(memory, rows, before)
-    bank = memory.bank()
-    frozen = list(bank.items())
-    for where in wheres:
-        for round_ in (before, after):
-            expected = {item.id for item in memory.get_all(limit=1000) if meets(where, dict(item.metadata))}
-            assert {item.id for item in memory.get_all(where=where)} == expected
-            there = {item.id for item in frozen if meets(where, dict(item.metadata))}
-            for mode in ("dense", "hybrid"):
-                hits = memory.search("red hat", top_k=50, mode=mode, where=where)
-                assert {hit.id for hit in hits} == expected
-                assert {hit.id for hit in bank.search("red hat", 50, mode=mode, where=where)} == there
-            for narrow in ({}, {"user_id": "ana"}):
-                known = memory.search("red tea", top_k=50, mode="lexical", **narrow)
-                hits = memory.search("red tea", top_k=50, mode="lexical", where=where, **narrow)
-                assert sorted((hit.id, hit.score) for hit in hits) == sorted(
-                    (hit.id, hit.score) for hit in known if meets(where, dict(hit.item.metadata))
-                )
-            if round_ is before:
-                filled(memory, rows[:1], after)
-
-
-TIMES = ["", "2020-05-01T00:00:00", "2021-05-01T00:00:00", "2023-01-01T00:00:00"]
-KINDS = ["fact", "lesson", "case"]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(TIMES), st.integers(0, 2)), min_size=1, max_size=12),
+    st.lists(st.tuples(written, st.sampled_from(KINDS), st.sampled_from(TIMES)), min_size=1, max_size=10),
     st.lists(st.integers(0, 40), max_size=4),
-    st.sets(st.sampled_from(KINDS)),
-    st.sampled_from(["", "2020-05-01", "2021-01-01", "2030-01-01"]),
-    st.sampled_from(["", "2021-05-01", "2024-01-01"]),
-    st.sampled_from([None, {"n": 1}, {"n": {"$gte": 1}}]),
+    st.lists(conditions, min_size=1, max_size=3),
+    st.lists(st.integers(0, 40), max_size=3),
 )
-def test_kinds_and_times_go_by_what_a_plain_reading_says(whole, rows, changed, kinds, since, until, where) -> None:
+def test_memory_and_bank_find_what_a_plain_reading_finds(behind, whole, rows, before, asked, after) -> None:
     memory = Memory(":memory:", encoder=WordEncoder(8))
-
-    def write() -> None:
-        for number, (kind, when, n) in enumerate(rows):
-            text = f"{WORDS[number % len(WORDS)]} {len(memory)} {number}"
-            memory.add(text, kind=kind, event_time=when, metadata={"n": n})
-
-    def expected(items) -> set[str]:
-        return {
-            item.id
-            for item in items
-            if (not kinds or item.kind.value in kinds)
-            and (item.event_time or item.written_at) >= since
-            and (not until or (item.event_time or item.written_at) < until)
-            and (where is None or meets(where, dict(item.metadata)))
-        }
-
-    write()
+    filled(memory, rows, before)
     bank = memory.bank()
     frozen = list(bank.items())
-    options = {"where": where, "kinds": sorted(kinds), "since": since, "until": until}
-    options = {name: value for name, value in options.items() if value}
-    for round_ in range(2):
-        for mode in ("dense", "hybrid"):
-            hits = memory.search("red hat", top_k=100, mode=mode, **options)
-            assert {hit.id for hit in hits} == expected(memory.get_all(limit=1000))
-            assert {hit.id for hit in bank.search("red hat", 100, mode=mode, **options)} == expected(frozen)
-        if not round_:
-            for number in changed:
-                id = f"m{1 + number % len(rows)}"
-                if memory.get(id).open:
-                    memory.update(id, metadata={"n": number % 3}) if number % 2 else memory.delete(id)
-            write()
+    for asks in asked:
+        for round_ in (before, after):
+            items = memory.get_all(limit=1000)
+            where = {"where": asks["where"]} if "where" in asks else {}
+            assert memory.get_all(limit=1000, **where) == [item for item in items if allowed(item, **where)]
+            for mode in ("dense", "hybrid"):
+                hits = memory.search("red hat", top_k=50, mode=mode, **asks)
+                assert {hit.id for hit in hits} == {item.id for item in items if allowed(item, **asks)}
+                hits = bank.search("red hat", 50, mode=mode, **asks)
+                assert {hit.id for hit in hits} == {item.id for item in frozen if allowed(item, **asks)}
+            for narrow in ({}, {"user_id": "ana"}):
+                every = memory.search("red tea", top_k=50, mode="lexical", **narrow)
+                hits = memory.search("red tea", top_k=50, mode="lexical", **asks, **narrow)
+                expected = [(hit.id, hit.score) for hit in every if allowed(hit.item, **asks)]
+                assert sorted((hit.id, hit.score) for hit in hits) == sorted(expected)
+            if round_ is before:
+                filled(memory, rows[:1], after)
 
 
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import httpx
 import pytest
 
 from benchmarks.agents.fuzz import command, fuzzed
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.callers import as_
 
 
 @pytest.mark.slow
@@ -21,26 +19,16 @@ def test_schemathesis_finds_nothing() -> None:
     assert found["failures"] == []
 
 
-def test_a_method_that_is_none_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    with (
-        MemoryServer(tmp_path / "a.mem", encoder=None) as server,
-        httpx.Client(
-            base_url=f"{server.url}/v1/memory", headers={"Authorization": f"Bearer {server.token}"}, trust_env=False
-        ) as client,
-    ):
+def test_a_method_that_is_none_is_refused_with_those_there_are(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as client:
         answer = client.put("/items")
         assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, HEAD, POST")
         assert client.put("/nowhere").headers.get("allow") is None
 
 
-def test_a_whole_number_may_be_said_with_a_point(tmp_path: Path) -> None:
+def test_a_whole_number_may_be_said_with_a_point(server: MemoryServer, tenant: str) -> None:
     """To JSON Schema 5.0 is an integer."""
-    with (
-        MemoryServer(tmp_path / "a.mem", encoder=None) as server,
-        httpx.Client(
-            base_url=f"{server.url}/v1/memory", headers={"Authorization": f"Bearer {server.token}"}, trust_env=False
-        ) as client,
-    ):
+    with as_(server, tenant) as client:
         assert client.post("/search", json={"query": "tea", "top_k": 5.0}).status_code == 200
         for wrong in (5.5, "5", True, 0.0):
             assert client.post("/search", json={"query": "tea", "top_k": wrong}).status_code == 422

@@ -29,7 +29,7 @@ from keepworth.serving.call_formats import MARK
 from keepworth.serving.gateway import Gateway, tokens_of
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
-from tests.serving.gate import KEY, Gate, SetClock
+from tests.serving.gate import Gate, SetClock
 from tests.serving.scripted_upstream import Script
 
 
@@ -278,6 +278,9 @@ def test_a_session_names_a_conversation_and_hides_nothing(gate: Gate) -> None:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 ZOE, DECOMPOSED = "Zo\u00eb", "Zoe\u0308"
+NO_NAMES = [("user", "bob\u00a0".encode()), ("user", "bob\u00ad".encode())]  # which of a person has to be printed
+for value in (ZOE.encode("latin-1"), b"\x85", b"bob\xa0", b"UTF-8''Zo%EB", b"x" * 600):
+    NO_NAMES += [(header, value) for header in ("user", "agent", "session")]
 
 
 def named_call(gate: Gate, text: str, **named: bytes) -> httpx.Response:
@@ -315,18 +318,11 @@ def test_a_person_of_any_name_has_one_memory_and_is_erased(gate: Gate, sent: byt
     assert gate.http.post("/v1/memory/erase", json={"user_id": name}).json()["nobody"] is True
 
 
-@pytest.mark.parametrize("header", ["user", "agent", "session"])
-@pytest.mark.parametrize("value", [ZOE.encode("latin-1"), b"\x85", b"bob\xa0", b"UTF-8''Zo%EB", b"x" * 600])
+@pytest.mark.parametrize(("header", "value"), NO_NAMES)
 def test_what_is_no_name_is_refused_and_not_passed_over(gate: Gate, header: str, value: bytes) -> None:
     answer = named_call(gate, "I live in Bergen.", **{header: value})
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
-    assert gate.script.sent == []
-
-
-@pytest.mark.parametrize("value", ["bob\u00a0", "bob\u00ad"])
-def test_a_persons_name_that_cannot_be_printed_is_refused(gate: Gate, value: str) -> None:
-    assert named_call(gate, "I live in Bergen.", user=value.encode()).status_code == 400
     assert gate.script.sent == []
 
 
@@ -383,29 +379,6 @@ def test_streams_are_recorded_and_parts_of_a_message_are_read(gate: Gate) -> Non
 
 
 # -- without memory ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_with_memory_off_nothing_is_changed_and_nothing_is_noted(gate: Gate, stream: bool) -> None:
-    gate.memory.add("Ana is allergic to peanuts.")
-    asked = b'"messages":[{"role":"user","content":"What is Ana \\u0061llergic to?"}]'
-    raw = b'{ "model":"scripted",  %s, "temperature":1.0, "stream": %s}' % (asked, b"true" if stream else b"false")
-    headers = {"Content-Type": "application/json", "X-Keepworth-Memory": "off", "OpenAI-Organization": "o1"}
-    through = gate.http.post("/v1/chat/completions", content=raw, headers=headers)
-    sent = gate.script.sent[-1]
-    assert sent.content == raw
-    assert sent.headers["authorization"] == f"Bearer {KEY}", "the caller's token stays here"
-    assert sent.headers["openai-organization"] == "o1"
-    assert not any(name.startswith("x-keepworth") for name in sent.headers)
-    direct = httpx.post(
-        f"{gate.server.gateway.upstream.url}/chat/completions",
-        content=raw,
-        headers={"Content-Type": "application/json"},
-    )
-    assert through.content == direct.content
-    assert through.headers["content-type"] == direct.headers["content-type"]
-    assert "x-keepworth-episode" not in through.headers
-    assert gate.memory.episodes() == []
 
 
 def test_other_routes_pass_and_only_to_the_upstream(gate: Gate) -> None:
@@ -658,23 +631,12 @@ def test_the_openai_sdk_remembers_with_one_url_changed(gate: Gate) -> None:
     assert "".join(words).strip() == "Peanuts."
     with client.chat.completions.stream(model="scripted", messages=[user("Allergic to what am I?")]) as events:
         assert events.get_final_completion().choices[0].message.content.strip() == "Peanuts."
-    assert client.models.list().data[0].id == "scripted"
-    assert client.embeddings.create(model="e", input="x", encoding_format="float").data[0].embedding == [0.5, -0.25]
     gate.script.fails = [429, 500]
     assert asks("Am I allergic to peanuts or to nuts?").choices[0].message.content, (
         "the SDK asks again, and is answered"
     )
-    gate.script.fails = [400]
-    with pytest.raises(openai.BadRequestError, match="scripted 400"):
-        asks("Anything else?")
     with pytest.raises(openai.AuthenticationError, match="token is missing"):
         openai.OpenAI(base_url=f"{gate.server.url}/v1", api_key="kw_wrong").models.list()
-    stream = client.chat.completions.create(model="scripted", messages=[user("One more, peanuts?")], stream=True)
-    next(iter(stream))
-    stream.close()
-    gate.script.breaks = True
-    with pytest.raises(openai.APIError, match="gave no answer"):
-        list(client.chat.completions.create(model="scripted", messages=[user("Again, peanuts?")], stream=True))
     client.close()
 
 

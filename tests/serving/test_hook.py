@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 
 from keepworth import Client
 from keepworth.episodes.episode import Episode
+from keepworth.memory.item import Item
 from keepworth.memory.sensitive import HIDDEN
 from keepworth.serving import hook
 from tests.serving.memory_process import TOKEN, MemoryProcess
@@ -41,120 +43,103 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryProcess]:
         yield server
 
 
-Hook = Callable[..., tuple[dict[str, Any], str]]
+@dataclass
+class Host:
+    """A host that runs the command at the events of one session, of a person who is that of the test alone."""
 
+    client: Client
+    user: str
+    environment: dict[str, str]
 
-@pytest.fixture
-def hooked(server: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Hook:
-    """Runs the command as a host does; gives what it printed, and what it said on standard error. Each test is a person."""
+    def __call__(self, event: str, *words: str, **fields: Any) -> tuple[dict[str, Any], str]:
+        """What the command printed at an event, and what it said on standard error."""
+        return self.give({**SESSION, "hook_event_name": event, **fields}, *words)
 
-    def run(event: dict[str, Any] | str | bytes, *words: str, **variables: str) -> tuple[dict[str, Any], str]:
-        given = (
-            event
-            if isinstance(event, bytes)
-            else event.encode()
-            if isinstance(event, str)
-            else json.dumps(event).encode()
-        )
-        environment = {
-            **os.environ,
-            "KEEPWORTH_URL": server.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks"), **variables,
-        }  # fmt: skip
+    def give(self, event: dict[str, Any], *words: str, **variables: str) -> tuple[dict[str, Any], str]:
         done = subprocess.run(
-            [sys.executable, "-m", "keepworth", "hook", "--user", request.node.name, "--seconds", "300", *words],
-            input=given, capture_output=True, check=False, env=environment, timeout=360,
+            [sys.executable, "-m", "keepworth", "hook", "--user", self.user, "--seconds", "300", *words],
+            input=json.dumps(event).encode(), capture_output=True, check=False, env={**self.environment, **variables},
+            timeout=360,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stderr.count(b"Traceback") == 0
         return (json.loads(done.stdout) if done.stdout else {}), done.stderr.decode()
 
-    return run
+    def context(self, event: str, *words: str, **fields: Any) -> str:
+        """What is added to the context of the model at an event."""
+        answer, _ = self(event, *words, **fields)
+        assert set(answer) == {"hookSpecificOutput"}
+        assert set(answer["hookSpecificOutput"]) == {"hookEventName", "additionalContext"}
+        assert answer["hookSpecificOutput"]["hookEventName"] == event
+        text = answer["hookSpecificOutput"]["additionalContext"]
+        assert text.startswith(hook.MARK + "\n- ")
+        return str(text)
+
+    def add(self, text: str) -> Item:
+        return self.client.add(text, user_id=self.user)
+
+    def texts(self) -> list[str]:
+        return [item.text for item in self.client.get_all(user_id=self.user)]
+
+    def records(self) -> list[Episode]:
+        return [self.client.episode_record(id) for id in self.client.episodes(user_id=self.user)]
 
 
-def context(answer: dict[str, Any], event: str) -> str:
-    assert set(answer) == {"hookSpecificOutput"}
-    assert set(answer["hookSpecificOutput"]) == {"hookEventName", "additionalContext"}
-    assert answer["hookSpecificOutput"]["hookEventName"] == event
-    text = answer["hookSpecificOutput"]["additionalContext"]
-    assert text.startswith(hook.MARK + "\n- ")
-    return str(text)
-
-
-def records(server: MemoryProcess, user: str) -> list[Episode]:
+@pytest.fixture
+def host(server: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
+    variables = {"KEEPWORTH_URL": server.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
     with Client(server.url, TOKEN) as client:
-        return [client.episode_record(id) for id in client.episodes(user_id=user)]
+        yield Host(client, request.node.name, {**os.environ, **variables})
 
 
-def test_a_session_of_claude_code(server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest) -> None:
-    user = request.node.name
-    with Client(server.url, TOKEN) as client:
-        item = client.add(PAGE, user_id=user)
-        client.add("Bob's tests of the website need another flag", user_id="bob")
-        begun, said = hooked({**SESSION, "hook_event_name": "SessionStart", "source": "startup"})
-        assert PAGE in context(begun, "SessionStart")
-        assert "Bob" not in context(begun, "SessionStart")
-        assert said == ""
-        prompt = {**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": f"run the website's tests with {SECRET}"}
-        assert hooked(prompt)[0] == {}, "what the context holds already is not said again"
-        failed = {
-            **SESSION, "hook_event_name": "PostToolUseFailure", "tool_name": "Bash", "tool_use_id": "toolu_1",
-            "tool_input": {"command": "npm test"}, "error": f"{ERROR} PASSWORD={SECRET}", "is_interrupt": False,
-        }  # fmt: skip
-        advice = client.add("Where the network cannot be reached, npm test wants --offline", user_id=user)
-        assert advice.text in context(hooked(failed)[0], "PostToolUseFailure")
-        assert hooked({**failed, "is_interrupt": True}) == ({}, "")
-        fine = {
-            **SESSION,
-            "hook_event_name": "PostToolUse",
-            "tool_name": "Read",
-            "tool_response": {"content": "an error"},
-        }
-        assert hooked(fine) == ({}, "")
-        assert hooked({**SESSION, "hook_event_name": "Stop", "stop_hook_active": False}) == ({}, "")
-        assert hooked({**SESSION, "hook_event_name": "SessionEnd", "reason": "other"}, "SessionEnd") == ({}, "")
-        first, second = records(server, user)
-        assert first.task == "Work in website"
-        assert second.task == f"run the website's tests with {HIDDEN}"
-        assert SECRET not in f"{first}{second}"
-        assert [each.item for each in first.shown] == [item.id]
-        assert item.id in [each.item for each in second.shown]
-        assert item.id in client.reward(second.id, 1.0).changed, "what was shown for the prompt is credited"
-        assert [event for each in (first, second) for event in each.errors] == []
-        assert client.get_all(user_id=user) != []
+def test_a_session_of_claude_code(host: Host) -> None:
+    item = host.add(PAGE)
+    host.client.add("Bob's tests of the website need another flag", user_id="bob")
+    begun = host.context("SessionStart", source="startup")
+    assert PAGE in begun
+    assert "Bob" not in begun
+    prompt = f"run the website's tests with {SECRET}"
+    assert host("UserPromptSubmit", prompt=prompt) == ({}, ""), "what the context holds already is not said again"
+    failed = {
+        "tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {"command": "npm test"},
+        "error": f"{ERROR} PASSWORD={SECRET}",
+    }  # fmt: skip
+    advice = host.add("Where the network cannot be reached, npm test wants --offline")
+    assert advice.text in host.context("PostToolUseFailure", **failed, is_interrupt=False)
+    assert host("PostToolUseFailure", **failed, is_interrupt=True) == ({}, "")
+    assert host("PostToolUse", tool_name="Read", tool_response={"content": "an error"}) == ({}, "")
+    assert host("Stop", stop_hook_active=False) == ({}, "")
+    assert host("SessionEnd", "SessionEnd", reason="other") == ({}, "")
+    first, second = host.records()
+    assert first.task == "Work in website"
+    assert second.task == f"run the website's tests with {HIDDEN}"
+    assert SECRET not in f"{first}{second}"
+    assert [each.item for each in first.shown] == [item.id]
+    assert item.id in [each.item for each in second.shown]
+    assert item.id in host.client.reward(second.id, 1.0).changed, "what was shown for the prompt is credited"
+    assert [event for each in (first, second) for event in each.errors] == []
+    assert host.texts() != []
 
 
-def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after_it(
-    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
-) -> None:
-    user = request.node.name
-    with Client(server.url, TOKEN) as client:
-        before = client.add("always use the network flag", user_id=user)
-        after = client.add("cannot connect: ask for the proxy", user_id=user)
-        one = ("--top-k", "1")
-        prompt = {
-            **SESSION,
-            "session_id": user,
-            "hook_event_name": "UserPromptSubmit",
-            "prompt": "use the network flag",
-        }
-        assert context(hooked(prompt, *one)[0], "UserPromptSubmit").endswith(f"- {before.text}")
-        failed = {**prompt, "hook_event_name": "PostToolUseFailure", "tool_name": "Bash", "error": "cannot connect"}
-        assert context(hooked(failed, *one)[0], "PostToolUseFailure").endswith(f"- {after.text}")
-        assert hooked({**SESSION, "session_id": user, "hook_event_name": "Stop"}) == ({}, "")
-        client.reward(client.episodes(user_id=user)[-1], 1.0)
-        worth = [client.worth(before.id, "use the network flag"), client.worth(after.id, "Bash failed: cannot connect")]
+def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after_it(host: Host) -> None:
+    before = host.add("always use the network flag")
+    after = host.add("cannot connect: ask for the proxy")
+    one = ("--top-k", "1")
+    assert host.context("UserPromptSubmit", *one, prompt="use the network flag").endswith(f"- {before.text}")
+    failed = host.context("PostToolUseFailure", *one, tool_name="Bash", error="cannot connect")
+    assert failed.endswith(f"- {after.text}")
+    assert host("Stop") == ({}, "")
+    client = host.client
+    client.reward(client.episodes(user_id=host.user)[-1], 1.0)
+    worth = [client.worth(before.id, "use the network flag"), client.worth(after.id, "Bash failed: cannot connect")]
     assert [(each.seen, round(each.earned, 2)) for each in worth] == [(1.0, 0.0), (1.0, 1.0)]
 
 
-def test_after_compaction_what_was_shown_is_said_again_and_after_a_resume_it_is_not(
-    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
-) -> None:
-    with Client(server.url, TOKEN) as client:
-        client.add(PAGE, user_id=request.node.name)
-    start = {**SESSION, "session_id": request.node.name, "hook_event_name": "SessionStart"}
-    assert PAGE in context(hooked({**start, "source": "startup"})[0], "SessionStart")
-    assert hooked({**start, "source": "resume"})[0] == {}
-    assert PAGE in context(hooked({**start, "source": "compact"})[0], "SessionStart")
+def test_after_compaction_what_was_shown_is_said_again_and_after_a_resume_it_is_not(host: Host) -> None:
+    host.add(PAGE)
+    assert PAGE in host.context("SessionStart", source="startup")
+    assert host("SessionStart", source="resume")[0] == {}
+    assert PAGE in host.context("SessionStart", source="compact")
 
 
 @pytest.mark.parametrize(
@@ -227,48 +212,32 @@ def test_a_command_that_failed_in_codex_is_known_by_its_transcript(tmp_path: Pat
         assert hook.event_of({**given, **unknown}).text == ""
 
 
-def test_what_gemini_cli_puts_before_a_prompt_is_not_the_users(
-    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
-) -> None:
+def test_what_gemini_cli_puts_before_a_prompt_is_not_the_users(host: Host) -> None:
     """Else what was recalled at the start is kept as said by the user, and is recalled again."""
-    prompt = {**SESSION, "hook_event_name": "BeforeAgent", "session_id": request.node.name}
     recalled = f"<hook_context>{hook.MARK}\n- I live in Oslo.&lt;/hook_context&gt;</hook_context>"
-    hooked({**prompt, "prompt": f"{recalled}\n\nI prefer pnpm over npm."})
-    with Client(server.url, TOKEN) as client:
-        assert [item.text for item in client.get_all(user_id=request.node.name)] == ["I prefer pnpm over npm."]
-    (record,) = records(server, request.node.name)
-    assert record.task == "I prefer pnpm over npm."
+    host("BeforeAgent", prompt=f"{recalled}\n\nI prefer pnpm over npm.")
+    assert host.texts() == ["I prefer pnpm over npm."]
+    assert [record.task for record in host.records()] == ["I prefer pnpm over npm."]
 
 
-def test_gemini_cli_and_codex_are_answered_at_their_events(
-    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
-) -> None:
-    with Client(server.url, TOKEN) as client:
-        client.add(PAGE, user_id=request.node.name)
-    gemini = {"session_id": "g", "cwd": "/home/ana/website", "timestamp": "2026-01-01T00:00:00Z"}
-    answer, _ = hooked({**gemini, "hook_event_name": "BeforeAgent", "prompt": "run the website's tests"})
-    assert PAGE in context(answer, "BeforeAgent")
-    assert hooked({**gemini, "hook_event_name": "AfterAgent", "prompt": "x", "prompt_response": "done"}) == ({}, "")
-    codex = {"session_id": "c", "turn_id": "t", "cwd": "/home/ana/website", "model": "m", "transcript_path": None}
-    answer, _ = hooked({**codex, "hook_event_name": "UserPromptSubmit", "prompt": "run the website's tests"})
-    assert PAGE in context(answer, "UserPromptSubmit")
+def test_gemini_cli_and_codex_are_answered_at_their_events(host: Host) -> None:
+    host.add(PAGE)
+    gemini = {"session_id": "g", "timestamp": "2026-01-01T00:00:00Z"}
+    assert PAGE in host.context("BeforeAgent", **gemini, prompt="run the website's tests")
+    assert host("AfterAgent", **gemini, prompt="x", prompt_response="done") == ({}, "")
+    codex = {"session_id": "c", "turn_id": "t", "model": "m", "transcript_path": None}
+    assert PAGE in host.context("UserPromptSubmit", **codex, prompt="run the website's tests")
 
 
-def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(
-    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
-) -> None:
-    user = request.node.name
-    prompt = {**SESSION, "hook_event_name": "UserPromptSubmit", "session_id": user}
+def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(host: Host) -> None:
     stated = f"I prefer pnpm over npm. My password is {SECRET}. Run the tests, please."
     for words in (("--no-keep",), ()):
-        assert hooked({**prompt, "prompt": stated}, *words) == ({}, "")
-    with Client(server.url, TOKEN) as client:
-        texts = [item.text for item in client.get_all(user_id=user)]
-        assert "I prefer pnpm over npm." in texts
-        assert not [text for text in texts if SECRET in text or "tests" in text or "password" in text]
-        assert len(client.episodes(user_id=user)) == 2
-    answer, _ = hooked({**prompt, "prompt": "which package manager do I prefer, npm or pnpm?"})
-    assert "I prefer pnpm over npm." in context(answer, "UserPromptSubmit")
+        assert host("UserPromptSubmit", *words, prompt=stated) == ({}, "")
+    assert "I prefer pnpm over npm." in host.texts()
+    assert not [text for text in host.texts() if SECRET in text or "tests" in text or "password" in text]
+    assert len(host.records()) == 2
+    asked = host.context("UserPromptSubmit", prompt="which package manager do I prefer, npm or pnpm?")
+    assert "I prefer pnpm over npm." in asked
 
 
 # -- a host is never held up ------------------------------------------------------------------------------------------
@@ -290,29 +259,21 @@ def test_what_is_no_event_is_a_mistake_of_one_line(
 PROMPT = {**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "run the tests"}
 
 
-def test_without_a_server_with_a_wrong_token_or_with_another_program_there_the_host_goes_on(hooked: Hook) -> None:
-    answer, said = hooked(PROMPT, KEEPWORTH_URL="http://127.0.0.1:9")
-    assert answer == {}
-    assert "gave no answer" in said
-    answer, said = hooked(PROMPT, KEEPWORTH_TOKEN="kw_wrong-token-of-somebody")
-    assert answer == {}
-    assert "401" in said
-    assert "kw_wrong" not in said
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
+        ("KEEPWORTH_URL", "http://127.0.0.1:9", "gave no answer"),
+        ("KEEPWORTH_TOKEN", "kw_wrong-secret-of-somebody", "Authorization: Bearer TOKEN"),
         ("KEEPWORTH_URL", "http://127.0.0.1:80000", "is no address of a server: set KEEPWORTH_URL"),
         ("KEEPWORTH_TOKEN", "kw_its\nsecret", "KEEPWORTH_TOKEN is no token"),
         ("KEEPWORTH_HOOKS", __file__, "is not a folder of this user alone"),
         ("KEEPWORTH_HOOKS", "/dev/null/hooks", "set KEEPWORTH_HOOKS to a folder"),
     ],
 )
-def test_a_wrong_variable_is_named_in_a_line_that_shows_no_token(
-    hooked: Hook, variable: str, value: str, said: str
+def test_the_host_goes_on_without_memory_and_a_line_that_shows_no_token_names_what_is_wrong(
+    host: Host, variable: str, value: str, said: str
 ) -> None:
-    answer, errors = hooked({**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "hi"}, **{variable: value})
+    answer, errors = host.give(PROMPT, **{variable: value})
     assert answer == {}
     assert said in errors
     assert len(errors.splitlines()) == 1
@@ -341,16 +302,13 @@ def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(
         process.communicate()
 
 
-def test_a_prompt_of_many_megabytes_is_cut_before_it_is_looked_through(
-    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
-) -> None:
-    long = {**PROMPT, "prompt": f"How do I run the tests? {'word ' * 1_000_000}{SECRET}"}
-    with Client(server.url, TOKEN) as client:
-        client.add(PAGE, user_id=request.node.name)
-        assert PAGE in context(hooked(long)[0], "UserPromptSubmit")
-        (episode,) = client.episodes(user_id=request.node.name)
-        assert SECRET not in repr(client.episode_record(episode))
-    answer, said = hooked({**PROMPT, "prompt": "word " * 10_000_000})
+def test_a_prompt_of_many_megabytes_is_cut_before_it_is_looked_through(host: Host) -> None:
+    host.add(PAGE)
+    long = f"How do I run the tests? {'word ' * 1_000_000}{SECRET}"
+    assert PAGE in host.context("UserPromptSubmit", prompt=long)
+    (record,) = host.records()
+    assert SECRET not in repr(record)
+    answer, said = host("UserPromptSubmit", prompt="word " * 10_000_000)
     assert answer == {}
     assert "says more than 8 MB" in said
 

@@ -52,23 +52,3 @@ def test_a_store_of_langgraph_keeps_and_finds_values(memory: Any) -> None:
     assert asyncio.run(store.aget(("mem", "ana"), "food")).key == "food"
     store.delete(("mem", "ana"), "food")
     store.delete(("docs",), "one")
-
-
-def test_a_graph_s_node_reads_what_another_run_put_into_its_store(memory: Any) -> None:
-    graphs = pytest.importorskip("langgraph.graph")
-    from langgraph.store.base import BaseStore
-
-    from keepworth.memory.adapters.langgraph import as_langgraph_store
-
-    def node(state: dict[str, Any], *, store: BaseStore) -> dict[str, Any]:
-        before = store.get(("counts",), "runs")
-        runs = 1 + (0 if before is None else before.value["runs"])
-        store.put(("counts",), "runs", {"runs": runs})
-        return {"runs": runs}
-
-    node.__annotations__["store"] = BaseStore  # langgraph reads it as a type
-    for expected in (1, 2, 3):
-        graph = graphs.StateGraph(dict)
-        graph.add_node("node", node)
-        graph.add_edge(graphs.START, "node")
-        assert graph.compile(store=as_langgraph_store(memory)).invoke({})["runs"] == expected

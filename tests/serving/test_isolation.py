@@ -87,6 +87,7 @@ def test_what_an_upstream_keeps_is_closed_to_whoever_shares_its_key(server: Memo
 
 BODY = {"model": "m", "input": "and?", "messages": [{"role": "user", "content": "and?"}], "previous_response_id": "r1"}
 PLAIN = json.dumps(BODY)
+ASKING = ("chat/completions", "responses", "completions", "messages", "embeddings")
 
 
 @pytest.mark.parametrize("memory", ["on", "off"])
@@ -106,16 +107,8 @@ PLAIN = json.dumps(BODY)
 def test_a_body_that_is_no_json_object_in_utf_8_goes_nowhere(server: MemoryServer, raw: bytes, memory: str) -> None:
     headers = {"Content-Type": "application/json", "X-Keepworth-Memory": memory}
     with calls(server, "") as program:
-        for path in (
-            "/v1/chat/completions",
-            "/v1/responses",
-            "/v1/completions",
-            "/v1/messages",
-            "/v1/embeddings",
-            "/v1/responses/r1/cancel",
-            "/v1/conversations",
-        ):
+        for path in (*ASKING, "responses/r1/cancel", "conversations"):
             ASKED.clear()
-            answer = program.post(path, content=raw, headers=headers)
+            answer = program.post(f"/v1/{path}", content=raw, headers=headers)
             assert (answer.status_code, ASKED) == (400, []), path
             assert "error" in answer.json()

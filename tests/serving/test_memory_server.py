@@ -65,7 +65,7 @@ def says_what_to_do(problem: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer kw_wrong", "Basic a2V5", "Bearer \xff", "Bearer  "])
-@pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/openapi.json", "/health"])
+@pytest.mark.parametrize("path", ["/v1/memory/items", "/nowhere", "/openapi.json", "/health", "/v1/messages"])
 def test_without_a_token_nothing_is_read(server: MemoryServer, authorization: str, path: str) -> None:
     """The length is announced, nothing follows: whoever reads first waits for ever."""
     with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), 20) as connection:
@@ -287,6 +287,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/search", {"query": "x", "top_k": 10_000}, 422, "top_k"),
     ("POST", "/search", {"query": "x", "mode": "psychic"}, 422, "mode"),
     ("POST", "/search", {"query": "x", "where": "a"}, 422, "where"),
+    ("POST", "/search", {"query": "x", "where": {"age": {"$near": 3}}}, 422, "where"),
     ("POST", "/search", {}, 422, "query"),
     ("POST", "/rewards", {"target": "e1", "value": 1}, 404, "target"),
     ("POST", "/rewards", {"target": "e1", "value": "1"}, 422, "value"),

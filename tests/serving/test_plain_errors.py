@@ -13,7 +13,7 @@ import pytest
 from keepworth import Memory
 from keepworth.cli.main import main
 from keepworth.serving.application import ServerLimits
-from keepworth.serving.hook import HookProblem, ServedMemory, clean
+from keepworth.serving.hook import HookProblem, ServedMemory
 from keepworth.serving.http_server import reachable_here_alone
 from keepworth.serving.memory_server import MemoryServer
 
@@ -43,19 +43,9 @@ def test_an_age_that_is_none_is_named(tmp_path: Path, days: str, capsys: pytest.
     assert "days must be a number above 0, 100000 at most, got" in capsys.readouterr().err
 
 
-def test_a_wrong_filter_is_named_without_the_inside_of_the_program(tmp_path: Path) -> None:
-    with MemoryServer(tmp_path / "a.mem", encoder=None) as server:
-        where = asked(server, "POST", "/v1/memory/search", json={"query": "x", "where": {"age": {"$near": 3}}}).json()
-        assert (where["field"], where["status"]) == ("where", 422)
-        assert "lambda" not in str(where)
-        assert "function of the item" not in str(where)
-
-
-@pytest.mark.parametrize(
-    ("host", "local"), [("127.0.0.1", True), ("127.0.0.9", True), ("localhost", True), ("::1", True)]
-)
-def test_every_name_of_this_machine_is_served_to_it_alone(tmp_path: Path, host: str, local: bool) -> None:
-    assert reachable_here_alone(host) is local
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "localhost", "::1"])
+def test_every_name_of_this_machine_is_served_to_it_alone(tmp_path: Path, host: str) -> None:
+    assert reachable_here_alone(host) is True
     if host == "::1":
         with socket.socket(socket.AF_INET6) as attempt:
             try:
@@ -105,15 +95,6 @@ def test_tools_are_bounded_as_routes_are(tmp_path: Path) -> None:
         more.set()
         first.join(20)
         assert 503 in statuses, "bytes of all requests together are bounded"
-
-
-def test_a_hook_with_a_wrong_token_says_what_to_send(tmp_path: Path) -> None:
-    with MemoryServer(tmp_path / "a.mem", encoder=None) as server:
-        with pytest.raises(HookProblem) as wrong:
-            ServedMemory(server.url, "kw_wrong", {}, 3.0).begin("x")
-        said = clean(str(wrong.value))
-        assert "Authorization: Bearer TOKEN" in said
-        assert "[secret]" not in said
 
 
 def test_a_hook_whose_connection_broke_begins_anew() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import keepworth
 from benchmarks.methods import page, taxonomy
-from keepworth.registry import KINDS, TAGS, methods
+from keepworth.registry import KINDS, TAGS, evidence, methods
 
 SOURCE = Path(keepworth.__file__).parent
 OUTSIDE = """
@@ -133,6 +133,12 @@ def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
     shown = keepworth_methods("show", "memlr")
     assert shown.returncode == 2
     assert "memrl" in shown.stderr
+
+
+def test_every_method_has_evidence_but_one_whose_trials_were_never_run() -> None:
+    assert [method.name for kind in KINDS for method in methods(kind).values() if evidence(method) is None] == [
+        "trmrl_ppo"
+    ]
 
 
 def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:

@@ -65,6 +65,45 @@ def test_the_first_update_by_hand() -> None:
     assert reranker.for_items == pytest.approx(0.05 * np.array([[-p, p], [0.0, 0.0]]))
 
 
+def test_the_papers_update_by_hand_for_a_slate_of_two_from_weights_that_have_learned() -> None:
+    """tau = .5, b = .5, eta = 1e-3 and batches of four, as in the paper. q' = q + W_q q = (1, 1) and m' = m + W_m m = (a + b, b),
+    so that s / tau = ln 2, 0, 0. Shown are the first, by 2/4, and then the second, by 1/2; the second alone is cited.
+
+    By s / tau: (-1 - b) ((1, 0, 0) - (2, 1, 1) / 4) + (1 - b) ((0, 1, 0) - (0, 1, 1) / 2) = (-3/4, 5/8, 1/8). By s twice that,
+    (-3/2, 5/4, 1/4) = g. The step is eta g_i m'_i q^T, summed, for W_q, and eta q' g_i m_i^T for W_m."""
+    reranker, half = Reranker(), np.log(2.0) / 2.0
+    reranker.for_query, reranker.for_items = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]])
+    query, items = np.array([1.0, 0.0]), np.array([[half, 0.0], [2.0, -1.0], [-2.0, 1.0]])
+    assert reranker.logits(query, items) == pytest.approx([np.log(2.0), 0.0, 0.0])
+    assert plackett_luce(reranker.logits(query, items), (0, 1)) == pytest.approx(2 / 4 * 1 / 2)
+    for_query, for_items = reranker.for_query.copy(), reranker.for_items.copy()
+    for _ in range(3):
+        reranker.learn(query, items, (0, 1), (-1.0, 1.0))
+    assert (reranker.for_query == for_query).all(), "a batch has four choices"
+    reranker.learn(query, items, (0, 1), (-1.0, 1.0))
+    by_query = 1e-3 * np.array([[1.0 - 1.5 * half, 0.0], [-1.0, 0.0]])
+    by_items = 1e-3 * np.array([[2.0 - 1.5 * half, -1.0], [2.0 - 1.5 * half, -1.0]])
+    assert reranker.for_query - for_query == pytest.approx(by_query)
+    assert reranker.for_items - for_items == pytest.approx(by_items)
+    assert plackett_luce(reranker.logits(query, items), (1, 0)) > 1 / 4 * 2 / 3, (
+        "what was cited is likelier to be first"
+    )
+
+
+def test_before_it_learns_it_gives_the_retrievers_order_and_shows_five_of_twenty() -> None:
+    texts = [f"{'shirt ' * (number + 1)}{'cap ' * (25 - number)}number {number}" for number in range(25)]
+    with Memory(policy="rmm", encoder="hashing") as memory:
+        ids = [item.id for item in memory.add_many(texts)]
+        vectors = memory.store.encode(["a shirt", *texts])
+        query, *items = (np.frombuffer(vector, np.float32) for vector in vectors.values())
+        nearest = [ids[place] for place in np.argsort(-(np.stack(items) @ query), kind="stable")]
+        with memory.episode("a shirt", explore=False) as episode:
+            assert [hit.id for hit in episode.search()] == nearest[:5]
+        for _ in range(20):
+            with memory.episode("a shirt") as episode:
+                assert {hit.id for hit in episode.search()} <= set(nearest[:20])
+
+
 @pytest.mark.parametrize(
     ("reply", "of"),
     [

@@ -132,6 +132,8 @@ def test_one_command_asks_a_run_by_all_diagnostics_and_says_why_some_have_no_ans
 
 
 @pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.timeout(1500)
 def test_all_diagnostics_ask_runs_of_a_model_of_135_million_parameters(tmp_path: Path) -> None:
     settings = {**STRINGS, "max_tokens": 24, "steps": 1}
     for name, objective in (("mine", {}), ("coins", {"advantage": "Spurious(0.5)"})):

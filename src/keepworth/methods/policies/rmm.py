@@ -11,9 +11,9 @@ Management for Long-term Personalized Dialogue Agents", arXiv 2503.08026). No la
 As in the paper: K = 20, M = 5, tau = 0.5, rate 1e-3, b = 0.5, batches of 4, rewards of +1 and -1 for what is cited and what is
 not, and nothing else: the size of the reward of the episode is not read. Different here:
 
-* Noise is added to s / tau, where the paper adds it to s and divides by tau afterwards, which changes no order. So the choice has
-  exactly the Plackett-Luce probability of s / tau, which is on file, and of which the gradient is taken. The paper does not say
-  which probability its gradient is of.
+* The paper adds noise to s and divides the sum by tau, which changes no order, so that its tau decides nothing about the choice.
+  Here noise is added to s / tau: a choice has exactly the Plackett-Luce probability of s / tau, which is on file, and of which
+  the gradient is taken. The paper does not say which probability its gradient is of.
 * The slot of an item gets the item's own reward.
 * Items are cited by their ids, where the paper numbers those that it shows: a reply after two searches stays unambiguous.
 * Both matrices start at zero, so that the first scores are the retriever's; a step is the rate times the mean over the batch. The

@@ -210,13 +210,13 @@ def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
 
 
 def test_a_shuffled_reward_is_any_of_those_before_it_and_never_its_own() -> None:
-    told = []
+    streams = []
     for seed in range(60):
         rewards = Rewards("shuffled", seed)
-        told.append([rewards.passed_on(float(number)) for number in range(5)])
-    assert {first for first, *_ in told} == {NEUTRAL}
+        streams.append([rewards.passed_on(float(number)) for number in range(5)])
+    assert {first for first, *_ in streams} == {NEUTRAL}
     for number in range(1, 5):
-        assert {row[number] for row in told} == {float(earlier) for earlier in range(number)}
+        assert {row[number] for row in streams} == {float(earlier) for earlier in range(number)}
 
 
 def test_another_memory_holds_no_evidence_and_one_haystack_has_no_other() -> None:

@@ -13,35 +13,21 @@ from keepworth.episodes import (
     OperationKind,
     ParseStatus,
     RewardTerm,
-    Segment,
-    StopReason,
+    Sample,
     VersionSpan,
 )
 from keepworth.episodes.episode import MemoryEvent, Shown
 from keepworth.learning.run_folder import RunFolder
+from tests.episode_of import call_of, episode_of
 
-QUESTIONS = [
-    (
-        "What degree did I graduate with?",
-        "Business Administration",
-        "I graduated with a degree in Business Administration.",
-    ),
-    (
-        "How long is my daily commute to work?",
-        "45 minutes",
-        "My commute takes 45 minutes each way, so I listen to books.",
-    ),
-    (
-        "Where did I redeem a $5 coupon on coffee creamer?",
-        "Target",
-        "I redeemed a $5 coupon on creamer at Target on Sunday.",
-    ),
-    (
-        "What is the name of the playlist I made?",
-        "Summer Vibes",
-        "I made a playlist called Summer Vibes for the drive.",
-    ),
-    ("</script><b>Which</b> play did I attend?", "The Glass Menagerie", "We went to see The Glass Menagerie downtown."),
+SCALES = {"f1": 1.0, "em": 0.8}
+"""Of the metrics: what a mean of the first is worth in each."""
+QUESTIONS = [  # what is asked, the right answer, the memory that holds it
+    ("What degree did I graduate with?", "Business Administration", "I graduated in Business Administration."),
+    ("How long is my daily commute to work?", "45 minutes", "My commute takes 45 minutes each way."),
+    ("Where did I redeem a $5 coupon on coffee creamer?", "Target", "I redeemed a $5 coupon at Target on Sunday."),
+    ("What is the name of the playlist I made?", "Summer Vibes", "I made a playlist called Summer Vibes."),
+    ("</script><b>Which</b> play did I attend?", "The Glass Menagerie", "We went to see The Glass Menagerie."),
 ]
 
 
@@ -70,82 +56,46 @@ def sample_run(path: Path, *, steps: int = 45, finished: bool = True, group: int
         _measure(run, steps, "test", after)
         for step in range(1, steps + 1):
             grown = 1 - math.exp(-step / 15)
-            run.append_metrics(
-                step,
-                {
-                    "role": "answerer",
-                    "reward": 0.3 + 0.3 * grown + draw.uniform(-0.08, 0.08),
-                    "reward/f1": 0.28 + 0.3 * grown + draw.uniform(-0.08, 0.08),
-                    "reward/format": 0.02 + 0.01 * draw.random(),
-                    "response_length": 9 - 4 * grown + draw.random(),
-                    "entropy": 1.4 - 0.7 * grown + 0.1 * draw.random(),
-                    "mismatch_mean": 0.004 + 0.002 * draw.random(),
-                    "seconds/sample": 2.0 + draw.random() * 0.4,
-                    "seconds/reward": 0.2,
-                    "seconds/learn": 4.0 + draw.random() * 0.6,
-                },
-            )
+            rewards = {
+                "reward": 0.3 + 0.3 * grown + draw.uniform(-0.08, 0.08),
+                "reward/f1": 0.28 + 0.3 * grown + draw.uniform(-0.08, 0.08),
+                "reward/format": 0.02 + 0.01 * draw.random(),
+            }
+            others = {"response_length": 9 - 4 * grown, "entropy": 1.4 - 0.7 * grown, "mismatch_mean": 0.004}
+            seconds = {"seconds/sample": 2.0 + 0.4 * draw.random(), "seconds/reward": 0.2, "seconds/learn": 4.0}
+            run.append_metrics(step, {"role": "answerer", **rewards, **others, **seconds})
             run.write_episodes(step, [_answer(draw, step, member, grown) for member in range(group)])
         for step in range(steps + 1, steps + 1 + steps // 3):
-            run.append_metrics(
-                step,
-                {
-                    "role": "manager",
-                    "reward": 0.4 + draw.random() * 0.1,
-                    "invalid_operations": 0.2 * draw.random(),
-                    "entropy": 0.5 + 0.1 * draw.random(),
-                    "seconds/sample": 1.0,
-                    "seconds/learn": 2.0,
-                },
-            )
+            numbers = {"reward": 0.4 + 0.1 * draw.random(), "invalid_operations": 0.2 * draw.random(), "entropy": 0.5}
+            run.append_metrics(step, {"role": "manager", **numbers, "seconds/sample": 1.0, "seconds/learn": 2.0})
             run.write_episodes(step, [_manage(draw, step, member) for member in range(group)])
         with run.checkpoint(steps) as folder:
             (folder / "adapter.bin").write_bytes(b"x" * 64)
         if finished:
-            run.write_result(
-                {
-                    "title": "A made-up run",
-                    "headline": "These numbers are invented, to look at the page.",
-                    "tables": [
-                        {
-                            "title": "Answerer: held-out questions",
-                            "note": "95 % intervals by bootstrap over questions.",
-                            "rows": [
-                                {
-                                    "arm": arm,
-                                    "metric": metric,
-                                    "mean": mean * scale,
-                                    "low": mean * scale - 0.08,
-                                    "high": mean * scale + 0.09,
-                                    "n": 54,
-                                }
-                                for metric, scale in (("f1", 1.0), ("em", 0.8))
-                                for arm, mean in {**before, **after}.items()
-                            ],
-                        },
-                        {
-                            "title": "Manager: operations on unseen names",
-                            "rows": [
-                                {
-                                    "arm": "untrained",
-                                    "metric": "accuracy",
-                                    "mean": 0.3,
-                                    "low": 0.25,
-                                    "high": 0.36,
-                                    "n": 200,
-                                },
-                                {"arm": "trained", "metric": "accuracy", "mean": 0.6, "n": 200},
-                            ],
-                        },
-                    ],
-                }
-            )
+            answering = [
+                {**_row(arm, metric, mean * scale, 54), "low": mean * scale - 0.08, "high": mean * scale + 0.09}
+                for metric, scale in SCALES.items()
+                for arm, mean in {**before, **after}.items()
+            ]
+            untrained = {**_row("untrained", "accuracy", 0.3, 200), "low": 0.25, "high": 0.36}
+            note = "95 % intervals by bootstrap over questions."
+            operations = [untrained, _row("trained", "accuracy", 0.6, 200)]
+            tables = [
+                {"title": "Answerer: held-out questions", "note": note, "rows": answering},
+                {"title": "Manager: operations on unseen names", "rows": operations},
+            ]
+            headline = "These numbers are invented, to look at the page."
+            run.write_result({"title": "A made-up run", "headline": headline, "tables": tables})
     return run
+
+
+def _row(arm: str, metric: str, mean: float, n: int) -> dict[str, object]:
+    return {"arm": arm, "metric": metric, "mean": mean, "n": n}
 
 
 def _measure(run: RunFolder, step: int, split: str, arms: dict[str, float]) -> None:
     for arm, mean in arms.items():
-        for metric, scale in (("f1", 1.0), ("em", 0.8)):
+        for metric, scale in SCALES.items():
             low, high = scale * max(0.0, mean - 0.09), scale * mean + 0.09
             run.append_eval(
                 step, arm=arm, metric=metric, mean=scale * mean, low=low, high=high, n=54, role="answerer", split=split
@@ -157,41 +107,20 @@ def _answer(draw: random.Random, step: int, member: int, grown: float) -> Episod
     right = draw.random() < 0.3 + 0.5 * grown
     answer = expected if right else draw.choice(["I don't know", expected.split()[0], "The memory does not say."])
     f1 = 1.0 if right else 0.5 if answer == expected.split()[0] else 0.0
-    return Episode(
-        id=f"{step}-{member}",
-        task=f"longmemeval/{step % len(QUESTIONS):08x}",
+    sample = Sample((4, 5), (-0.1, -0.2), FinishReason.STOP, (VersionSpan(step, 0, 2),))
+    others = ("user: Could you suggest some podcasts about history?", "assistant: Here are five ideas for a dinner.")
+    texts = (f"[2023-05-20] user: {memory}", f"[2023-05-21] {others[0]}", f"[2023-05-02] {others[1]}")
+    return episode_of(
+        f"{step}-{member}",
+        [call_of("answerer", (1, 2, 3), sample)],
+        [RewardTerm("f1", f1), RewardTerm("format", 0.1, 0.2)],
         role="answerer",
+        task=f"longmemeval/{step % len(QUESTIONS):08x}",
         question=question,
-        segments=(
-            Segment(
-                "answerer",
-                "answer/1",
-                (1, 2, 3),
-                (4, 5),
-                (-0.1, -0.2),
-                1.0,
-                FinishReason.STOP,
-                (VersionSpan(step, 0, 2),),
-                answer,
-            ),
-        ),
         answer=answer,
         expected=(expected,),
-        rewards=(RewardTerm("f1", f1), RewardTerm("format", 0.1, 0.2)),
-        stop=StopReason.COMPLETED,
-        memory_snapshot="snapshot",
         policy_version=step,
-        shown=(
-            Shown(f"s{step}:t4", 0.93, f"[2023-05-20] user: {memory}"),
-            Shown(
-                f"s{step}:t9", 0.41, "[2023-05-21] user: Could you suggest some podcasts about history for the weekend?"
-            ),
-            Shown(
-                f"s{step}:t2",
-                0.22,
-                "[2023-05-02] assistant: Here are five ideas for a weeknight dinner that keep well.",
-            ),
-        ),
+        shown=tuple(Shown(f"s{step}:t{n}", 0.93 / n, text) for n, text in enumerate(texts, start=1)),
         seconds={"sample": 0.2},
     )
 
@@ -204,17 +133,14 @@ def _manage(draw: random.Random, step: int, member: int) -> Episode:
         ParseStatus.OK if draw.random() < 0.9 else ParseStatus.INVALID,
         "applied",
     )
-    return Episode(
-        id=f"{step}-{member}",
-        task=f"facts/{step}",
+    return episode_of(
+        f"{step}-{member}",
+        rewards=[RewardTerm("operation", float(right)), RewardTerm("valid", 1.0, 0.1)],
         role="manager",
+        task=f"facts/{step}",
         question="New fact: I moved to Lisbon in March.",
-        segments=(),
         answer=f"{kind.value} m3",
         expected=("SUPERSEDE m3",),
-        rewards=(RewardTerm("operation", float(right)), RewardTerm("valid", 1.0, 0.1)),
-        stop=StopReason.COMPLETED,
-        memory_snapshot="snapshot",
         policy_version=step,
         shown=(Shown("m3", 0.88, "Lives in Porto."), Shown("m1", 0.31, "Has a dog called Pim.")),
         operations=(event,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 
 from keepworth.episodes.episode import Session, Shown, Task, Turn
 from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.evaluation_page import verdict
 from keepworth.evaluation.harness import DOES_NOT_FIT, Conditions, EvaluationFolder, Row, measure, score_answer
+from keepworth.evaluation.reading import KeptAnswers
 from keepworth.evaluation.summary import sum_up
 from keepworth.evaluation.system import (
+    NEUTRAL,
     Answered,
     AskedQuestion,
     FullContext,
@@ -21,6 +25,7 @@ from keepworth.evaluation.system import (
     Listing,
     NoMemory,
     RandomEntries,
+    Rewards,
 )
 from keepworth.tasks.benchmark import LeakingSplit, cluster_of, digest, refuse_leaks, sharing
 
@@ -191,8 +196,6 @@ class Remembers(Finds):
 def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
     kept = Remembers()
     tasks = tasks_of(8, alike=True)
-    from dataclasses import replace
-
     tasks = [replace(task, answers=("value0",) if number % 2 else ("else",)) for number, task in enumerate(tasks)]
     ran(lambda: kept, tasks, Conditions(tokens=8, setting=setting))
     earned = [float(number % 2) for number in range(8)]
@@ -204,6 +207,16 @@ def test_what_a_system_is_told_of_its_answers(setting: str) -> None:
         # The reward of an earlier question, and before the first what says nothing.
         assert kept.note[0] == 0.5
         assert all(value in earned[:number] for number, value in enumerate(kept.note) if number)
+
+
+def test_a_shuffled_reward_is_any_of_those_before_it_and_never_its_own() -> None:
+    streams = []
+    for seed in range(60):
+        rewards = Rewards("shuffled", seed)
+        streams.append([rewards.passed_on(float(number)) for number in range(5)])
+    assert {first for first, *_ in streams} == {NEUTRAL}
+    for number in range(1, 5):
+        assert {row[number] for row in streams} == {float(earlier) for earlier in range(number)}
 
 
 def test_another_memory_holds_no_evidence_and_one_haystack_has_no_other() -> None:
@@ -271,8 +284,6 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: bytes, message: st
 
 
 def test_shuffled_rewards_are_the_same_after_an_interruption(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     plan = Conditions(tokens=8, setting="shuffled")
     tasks = [task if place % 3 else replace(task, answers=("else",)) for place, task in enumerate(tasks_of(12))]
     whole = Remembers()
@@ -430,8 +441,6 @@ def test_a_verdict_needs_the_clusters_of_its_family() -> None:
 
 
 def test_the_best_arm_answered_all_questions() -> None:
-    from keepworth.evaluation.evaluation_page import verdict
-
     half: list[float | None] = [1.0] * 4 + [None] * 4
     said = verdict(sum_up(rows_of({"none": [0.0] * 8, "search": [1.0] * 7 + [0.0], "full": half}), []))
     assert said.startswith("Memory helps. The most with search: +0.875")
@@ -441,8 +450,6 @@ def test_the_best_arm_answered_all_questions() -> None:
 
 
 def test_a_live_memory_is_one_that_may_help_and_a_control_is_not() -> None:
-    from keepworth.evaluation.evaluation_page import verdict
-
     rows = rows_of({"none": [0.0] * 8})
     rows += [Row(f"q{n}", f"c{n}", "", "search", "live", 0, scores={"score": 1.0}) for n in range(8)]
     assert verdict(sum_up(rows, [])).startswith("Memory helps. The most with search+live: +1.000")
@@ -452,8 +459,6 @@ def test_a_live_memory_is_one_that_may_help_and_a_control_is_not() -> None:
 
 
 def test_a_verdict_names_all_that_tie_and_says_what_was_corrected() -> None:
-    from keepworth.evaluation.evaluation_page import verdict
-
     tied = sum_up(rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.5] * 8, "c": [1.0] * 8}), [])
     assert verdict(tied).startswith("Memory helps. The most with a and c: +1.000")
     many = {f"same{n}": [0.0] * 10 for n in range(11)}
@@ -464,10 +469,6 @@ def test_a_verdict_names_all_that_tie_and_says_what_was_corrected() -> None:
 
 
 def test_what_is_not_held_equal_is_said_after_the_verdict() -> None:
-    from dataclasses import replace
-
-    from keepworth.evaluation.evaluation_page import verdict
-
     rows = rows_of({"none": [0.0] * 8, "a": [1.0] * 8, "b": [0.0] * 8})
     found = sum_up([replace(row, tokens=100 if row.system == "a" else 50) for row in rows], [])
     assert found["gains"]["a"]["verdict"] == "helps"
@@ -482,8 +483,6 @@ def test_where_nobody_reads_nothing_is_left_unused() -> None:
 
 
 def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:
-    from keepworth.evaluation.reading import KeptAnswers
-
     first, again = Copies(), Copies()
     queries = [("q", ("a b", "c d")), ("q", ("c d",)), ("r", ("c d",))]
     assert KeptAnswers(first, tmp_path).answers(queries) == ["d", "d", "d"]
@@ -492,3 +491,49 @@ def test_what_was_asked_once_is_not_asked_again(tmp_path: Path) -> None:
     assert KeptAnswers(again, tmp_path).answers([*queries, ("s", ("e f",))]) == ["d", "d", "d", "f"]
     assert again.asked == [("s", ("e f",))]
     assert KeptAnswers(again, tmp_path).answers(queries) == ["d", "d", "d"]
+
+
+class AnswersItself(Listing):
+    def ask(self, question: AskedQuestion) -> Answered:
+        return Answered((), "something", 3)
+
+
+def test_calls_and_tokens_that_are_not_equal_are_beside_the_verdict() -> None:
+    tasks, rows = tasks_of(8), list[Row]()
+    systems = {
+        "none": NoMemory,
+        "latest": LatestEntries,
+        "same": LatestEntries,
+        "full": FullContext,
+        "own": AnswersItself,
+    }
+    for name, make in systems.items():
+        measure(name, make, tasks, Conditions(tokens=20), Copies(), keep=rows.append)
+    found = sum_up(rows, [])
+    assert found["arms"]["none"]["calls"] == found["arms"]["latest"]["calls"] == 1.0
+    assert found["arms"]["latest"]["unequal"] == []
+    assert [arm.split(" (")[0] for arm in found["arms"]["full"]["unequal"]] == ["unequal tokens"]
+    assert found["arms"]["own"]["unequal"] == [
+        "unequal calls (3 a question, 1 usual)",
+        "unequal tokens (0 a question, 20 usual)",
+    ]
+    assert all("unequal" not in gain["verdict"] for gain in found["gains"].values())
+
+
+def test_options_are_offered_in_an_order_that_says_nothing() -> None:
+    seen: list[tuple[str, ...]] = []
+
+    class Looks(Listing):
+        def ask(self, question: AskedQuestion) -> Answered:
+            seen.append(question.options)
+            return Answered()
+
+    session = tasks_of(1)[0].sessions
+    ran(
+        Looks,
+        [
+            Task(f"k/{n}", "s", "q", ("right",), "none", sessions=session, options=("right", "b", "c", "d"))
+            for n in range(20)
+        ],
+    )
+    assert {options.index("right") for options in seen} == {0, 1, 2, 3}

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from keepworth.episodes import Episode, SamplingParams, Segment, StopReason, Task
+from keepworth.episodes import Episode, SamplingParams, Task
 from keepworth.learning.collect.groups import CallFailed, EpisodeContext
 from keepworth.learning.collect.workers import Rollouts
+from tests.episode_of import call_of, episode_of
 
 PARAMS = SamplingParams(4, seed=1)
 
@@ -35,16 +36,13 @@ class Playing:
             await context.call(self.fails)
         second = await context.sample((*b"go:", *first.ids, number), PARAMS)
         place = await context.with_group("places", self.places, context.member * 10)
-        segments = tuple(
-            Segment("r", "p", (1,), each.ids, each.logprobs, 1.0, each.finish, each.spans, "")
-            for each in (first, second)
-        )
+        segments = [call_of("r", (1,), sample) for sample in (first, second)]
         rewards = (
             await context.reward("place", lambda: place),
             await context.reward("draw", lambda: context.seed % 97),
             await context.reward("shared", lambda: shared),
         )
-        return Episode(context.id, task.key, "r", "", segments, "", (), rewards, StopReason.COMPLETED, "", 0)
+        return episode_of(context.id, segments, rewards, task=task.key, role="r")
 
     def noted(self, what: str, value: int) -> int:
         with open(self.folder / "called", "a", encoding="utf-8") as file:

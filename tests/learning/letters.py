@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
+from keepworth.episodes import Episode, RewardTerm, SamplingParams, Task
 from keepworth.learning.collect.asynchrony import Asynchrony, Staleness
 from keepworth.learning.collect.curriculum import candidate_of, position_of
 from keepworth.learning.collect.groups import EpisodeContext
@@ -20,6 +20,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import unfreeze
+from tests.episode_of import call_of, episode_of
 from tests.models.tiny import tiny_model
 
 OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
@@ -53,26 +54,14 @@ class Letters:
         for turn in range(self.turns):
             length = self.lengths(context.group)
             sample = await context.sample(prompt, SamplingParams(length, temperature=1.0))
-            segments.append(
-                Segment("speaker", "p", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
-            )
+            segments.append(call_of("speaker", prompt, sample))
             if self.latency is not None:
                 await asyncio.sleep(self.latency(context.group, context.member))
             prompt = (*prompt, *sample.ids, *f"/{turn}".encode())
         drawn = tuple(identifier for segment in segments for identifier in segment.ids)
-        return Episode(
-            id=context.id,
-            task=task.key,
-            role="speaker",
-            question="",
-            segments=tuple(segments),
-            answer="",
-            expected=(),
-            rewards=(await context.reward("low", self.score, drawn),),
-            stop=StopReason.COMPLETED,
-            memory_snapshot="",
-            policy_version=segments[0].spans[0].version,
-        )
+        rewards = [await context.reward("low", self.score, drawn)]
+        version = segments[0].spans[0].version
+        return episode_of(context.id, segments, rewards, task=task.key, role="speaker", policy_version=version)
 
     def evaluate(self, step: int) -> None:
         self.measured.append(step)
@@ -96,20 +85,9 @@ async def again(anchor: Episode, index: int, context: EpisodeContext) -> Episode
     of = anchor.segments[index]
     sample = await context.sample(of.context, SamplingParams(len(of.ids), temperature=1.0))
     segment = replace(of, ids=sample.ids, logprobs=sample.logprobs, finish=sample.finish, spans=sample.spans)
-    return Episode(
-        id=context.id,
-        task=anchor.task,
-        role="speaker",
-        question="",
-        segments=(segment,),
-        answer="",
-        expected=(),
-        rewards=(RewardTerm("low", low(sample.ids)),),
-        stop=StopReason.COMPLETED,
-        memory_snapshot=of.memory_before,
-        policy_version=sample.spans[0].version,
-        parent=anchor.id,
-    )
+    more = {"memory_snapshot": of.memory_before, "policy_version": sample.spans[0].version, "parent": anchor.id}
+    rewards = [RewardTerm("low", low(sample.ids))]
+    return episode_of(context.id, [segment], rewards, task=anchor.task, role="speaker", **more)
 
 
 def settings(**changes: Any) -> Asynchrony:

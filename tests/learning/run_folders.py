@@ -31,12 +31,6 @@ def save(run: RunFolder, step: int, text: str = "weights") -> None:
         (folder / "state.json").write_text("{}")
 
 
-def half_saved(folder: Path, error: Exception) -> None:
-    """A save that fails midway."""
-    (folder / "half").write_text("x")
-    raise error
-
-
 def full(path: Path) -> Path:
     path.symlink_to("/dev/full")
     return path

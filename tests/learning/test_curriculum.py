@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.episodes import Episode, Group, RewardTerm, StopReason
+from keepworth.episodes import Episode, Group, RewardTerm
 from keepworth.learning.collect.curriculum import candidate_of, position_of, retry_of, without_signal
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
+from tests.episode_of import episode_of
 from tests.learning.letters import Letters, Stops, low, metrics, settings, train_letters
 
 GROUPS = 4
@@ -105,8 +106,7 @@ def test_a_serial_training_with_a_curriculum_that_is_stopped_ends_like_a_straigh
 
 
 def one(reward: float) -> Group:
-    episode = Episode("e", "t", "r", "", (), "", (), (RewardTerm("low", reward),), StopReason.COMPLETED, "", 0)
-    return Group("t", "", (episode,))
+    return Group("t", "", (episode_of("e", (), [RewardTerm("low", reward)]),))
 
 
 def test_a_group_of_one_has_nothing_to_be_compared_with() -> None:

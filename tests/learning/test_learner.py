@@ -1,27 +1,35 @@
-"""The learner against gradients worked out without it, and a tiny model that really learns."""
+"""The learner against gradients worked out without it, its learning rates, and groups that are split between passes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from keepworth.episodes import Group, RewardTerm, Sample, SamplingParams
+from keepworth.episodes import FinishReason, Group, RewardTerm, Sample, SamplingParams, VersionSpan
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.critic import CriticSettings
-from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.learner import Learner, Optimisation, rate_at
 from keepworth.learning.master_weights import Diverged, MasterWeights
-from keepworth.learning.objective.options import ObjectiveError
-from keepworth.learning.objective.parts import Mixed
+from keepworth.learning.objective.options import Objective, ObjectiveError
+from keepworth.learning.objective.parts import EntropyBonus, Mixed, Sequence
 from keepworth.learning.objective.presets import preset, presets, varied
 from keepworth.learning.rows import rows_of
 from keepworth.methods.objectives.tis import Truncate
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.episode_of import call_of, episode_of
+from tests.learning.turns import ROLE, descend_plainly, sampled_groups
 from tests.models.tiny import tiny_model
+
+# -- the learner against gradients worked out without it, and a tiny model that really learns ------------------------
+
 
 PROMPTS = [tuple(b"say a vowel:"), tuple(b"and one more vowel, please:")]
 
@@ -200,10 +208,7 @@ def test_a_decaying_adapter_shrinks_by_its_own_gradient() -> None:
         model = tiny_model()
         objective = preset("t_spmo", adapter_decay=decay)
         learner = Learner(model, attach_lora(model, 2), objective, Optimisation(max_norm=1e9), "speaker")
-        learner.master_weights.optimiser = torch.optim.SGD(
-            learner.master_weights.optimiser.param_groups[0]["params"], lr=0.1
-        )
-        learner.master_weights.learning_rate = 0.1
+        descend_plainly(learner, 0.1)
         before = {n: value.detach().clone() for n, value in learner.master_weights.named.items()}
         learner.update(groups_of(model))
         return {
@@ -215,3 +220,130 @@ def test_a_decaying_adapter_shrinks_by_its_own_gradient() -> None:
     assert any(value.abs().max() > 0 for value in without.values())
     for name, value in without.items():
         torch.testing.assert_close(with_decay[name], value, atol=1e-6, rtol=1e-4)
+
+
+# -- schedules of the learning rate against transformers', and against what the optimiser is told --------------------
+
+
+THEIRS = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize(("steps", "rising"), [(1, 0), (7, 0), (20, 1), (20, 6), (20, 19)])
+def test_like_transformers_after_the_rise_and_a_step_ahead_of_it_before(schedule: str, steps: int, rising: int) -> None:
+    """Theirs begins at 0, which moves nothing: the first of our steps takes what their second one does."""
+    optimisation = Optimisation(warmup_steps=rising, schedule=schedule, steps=steps)  # type: ignore[arg-type]
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = THEIRS[schedule](optimiser, rising, steps)
+    expected = []
+    for _ in range(steps + 1):
+        expected.append(theirs.get_last_lr()[0])
+        optimiser.step()
+        theirs.step()
+    ours = [rate_at(optimisation, step) for step in range(steps)]
+    assert ours[:rising] == pytest.approx(expected[1 : rising + 1])
+    assert ours[rising:] == pytest.approx(expected[rising:steps])
+    last = 1 / (steps - rising)
+    assert ours[-1] == pytest.approx(last if schedule == "linear" else (1 - math.cos(math.pi * last)) / 2)
+
+
+def test_the_optimiser_takes_the_rate_and_a_step_says_it() -> None:
+    model = tiny_model()
+    optimisation = Optimisation(learning_rate=1e-3, warmup_steps=1, schedule="cosine", steps=3)
+    learner = Learner(model, attach_lora(model, rank=2), GROUP_RELATIVE, optimisation, "r")
+    for step in range(3):
+        said = learner.imitate([((1, 2), (3, 4))])
+        (group,) = learner.master_weights.optimiser.param_groups
+        assert said["learning_rate"] == group["lr"] == pytest.approx(1e-3 * rate_at(optimisation, step))
+    assert learner.imitate([((1, 2), (3, 4))], learning_rate=0.5)["learning_rate"] == 0.5
+
+
+def test_a_schedule_that_cannot_fall_is_refused() -> None:
+    with pytest.raises(ObjectiveError, match="steps = 4 after warmup_steps = 4: nothing is"):
+        Optimisation(schedule="linear", steps=4, warmup_steps=4)
+    with pytest.raises(ObjectiveError, match="schedule = 'cosin': input should be 'constant', 'linear' or"):
+        Optimisation(schedule="cosin", steps=4)  # type: ignore[arg-type]
+
+
+# -- A group that does not fit into one pass is split, and nothing changes: gradients, and what is logged ------------
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "group_relative": GROUP_RELATIVE,
+    "grpo": preset("grpo"),
+    "gspo": preset("gspo", kl=None),
+    "ppo": preset("ppo"),
+    "vcpo": preset("vcpo"),
+    "entropy": preset("rloo", entropy=EntropyBonus(0.01)),
+    "episodes": preset("grpo", ratio=Sequence("proximal", unit="episode"), aggregation_unit="episode"),
+}
+
+
+def learned(
+    objective: Objective, groups: list[Group], role: str, **how: Any
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """The gradient of the step, before it is taken, and what was logged."""
+    model = tiny_model(precision="fp64", hidden=32)
+    learner = Learner(model, unfreeze(model), objective, Optimisation(max_norm=1e9, **how), role)
+    learner.model.version = 1
+    taken: dict[str, torch.Tensor] = {}
+    step = learner.master_weights.step
+
+    def watched(*given: float) -> float:
+        taken.update({name: value.grad.clone() for name, value in learner.master_weights.named.items()})
+        return step(*given)
+
+    learner.master_weights.step = watched  # type: ignore[method-assign]
+    measured = learner.update(groups)
+    return taken, {name: value for name, value in measured.items() if "seconds" not in name}
+
+
+def require_equal(objective: Objective, groups: list[Group], role: str, budget: int) -> None:
+    whole, measured = learned(objective, groups, role, token_budget=8192, checkpointing="off")
+    assert whole
+    for how in ("off", "auto", "on"):
+        parts, also = learned(objective, groups, role, token_budget=budget, checkpointing=how)
+        for name, value in whole.items():
+            torch.testing.assert_close(parts[name], value, atol=1e-10, rtol=0)
+        assert also == pytest.approx(measured, abs=1e-6), how
+
+
+def written(prompt: bytes, lengths: list[int], seed: int) -> Group:
+    generator = torch.Generator().manual_seed(seed)
+    samples, rewards = [], []
+    for number, length in enumerate(lengths):
+        ids = tuple(torch.randint(1, 256, (length,), generator=generator).tolist())
+        logprobs = tuple((-5 - torch.rand(length, generator=generator)).tolist())
+        samples.append(Sample(ids, logprobs, FinishReason.LENGTH, (VersionSpan(1, 0, length),)))
+        rewards.append(float(number % 3))
+    return group(seed, tuple(prompt), samples, rewards)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_split_step_is_the_whole_step(name: str) -> None:
+    require_equal(OBJECTIVES[name], sampled_groups(tiny_model(precision="fp64", hidden=32)), ROLE, 32)
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 50), min_size=2, max_size=6), min_size=1, max_size=2),
+    st.sampled_from(["group_relative", "gspo", "episodes"]),
+    st.integers(80, 200),
+)
+def test_ragged_branches_may_be_split_anywhere(lengths: list[list[int]], name: str, budget: int) -> None:
+    groups = [written(b"a prompt" * (1 + number), own, number) for number, own in enumerate(lengths)]
+    require_equal(OBJECTIVES[name], groups, "speaker", budget)
+
+
+def test_imitation_is_split_as_well() -> None:
+    pairs = [(tuple(b"a prompt"), tuple(range(1, length))) for length in (3, 30, 14, 22)] + [(tuple(b"b"), (5, 6))]
+
+    def weights(**how: Any) -> list[torch.Tensor]:
+        model = tiny_model(precision="fp64", hidden=32)
+        Learner(model, unfreeze(model), GROUP_RELATIVE, Optimisation(**how), ROLE).imitate(pairs)
+        return [value.detach() for value in model.network.parameters()]
+
+    whole = weights(token_budget=4096)
+    for how in ("off", "on"):
+        for one, other in zip(weights(token_budget=48, checkpointing=how), whole, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-8, rtol=0)

@@ -17,19 +17,16 @@ from keepworth.learning.critic import Critic
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.options import Objective, initial
-from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, presets
 from keepworth.learning.rows import Rows, rows_of
 from keepworth.methods.objectives.vcpo import OptimalBaseline
 from keepworth.models.adapter import attach_lora, unfreeze
-from keepworth.models.inprocess import InProcessModel
 from tests.learning.objective.toys import runnable
-from tests.learning.turns import ROLE, sampled_groups
+from tests.learning.turns import ROLE, VALUES, WHOLE, descend_plainly, objective_of, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network
 
 RATE = 0.05
-VALUES = {"kind0/0": 0.4, "kind1/1": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +35,7 @@ def groups() -> list[Any]:
 
 
 def prepared(name: str) -> Objective:
-    if name == WHOLE:
-        return runnable(preset("grpo", ratio=Sequence("proximal", unit="episode"), aggregation_unit="episode"), 8)
-    objective = runnable(preset(name), 8)
+    objective = objective_of(name)
     return objective if name != "t_spmo" else objective.model_copy(update={"adapter_decay": 0.0})
 
 
@@ -66,10 +61,6 @@ def plain_scores(network: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(lps), torch.stack(entropies)
 
 
-WHOLE = "grpo, sequences over episodes"
-"""An objective whose loss reads all rows of an episode at once, and the rows do not fit into one pass."""
-
-
 @pytest.mark.parametrize("name", [*sorted(presets()), WHOLE])
 def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two on the same episodes; one for an objective without a ratio, which takes no second. Groups are split: no pass holds
@@ -79,10 +70,7 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any], monkeyp
     passes, how = (2 if objective.takes_passes else 1), "on" if len(name) % 2 else "off"
     settings = Optimisation(max_norm=1e9, token_budget=48, passes=passes, checkpointing=how)
     learner = Learner(model, unfreeze(model), objective, settings, ROLE, **extras(objective))
-    learner.master_weights.optimiser = torch.optim.SGD(
-        learner.master_weights.optimiser.param_groups[0]["params"], lr=RATE
-    )
-    learner.master_weights.learning_rate = RATE
+    descend_plainly(learner, RATE)
     advice: list[Rows] = []
     valued = Critic.valued
 
@@ -174,9 +162,3 @@ def test_the_order_of_groups_and_of_their_members_does_not_matter(name: str, gro
     straight, other = weights(groups), weights(turned)
     for n in straight:
         torch.testing.assert_close(straight[n], other[n], atol=1e-8, rtol=0)
-
-
-def test_the_teacher_and_the_models_of_this_file_differ() -> None:
-    one, other = tiny_model(hidden=32), tiny_model(seed=5, hidden=32)
-    assert isinstance(one, InProcessModel)
-    assert one.score([(1, 2)], [[(3,)]]) != other.score([(1, 2)], [[(3,)]])

@@ -14,17 +14,66 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from keepworth.episodes import StopReason
+from keepworth.episodes import Episode, StopReason
 from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.collect.asynchrony import Staleness
 from keepworth.learning.collect.curriculum import AdmissionError
+from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.run_folder import RunFolder
+from keepworth.methods.recipes._bank.rerolls import rolled_again
 from keepworth.models.adapter import unfreeze
-from tests.learning.letters import Letters, low, metrics, settings, train_letters
+from tests.learning.letters import Letters, again, low, metrics, settings, train_letters
 from tests.models.tiny import tiny_model
+
+# -- the admission rule as a game: whatever the order in which groups finish, no update trains a token that is too old ---
+
+
+@given(
+    groups=st.integers(1, 4),
+    max_staleness=st.integers(0, 4),
+    share=st.floats(0, 1),
+    picks=st.lists(st.integers(0, 10**6), min_size=40, max_size=160),
+    failing=st.sets(st.integers(0, 60)),
+)
+def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
+    groups: int, max_staleness: int, share: float, picks: list[int], failing: set[int]
+) -> None:
+    """Play: start what may be started, finish a group picked at random (or let it fail), train when the rule allows it."""
+    rule = Staleness(groups, max_staleness, pipeline_depth=1 + share * max_staleness)
+    version = consumed = index = 0
+    running: dict[int, int] = {}
+    finished: dict[int, int] = {}
+    trained: set[int] = set()
+    for pick in picks:
+        for _ in range(
+            rule.capacity(version=version, accepted=consumed + len(finished), running=len(running), consumed=consumed)
+        ):
+            running[index] = version
+            index += 1
+        assert len(running) + len(finished) <= (max_staleness + 1) * groups
+        if running:
+            chosen = sorted(running)[pick % len(running)]
+            born = running.pop(chosen)
+            if chosen not in failing:
+                finished[chosen] = born
+        batch = rule.choose(version, finished, running)
+        if batch is None:
+            assert running or len(finished) < groups, "nothing runs that could be waited for"
+            continue
+        for each in batch:
+            assert version - finished.pop(each) <= max_staleness
+            assert each not in trained
+            trained.add(each)
+        version, consumed = version + 1, consumed + groups
+
+
+# -- asynchronous training: bounds that hold, nothing finished lost or trained twice, failures that stay values ------
 
 
 def trained(folder: Path) -> list[tuple[int, int, int]]:
@@ -244,3 +293,44 @@ def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
         assert row["decode/drawn"] == row["drawn_tokens"] == 3 * (3 + 8 + 13 + 3)
         assert row["decode/read"] == 4 * len("letters 0:")
         assert 0 < row["seconds/decode"] <= row["seconds/sample"]
+
+
+# -- re-rolls while groups are sampled ahead: part of their group, numbered after its members, continued after a stop ---
+
+
+MEMBERS, SIZE = 3, 2
+
+
+def trained_episodes(folder: Path) -> list[tuple[int, Episode]]:
+    return [(stored.step, stored.episode) for stored in RunFolder.open(folder).episodes(arm="train")]
+
+
+@pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
+def test_every_call_of_a_groups_first_episode_is_rolled_again(tmp_path: Path, mode: str) -> None:
+    regroup = rolled_again(again, SIZE, probability=1.0, seed=0)
+    train_letters(tmp_path / "run", 3, settings(mode=mode), Letters(turns=2), regroup=regroup)
+    found = {(step, episode.id): episode for step, episode in trained_episodes(tmp_path / "run")}
+    assert len(found) == 3 * 4 * (MEMBERS + 2 * SIZE)
+    assert len({name for _, name in found}) == len(found), "something was trained_episodes twice"
+    for (step, name), episode in found.items():
+        index, member = map(int, name.split("/"))
+        if member < MEMBERS:
+            assert not episode.parent
+            continue
+        anchor = found[step, f"{index}/0"]  # trained_episodes in the same update
+        assert episode.parent == anchor.id
+        assert episode.segments[0].context == anchor.segments[(member - MEMBERS) // SIZE].context
+
+
+def test_re_rolls_that_fail_are_left_out_and_said(tmp_path: Path) -> None:
+    async def breaks(anchor: Episode, index: int, context: EpisodeContext) -> Episode:
+        if context.group % 2 == 0 and context.member == MEMBERS:
+            raise ConnectionResetError("gone")
+        return await again(anchor, index, context)
+
+    regroup = rolled_again(breaks, SIZE, probability=1.0, seed=0)
+    train_letters(tmp_path / "run", 2, settings(mode="serial"), Letters(), regroup=regroup)
+    parents = {episode.parent.split("/")[0] for _, episode in trained_episodes(tmp_path / "run") if episode.parent}
+    assert parents == {str(index) for index in range(8) if index % 2}
+    failed = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="failed")]
+    assert any("gone" in error for episode in failed for error in episode.errors)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, Segment, StopReason, Task
+from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task
 from keepworth.learning.collect.groups import (
     CallFailed,
     CallTimedOut,
@@ -25,6 +25,7 @@ from keepworth.learning.collect.groups import (
     run_rollout,
 )
 from keepworth.models.partial_sample import PartialSample
+from tests.episode_of import call_of, episode_of
 from tests.learning.letters import settings
 
 TASK = Task("source/1", "source", "go:", (), "none")
@@ -61,11 +62,9 @@ def context_of(member: int = 1, tries: int = 0, among: OpenGroup | None = None, 
 async def two_calls(task: Task, given: EpisodeContext) -> Episode:
     first = await given.sample(tuple(b"go:"), PARAMS)
     second = await given.sample((*b"go:", *first.ids), PARAMS)
-    segments = tuple(
-        Segment("r", "p", (1,), each.ids, each.logprobs, 1.0, each.finish, each.spans, "") for each in (first, second)
-    )
+    segments = [call_of("r", (1,), sample) for sample in (first, second)]
     reward = await given.reward("weather", lambda: 41)
-    return Episode(given.id, task.key, "r", "", segments, "", (), (reward,), StopReason.COMPLETED, "", 0)
+    return episode_of(given.id, segments, [reward], task=task.key, role="r")
 
 
 def test_draws_depend_on_whose_call_it_is_alone() -> None:

@@ -15,27 +15,17 @@ from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.master_weights import MasterWeights
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Sequence
-from keepworth.learning.objective.presets import preset, presets
+from keepworth.learning.objective.presets import presets
 from keepworth.learning.passes import PassRoom, micro_batches, work
 from keepworth.learning.rows import Texts, rows_of
 from keepworth.learning.shares import Shares, divided
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.in_threads import in_threads
-from tests.learning.objective.toys import runnable
-from tests.learning.turns import ROLE, sampled_groups
+from tests.learning.turns import ROLE, VALUES, WHOLE, objective_of, sampled_groups
 from tests.models.tiny import tiny_model
 
 MAKING = threading.Lock()
 """Weights are drawn from the one generator that a process has."""
-VALUES = {"kind0/0": 0.4, "kind1/1": 0.2}
-WHOLE = "grpo, sequences over episodes"
-
-
-def chosen(name: str) -> Objective:
-    if name == WHOLE:
-        return runnable(preset("grpo", ratio=Sequence("proximal", unit="episode"), aggregation_unit="episode"), 8)
-    return runnable(preset(name), 8)
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,7 @@ def batches() -> list[Any]:
 @pytest.mark.parametrize("name", [*sorted(presets()), WHOLE])
 def test_two_updates_of_several_learners_are_those_of_one(name: str, batches: list[Any]) -> None:
     """Two or three learners, with several passes and minibatches where the objective takes them."""
-    objective, even = chosen(name), len(name) % 2 == 0
+    objective, even = objective_of(name), len(name) % 2 == 0
     how: dict[str, Any] = {"token_budget": 96, "checkpointing": "off" if even else "auto"}
     if objective.takes_passes:
         how |= {"passes": 2} if even else {"minibatches": 2}
@@ -106,7 +96,7 @@ def test_two_updates_of_several_learners_are_those_of_one(name: str, batches: li
 def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str) -> None:
     """In float32, to the last bit: there is one sum of two terms, whoever adds it up."""
     model = tiny_model(hidden=32)
-    batches, objective = [sampled_groups(model, seed=seed) for seed in (0, 7)], chosen(name)
+    batches, objective = [sampled_groups(model, seed=seed) for seed in (0, 7)], objective_of(name)
     how: dict[str, Any] = {"token_budget": 400, "checkpointing": "off"}
     for batch in batches:
         rows = rows_of(batch, [ROLE], 0, merge=objective.aggregation_unit == "episode")
@@ -121,7 +111,7 @@ def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("count", [2, 5])
 def test_one_large_micro_batch_is_split_so_that_nobody_waits(count: int, batches: list[Any]) -> None:
-    objective, how = chosen("grpo"), {"token_budget": 8192, "checkpointing": "off"}
+    objective, how = objective_of("grpo"), {"token_budget": 8192, "checkpointing": "off"}
     alone = learned(objective, Shares(), batches, "fp64", **how)
     for thread in in_threads(count, lambda shares: learned(objective, shares, batches, "fp64", **how)):
         require_close(thread, alone, 1e-12)
@@ -135,7 +125,7 @@ def test_a_supervised_step_is_shared_too(count: int) -> None:
         with MAKING:
             model = tiny_model(precision="fp64", hidden=32)
         named = unfreeze(model)
-        learner = Learner(model, named, chosen("rloo"), Optimisation(token_budget=64), ROLE, shares=shares)
+        learner = Learner(model, named, objective_of("rloo"), Optimisation(token_budget=64), ROLE, shares=shares)
         measured = [{**learner.imitate(pairs), "seconds/learn": 0.0} for _ in range(2)]
         return Learned([value.detach() for value in named.values()], measured)
 
@@ -162,16 +152,6 @@ def test_what_nobody_has_a_gradient_of_is_left_alone() -> None:
     assert one[2] == [1.0, 1.0]
     assert one[1][0] < 1.0
     assert stepped(Shares())[2] == [1.0, 1.0]
-
-
-def test_an_error_of_one_learner_reaches_all() -> None:
-    def act(shares: Shares) -> None:
-        if shares.rank == 1:
-            raise ValueError("no memory left")
-        shares.gathered({0: 0})
-
-    with pytest.raises(ValueError, match="no memory left"):
-        in_threads(3, act)
 
 
 LOADS = st.lists(st.floats(0, 1e6), max_size=40)

@@ -1,4 +1,4 @@
-"""Every preset learns a tiny task through the real sampler and learner, and every setting of the benchmark runs."""
+"""Every setting of the benchmark of objectives runs, and permuted rewards permute nothing else."""
 
 from __future__ import annotations
 
@@ -7,33 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.objectives.run import SETTINGS, Arm, Setting, train
-from benchmarks.objectives.world import GRADED, OneCall, Permuted, prompts, tiny
-from keepworth.learning.objective.presets import presets
-
-
-def share(number: int, ids: tuple[int, ...]) -> float:
-    """The share of tokens of the prompt's own residue: 1/4 by chance."""
-    return sum(token % 4 == number % 4 for token in ids) / len(ids)
-
-
-EVERY = tuple(
-    Arm(name, name, aid=name == "memory_r_plus", turn_rewards=name == "fine_mem")
-    for name in presets()
-    # The critic of archer has learned too little after 20 updates to say which answer is better: test_critic.py.
-    # Coins teach nothing.
-    if name not in ("archer", "spurious")
-)
-SHORT = Setting(OneCall(prompts(4), 3, share), EVERY, "grpo", 20, 3e-3, budget=3, passes=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arm", SHORT.arms, ids=lambda arm: arm.name)
-def test_every_preset_learns_graded_answers(arm) -> None:
-    """A quarter of the tokens is right by chance."""
-    result = train(SHORT, arm, seed=0)
-    assert result["measured"][0] < 0.32
-    assert result["final"] > 0.33  # 0.37 to 0.57 when this was written
+from benchmarks.objectives.run import SETTINGS, train
+from benchmarks.objectives.world import GRADED, Permuted, tiny
 
 
 @pytest.mark.parametrize(

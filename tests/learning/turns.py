@@ -4,15 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from keepworth.episodes import Group, RewardScope, RewardTerm, SamplingParams, Segment
+from keepworth.learning.learner import Learner
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Sequence
+from keepworth.learning.objective.presets import preset
 from keepworth.models.inprocess import InProcessModel
 from tests.episode_of import episode_of
+from tests.learning.objective.toys import runnable
 
 ROLE = "speaker"
 PROMPTS = (tuple(b"say:"), tuple(b"and again:"))
 REWRITTEN = tuple(b"memory: x;")
 WRITTEN = tuple(b"(ok)")
+VALUES = {"kind0/0": 0.4, "kind1/1": 0.2}
+"""Of tasks, for the objective that needs some."""
+WHOLE = "grpo, sequences over episodes"
+"""An objective whose loss reads all rows of an episode at once, and the rows do not fit into one pass."""
 REWARDS = ((1.0, 0.0, 0.5, 0.0), (0.0, 0.0, 0.0, 1.0))
+
+
+def objective_of(name: str) -> Objective:
+    """A preset, or WHOLE."""
+    if name == WHOLE:
+        return runnable(preset("grpo", ratio=Sequence("proximal", unit="episode"), aggregation_unit="episode"), 8)
+    return runnable(preset(name), 8)
+
+
+def descend_plainly(learner: Learner, rate: float) -> None:
+    """A step is the rate times the gradient, as it is worked out without the learner."""
+    weights = learner.master_weights
+    weights.optimiser = torch.optim.SGD(weights.optimiser.param_groups[0]["params"], lr=rate)
+    weights.learning_rate = rate
 
 
 def segment(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from keepworth.episodes.episode import Episode, RewardTerm, Segment, Shown, StopReason
+from keepworth.episodes.episode import Episode, RewardTerm, Segment, Shown
 from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import Batch
@@ -15,6 +15,7 @@ from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.methods.recipes import openclaw_rl as openclaw
 from keepworth.models.inprocess import InProcessModel
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.episode_of import episode_of
 from tests.recipes.tiny_runs import run_of
 
 
@@ -27,8 +28,7 @@ def session(*messages: str, turns: int | None = None) -> Episode:
         for turn in range(len(messages) + 1 if turns is None else turns)
     )
     shown = tuple(Shown(openclaw.NEXT, openclaw.vote_of(text), text) for text in messages)
-    rewards = (RewardTerm("habit", 1.0),)
-    return Episode("0/0", "t", "policy", "q", segments, "", (), rewards, StopReason.COMPLETED, "", 0, shown)
+    return episode_of("0/0", segments, [RewardTerm("habit", 1.0)], role="policy", shown=shown)
 
 
 def test_both_signals_by_hand() -> None:

@@ -17,7 +17,7 @@ from keepworth.models.attention import tree
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from tests.models.test_support import saved
-from tests.models.tiny import tiny_model
+from tests.models.tiny import plain_scores, tiny_model
 
 PROMPTS, BRANCHES = [tuple(b"who is it?")], [[tuple(b"ana"), tuple(b"bo")]]
 
@@ -170,10 +170,7 @@ def test_full_training_leaves_a_folder_that_transformers_and_we_load(tmp_path: P
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "trained")
     assert tokenizer("who is it?")["input_ids"] == list(model.encode("who is it?"))
     for branch, values in zip(BRANCHES[0], expected, strict=True):
-        with torch.inference_mode():
-            logits = theirs(input_ids=torch.tensor([PROMPTS[0] + branch])).logits[0, len(PROMPTS[0]) - 1 : -1]
-        plain = torch.log_softmax(logits, -1).gather(1, torch.tensor(branch)[:, None]).squeeze(1)
-        assert (plain - torch.tensor(values)).abs().max() <= 1e-4
+        assert (plain_scores(theirs, PROMPTS[0], branch) - torch.tensor(values)).abs().max() <= 1e-4
     record = json.loads((tmp_path / "trained" / "base.json").read_text())
     assert set(record["files"]) == {"model.safetensors"}
 
@@ -214,8 +211,5 @@ def test_an_adapter_names_a_base_that_others_have(tmp_path: Path, name: str, bas
     from transformers import AutoModelForCausalLM
 
     network = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), tmp_path / "adapter")
-    ids = torch.tensor([PROMPTS[0] + BRANCHES[0][0]])
-    with torch.inference_mode():
-        logits = network(input_ids=ids).logits[0, len(PROMPTS[0]) - 1 : -1]
-    plain = torch.log_softmax(logits, -1).gather(1, torch.tensor(BRANCHES[0][0])[:, None]).squeeze(1)
+    plain = plain_scores(network, PROMPTS[0], BRANCHES[0][0])
     assert (plain - torch.tensor(model.score(PROMPTS, BRANCHES)[0][0])).abs().max() <= 1e-4

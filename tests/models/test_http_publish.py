@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from keepworth.episodes import SamplingParams
-from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule, train
-from keepworth.learning.watch.progress import Progress
 from keepworth.models.errors import DeliveryFailed, EngineError, EngineRefused, MissingCapability, NothingDelivered
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed
@@ -143,9 +140,7 @@ def test_a_running_request_keeps_the_version_that_it_started_with(tmp_path: Path
 
 def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sampled(tmp_path: Path) -> None:
     """What no probe can know: this engine takes adapters, only not this one."""
-    from keepworth.learning.collect.pipeline import Pipeline
-    from tests.learning.letters import Letters, settings
-    from tests.learning.test_http_sampler import learner
+    from tests.learning.test_http_sampler import trained as train_over_http
 
     class Small(ServedModel):
         def __init__(self) -> None:
@@ -164,12 +159,8 @@ def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sam
     model = Small()
     with ModelServer(model) as running, connect(running.url, max_staleness=1) as engine:
         model.lengths.clear()
-        with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
-            mind = learner()
-            asynchrony = settings(mode="overlap", max_staleness=1)
-            pipeline = Pipeline(run, mind, Letters(), asynchrony, [engine])
-            with pytest.raises(EngineRefused, match="max_lora_rank"):
-                train(run, mind, pipeline, Schedule(2, 100, 1), Progress(), "letters")
+        with pytest.raises(EngineRefused, match="max_lora_rank"):
+            train_over_http(tmp_path / "run", [engine], 2)
         assert model.lengths == [1]  # of the probe that is scored: vLLM draws a token for that
 
 

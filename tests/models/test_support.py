@@ -19,7 +19,7 @@ from keepworth.models.checkpoint import require_tree
 from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, play
-from tests.models.tiny import tiny_model
+from tests.models.tiny import plain_scores, tiny_model
 
 
 def saved(folder: Path, family: str, **settings: Any) -> Path:
@@ -56,13 +56,10 @@ BOUNDED: list[tuple[str, dict[str, Any], int]] = [  # the config's class, its se
 ]
 
 
-def plain_scores(folder: Path, prompt: tuple[int, ...], branch: tuple[int, ...]) -> torch.Tensor:
+def plain_network(folder: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
-    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    with torch.inference_mode():
-        logits = plain(input_ids=torch.tensor([prompt + branch])).logits[0, len(prompt) - 1 : -1]
-    return torch.log_softmax(logits, -1).gather(1, torch.tensor(branch)[:, None]).squeeze(1)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
 @pytest.mark.parametrize(("family", "settings", "limit"), BOUNDED)
@@ -70,21 +67,21 @@ def test_what_changes_with_length_is_computed_up_to_there_and_no_further(tmp_pat
     """A window that slides, and rope whose frequencies follow the longest text of the batch: numbers must not depend on who
     shares the batch, and a context that is too long is that episode's end, not the run's."""
     folder = saved(tmp_path / "model", family, **settings)
-    model = InProcessModel.load(folder, precision="fp32")
+    model, plain = InProcessModel.load(folder, precision="fp32"), plain_network(folder)
     assert model.context_limit == limit
     long, short = tuple(range(3, 3 + limit - 12)), (9, 8, 7)
     branches = [[(5,) * 12, (6, 7)], [(4,) * 9]]
     scores = model.score([long, short], branches)
     for prompt, own, ours in zip((long, short), branches, scores, strict=True):
         for branch, values in zip(own, ours, strict=True):
-            assert (torch.tensor(values) - plain_scores(folder, prompt, branch)).abs().max() <= 1e-4
+            assert (torch.tensor(values) - plain_scores(plain, prompt, branch)).abs().max() <= 1e-4
     # Members that end early leave columns behind that are nobody's: they are no part of any text.
     stops = frozenset(range(128))
     for prompt, samples in zip(
         (long, short), model.sample([long, short], SamplingParams(12, n=8, seed=1, stop_ids=stops)), strict=True
     ):
         for each in (samples[0], max(samples, key=lambda s: len(s.ids))):
-            assert (torch.tensor(each.logprobs) - plain_scores(folder, prompt, each.ids)).abs().max() <= 1e-4
+            assert (torch.tensor(each.logprobs) - plain_scores(plain, prompt, each.ids)).abs().max() <= 1e-4
     with pytest.raises(ContextOverflow, match=rf"past the {limit} that"):
         model.score([long, short], [[(5,) * 13], [()]])
     with pytest.raises(ContextOverflow):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,29 +64,19 @@ def events(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
             raise Killed
         seen.append(name)
 
-    append, checkpoint, weights = RunFolder._append, RunFolder.checkpoint, RunFolder.writing_weights
-    result = RunFolder.write_result
+    def watch(method: str, name: Callable[..., str]) -> None:
+        done = getattr(RunFolder, method)
 
-    def appended(self: RunFolder, file: str, row: Any) -> None:
-        before(file)
-        append(self, file, row)
+        def watched(self: RunFolder, *given: Any, **more: Any) -> Any:
+            before(name(*given))
+            return done(self, *given, **more)
 
-    def saved(self: RunFolder, step: int, **more: Any) -> Any:
-        before(f"checkpoint {step}")
-        return checkpoint(self, step, **more)
+        monkeypatch.setattr(RunFolder, method, watched)
 
-    def kept(self: RunFolder, *given: Any) -> Any:
-        before("weights")
-        return weights(self, *given)
-
-    def finished(self: RunFolder, given: Any) -> None:
-        before("result")
-        result(self, given)
-
-    monkeypatch.setattr(RunFolder, "_append", appended)
-    monkeypatch.setattr(RunFolder, "checkpoint", saved)
-    monkeypatch.setattr(RunFolder, "writing_weights", kept)
-    monkeypatch.setattr(RunFolder, "write_result", finished)
+    watch("_append", lambda file, row: str(file))
+    watch("checkpoint", lambda step: f"checkpoint {step}")
+    watch("writing_weights", lambda *given: "weights")
+    watch("write_result", lambda result: "result")
     return seen
 
 

@@ -38,7 +38,6 @@ READ = ("no_memory", "wrong_memory", "whole_text", "oracle")
     (overwrite_reading, READING, READ, ("untrained", "trained")),
     (overwrite_reading, IMITATING, READ, ("untrained", "imitated", "trained")),
     (arithmetic, {"max_tokens": 4, "answer": "calculator"}, ("no_tool",), ("untrained", "trained")),
-    (arithmetic, {"max_tokens": 4, "answer": "number", "objective": "rloo"}, (), ("untrained", "trained")),
     (arithmetic, {"max_tokens": 4, "train": "full"}, (), ("untrained", "trained")),
 ])  # fmt: skip
 def test_a_table_has_the_controls_before_and_after_and_what_was_imitated_between(
@@ -299,16 +298,7 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
             "changes nothing with passes = 1 and minibatches = 1",
         ),
         (["objective=grpo", "objective.surrogate=Clap(0.2, 0.28)"], "did you mean 'Clip'"),
-        (["objective=grpo", "objective.surrogate=Clip(0.2, -1)"], "Clip: high = -1"),
-        (["objective.dual_clip=3.0"], "no option 'dual_clip'"),
-        (
-            ["objective=dapo", "objective.overlong=keep"],
-            r"it takes OverlongMask\(\), OverlongPenalty\(buffer\) or none",
-        ),
-        (["objective=grpo", "objective.kl_coefficient=0.1"], "an objective has no option 'kl_coefficient'"),
-        (["objective=grpo", "objective.kl=KlLoss(k1, 0.1)"], "estimator = 'k1': input should be"),
         (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
-        (["objective=grpo", "objective.ratio=Token(current)", "passes=2"], "could never clip"),
     ],
 )
 def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(texts: list[str], says: str) -> None:

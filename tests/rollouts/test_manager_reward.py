@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._answerer import ModelReader
 from keepworth.methods.recipes._memory_r1.operation_tasks import operation_tasks
@@ -19,6 +17,7 @@ from keepworth.methods.writers._manager import act, manager_params, observe
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.rollouts.scripted_model import ScriptedModel
 
 
 def _value(step: ManagerStep, text: str) -> float:
@@ -84,60 +83,23 @@ def test_memories_are_read_in_the_order_of_time() -> None:
     assert retrieved(Bank.empty(None), "bikes", 5, "lexical") == ()
 
 
-class _Scripted:
-    """A model whose tokens are characters; each prompt is continued by what `say` returns for its text."""
-
-    def __init__(self, say: object, version: int = 0) -> None:
-        self._say = say
-        self.calls: list[int] = []
-        self.version = version
-        self.name = "scripted"
-        self.context_limit = 100_000
-
-    def encode(self, text: str) -> Tokens:
-        return tuple(map(ord, text))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return "".join(map(chr, ids))
-
-    def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        return frozenset({ord(prefix)})
-
-    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        self.calls.append(len(prompts))
-        result = []
-        for prompt in prompts:
-            ids = [self.encode(self._say(self.decode(prompt), j))[: params.max_tokens] for j in range(params.n)]  # type: ignore[operator]
-            result.append(
-                [
-                    Sample(
-                        tokens,
-                        (-1.0,) * len(tokens),
-                        FinishReason.STOP,
-                        (VersionSpan(self.version, 0, len(tokens)),),
-                    )
-                    for tokens in ids
-                ]
-            )
-        return result
-
-    def score(self, prompts: object, branches: object, temperature: float = 1.0) -> list[list[tuple[float, ...]]]:
-        raise NotImplementedError
-
-
 def test_model_reader_asks_each_prompt_once_per_version() -> None:
-    model = _Scripted(lambda prompt, j: f" {len(prompt)}\n")
+    model = ScriptedModel(lambda prompt, j: f" {len(prompt)}\n")
     reader = ModelReader(model)
+
+    def asked() -> list[int]:
+        return [len(prompts) for prompts, _ in model.batches]
+
     first = reader.answers([("q", ("a",)), ("q", ("b",)), ("q", ("a",))])
     assert first[0] == first[2]
-    assert model.calls == [2]
+    assert asked() == [2]
     reader.answers([("q", ("b",))])
-    assert model.calls == [2]
+    assert asked() == [2]
     before = reader.identity
-    model.version = 1
+    model.version += 1
     assert reader.identity != before
     reader.answers([("q", ("b",))])
-    assert model.calls == [2, 1]
+    assert asked() == [2, 1]
 
 
 def test_questions_over_the_same_memories_are_chosen_from_as_one_by_one(tmp_path: Path) -> None:
@@ -149,12 +111,12 @@ def test_questions_over_the_same_memories_are_chosen_from_as_one_by_one(tmp_path
 
 def test_groups_carry_everything_that_happened() -> None:
     task = next(task for task in operation_tasks("train", 50) if task.answers[0] == "ADD")
-    model = _Scripted(lambda prompt, j: (" ADD\n", " NOOP\n", " UPDATE 7\n")[j])
+    model = ScriptedModel(lambda prompt, j: (" ADD\n", " NOOP\n", " UPDATE 7\n")[j])
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
-        return await manage(model, operation_step(task), context, manager_params(model))  # type: ignore[arg-type]
+        return await manage(model, operation_step(task), context, manager_params(model))
 
-    (group,) = together(model, [task], rollout, n=3, label="1/")  # type: ignore[arg-type]
+    (group,) = together(model, [task], rollout, n=3, label="1/")
     added, kept, invalid = group.episodes
     assert [episode.id for episode in group.episodes] == [f"1/{task.key}#{number}" for number in range(3)]
     assert group.memory_snapshot == operation_step(task).bank.content_hash()

@@ -148,14 +148,3 @@ def test_a_file_of_lines_and_a_list_are_read_alike(tmp_path: Path) -> None:
     lines.write_text("".join(json.dumps(row) + "\n" for row in OTHERS))
     listed.write_text(json.dumps(OTHERS))
     assert [row for _, row in rows_of(lines)] == [row for _, row in rows_of(listed)] == OTHERS
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("", "holds no line"), (None, "is no file"), ("{", "line 1: this is no JSON")]
-)
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
-    file = tmp_path / "chats.jsonl"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(WrongFormat, match=message):
-        list(rows_of(file))

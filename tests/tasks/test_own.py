@@ -119,11 +119,6 @@ def test_a_file_of_haystacks_is_divided_by_its_writes(tmp_path: Path) -> None:
     assert found.all[0].sessions
 
 
-def test_writes_of_a_row_are_what_is_in_memory() -> None:
-    (task,) = own_tasks([{"prompt": "Where?", "answer": "Leeds", "writes": [{"text": "I moved to Leeds."}]}]).all
-    assert task.sessions[0].turns[0].text == "I moved to Leeds."
-
-
 def test_what_is_measured_on_is_no_part_of_a_file_that_is_sorted() -> None:
     rows = [
         {"prompt": f"{label} {number} {split}", "answer": label, "split": split}

@@ -401,7 +401,9 @@ def main() -> None:
         results["slates"] = slates_table("default", given.draws)
     if wanted("traps"):
         rounds = np.array([traps("default", seed, 10) for seed in range(given.draws)])
-        results["traps"] = {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist(), (0, 20)) for n in (1, 3, 10)}
+        results["traps"] = {
+            f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist(), (0, 20)) for n in (1, 3, 10)
+        }
     if wanted("buried"):
         results["buried"] = buried_table(given.draws)
     if wanted("ledger"):

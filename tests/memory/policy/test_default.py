@@ -111,6 +111,8 @@ def test_what_the_search_puts_far_behind_rises_all_the_same_and_stays() -> None:
             right[seed, task] = hits[0].text.startswith("Rooms")
             memory.reward(hits.decision, float(draw.random() < 0.2 + 0.6 * right[seed, task]))
     assert right[:, 100:].mean() >= 0.95
+
+
 def test_of_graded_rewards_and_of_neighbours_it_is_said_what_was_earned() -> None:
     for rewards, questions in (
         ([0.4, 0.7, 0.4], [ASKED] * 3),

@@ -282,7 +282,8 @@ def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
             for way, all_of in answers_of.items()
         }
         whole = [
-            float(np.mean([names == path for names in of])) for of, path in zip(answers_of["path named"], paths, strict=True)
+            float(np.mean([names == path for names in of]))
+            for of, path in zip(answers_of["path named"], paths, strict=True)
         ]
         edges = "1 edge" if length == 1 else f"{length} edges"
         rows += rows_of({f"{edges}: {way}": of for way, of in {**right, "whole path right": whole}.items()}, clusters)

@@ -189,6 +189,10 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         touched[seq].add(n)
         if did:
             changed[seq].add(n)
+    # What was a duplicate when it was written may have become an item since, by a rollback.
+    for n in gone.numbers:
+        touched[n].add(n)
+        changed[n].add(n)
     kinds = dict(select(connection, f"SELECT seq, kind FROM events WHERE seq {AMONG}", (among(sorted(touched)),)))
     about_them_alone = {
         seq
@@ -197,6 +201,9 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         if changed[seq] <= gone.numbers
         and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - gone.numbers)
     }
+    about_them_alone -= (
+        _column(connection, f"SELECT n FROM items WHERE n {AMONG}", among(sorted(touched))) - gone.numbers
+    )
     inside = _column(connection, f"SELECT seq FROM events WHERE scope {AMONG}", among(gone.homes))
     about_them_alone |= {seq for seq in inside if seq not in touched}
     # Replaying what stays needs the items it was made from, and those they were made from.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from keepworth.memory import errors
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import store as store_module
+from keepworth.memory.store.maintenance import check
 
 from .stub_encoder import WordEncoder
 
@@ -106,6 +110,23 @@ def test_as_of_agrees_with_a_list_of_intervals(behind, story, asked):
         assert {hit.id for hit in m.search("fact", as_of=asked, top_k=50, mode=mode)} == expected
     now = {id for id, (_, end, closed) in model.items() if not closed and end is None}
     assert {hit.id for hit in m.search("fact", top_k=50)} == now
+
+
+def test_threads_share_a_memory(tmp_path: Path):
+    m = Memory(tmp_path / "a.mem", encoder=WordEncoder(8), durability="power")
+
+    def work(number: int) -> None:
+        for line in range(15):
+            item = m.add(f"thread {number} line {line}", user_id=f"u{number}")
+            query = f"thread {number} line {line}"
+            assert m.search(query, top_k=1, user_id=f"u{number}", mode="dense")[0].id == item.id
+            # By both it may tie for the first place with a text that has the rarer word twice.
+            assert item.id in [hit.id for hit in m.search(query, top_k=2, user_id=f"u{number}")]
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert len(m) == 90
+    assert check(m.store) == []
 
 
 def test_ten_thousand_forks_are_small_and_made_at_once():

@@ -225,13 +225,13 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
         source, name = context.get_parameter_source(str(parameter.name)), str(parameter.name)
         if name not in heeded and source is not None and source.name == "COMMANDLINE":
             raise KeepworthError(f"{parameter.opts[0]} changes nothing with --diagnose.", "Leave it out.")
-    known, as_json = diagnostics(), context.params["as_json"]
-    studies = {name: known[name] for name in named[1:] if name in known} or known
+    declared, as_json = diagnostics(), context.params["as_json"]
+    studies = {name: declared[name] for name in named[1:] if name in declared} or declared
     _, _, *files = signature(finished_run).parameters.items()
     possible = {key: value for study in studies.values() for key, value in study.asking().items()}
     settings = read_settings({**dict(files), **possible}, assign, f"diagnostics {', '.join(studies)}")
     opening = {key: settings.pop(key) for key, _ in files if key in settings}
-    names = [named[0], *(name for name in named[1:] if name not in known)]
+    names = [named[0], *(name for name in named[1:] if name not in declared)]
     runs = [finished_run(name, str(context.params["runs"]), **opening) for name in names]
     refused = []
     for name, study in studies.items():

@@ -225,13 +225,13 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
         source, name = context.get_parameter_source(str(parameter.name)), str(parameter.name)
         if name not in heeded and source is not None and source.name == "COMMANDLINE":
             raise KeepworthError(f"{parameter.opts[0]} changes nothing with --diagnose.", "Leave it out.")
-    by_name, as_json = diagnostics(), context.params["as_json"]
-    studies = {name: by_name[name] for name in named[1:] if name in by_name} or by_name
+    declared, as_json = diagnostics(), context.params["as_json"]
+    studies = {name: declared[name] for name in named[1:] if name in declared} or declared
     _, _, *files = signature(finished_run).parameters.items()
     possible = {key: value for study in studies.values() for key, value in study.asking().items()}
     settings = read_settings({**dict(files), **possible}, assign, f"diagnostics {', '.join(studies)}")
     opening = {key: settings.pop(key) for key, _ in files if key in settings}
-    names = [named[0], *(name for name in named[1:] if name not in by_name)]
+    names = [named[0], *(name for name in named[1:] if name not in declared)]
     runs = [finished_run(name, str(context.params["runs"]), **opening) for name in names]
     refused = []
     for name, study in studies.items():
@@ -254,7 +254,7 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
     """Who answers. Raises KeepworthError where an option does not fit."""
-    from keepworth.episodes.errors import KeepworthError
+    from keepworth.episodes.errors import KeepworthError, UnknownName
 
     endpoint = name.startswith(("http://", "https://"))
     if endpoint and not endpoint_model:
@@ -276,7 +276,13 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.training import kept_weights, with_weights
 
-    run = find_run(name.removeprefix("run:"), runs)
+    named = name.removeprefix("run:")
+    try:
+        run = find_run(named, runs)
+    except UnknownName as error:
+        if named == "demo":
+            error.fix = "`keepworth demo` makes it, in some minutes."
+        raise
     base, folder = str(run.config["model"]), kept_weights(run, "answerer")
     model = with_weights(InProcessModel.load(path_of(base, kind=ModelKind.LANGUAGE), name=base), folder)
     sums = "-".join(sha256_of(file)[:8] for file in sorted(folder.glob("*.safetensors")))

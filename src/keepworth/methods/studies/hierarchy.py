@@ -270,20 +270,20 @@ def walk(run: FinishedRun, samples: int, questions: int, seed: int) -> Rows:
     for length, sets in asked.items():
         paths = [path_of(task) for tasks in sets.values() for task in tasks]
         clusters = clusters_of(run, sets)
-        answers_of: dict[str, list[list[tuple[str, ...]]]] = {}
+        answers: dict[str, list[list[tuple[str, ...]]]] = {}
         for way, words in (("straight away", ""), ("path named", NAME_PATH)):
             asking = {name: [replace(task, input=task.input + words) for task in of] for name, of in sets.items()}
             groups = episodes_of(run, model, asking, samples, seed)
-            answers_of[way] = [[stated(episode.answer) for episode in group] for group in groups]
+            answers[way] = [[stated(episode.answer) for episode in group] for group in groups]
         right = {
             way: [
                 float(np.mean([names[-1] == path[-1] for names in of])) for of, path in zip(all_of, paths, strict=True)
             ]
-            for way, all_of in answers_of.items()
+            for way, all_of in answers.items()
         }
         whole = [
             float(np.mean([names == path for names in of]))
-            for of, path in zip(answers_of["path named"], paths, strict=True)
+            for of, path in zip(answers["path named"], paths, strict=True)
         ]
         edges = "1 edge" if length == 1 else f"{length} edges"
         rows += rows_of({f"{edges}: {way}": of for way, of in {**right, "whole path right": whole}.items()}, clusters)

@@ -77,7 +77,7 @@ def test_the_child_is_told_at_once_and_the_parent_goes_on_and_loses_nothing(
 
         def hold() -> None:
             """What a thread of the parent holds, the child has nobody to let go of."""
-            with m.learning._lock, m.store.embedder._lock if m.store.embedder else m.learning._lock:
+            with m.learning._lock, m.store.embedder._recent._lock if m.store.embedder else m.learning._lock:
                 held.set()
                 let_go.wait(250)
 

@@ -301,7 +301,11 @@ def numbers(memory: Memory, where: dict[str, Any]) -> list[int]:
         return [int(number) for number in mask.nonzero()[0]]
 
 
-def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("remembered", [0, 4096])
+def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(
+    tmp_path: Path, remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "REMEMBERED", remembered)
     memory = Memory(tmp_path / "a.mem", encoder=None)
     for number in range(4):
         memory.add(f"note {number}", metadata={"team": "red", "n": number})

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.search.where import MISSING, RANGES, Condition, Field, Tree, value_key
+from keepworth.memory.search.where import MISSING, RANGES, Condition, Field, Tree, holds, value_key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +27,8 @@ MOST = 16_000_000
 """Item numbers of all columns that are held, at 4 bytes each; the column asked least recently goes first."""
 TABLES = 64
 """Operators of one column whose answers are remembered."""
+REMEMBERED = 4096
+"""Changed items of which it is known which journal entry changed them."""
 Row = tuple[int, Mapping[str, Any] | None]
 """Number and metadata of an item; None where it is not current."""
 
@@ -133,7 +135,8 @@ class _Column:
 
 
 class MetadataColumns:
-    """What items have under the names that filters asked for. The caller holds `lock` while it uses anything else."""
+    """What items have under the names that filters asked for. The caller knows which entry of the journal it is up to, and holds
+    `lock` while it uses anything else."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -141,6 +144,13 @@ class MetadataColumns:
 
     def clear(self) -> None:
         self._columns: OrderedDict[Field, _Column] = OrderedDict()
+        self._changed: OrderedDict[int, int] = OrderedDict()  # item number -> the entry that changed it last
+        self._since = -1  # changes after this entry are all in `_changed`
+
+    def start(self, head: int) -> None:
+        """Begin anew at this entry."""
+        self.clear()
+        self._since = head
 
     def missing(self, tree: Tree) -> list[Field]:
         """The names in a filter that are not held."""
@@ -155,10 +165,22 @@ class MetadataColumns:
         """A column of all current items: see `_Column.of_texts`."""
         self._columns[field] = _Column.of_texts(field, numbers, texts, values)
 
-    def follow(self, changes: Sequence[Row]) -> None:
-        """What items have that changed."""
+    def follow(self, changes: Iterable[tuple[int, int, Mapping[str, Any] | None]]) -> None:
+        """changes: (journal entry, number, metadata as of the newest one) of what changed since."""
+        changes = list(changes)
         for column in self._columns.values():
-            column.put(changes)
+            column.put((number, metadata) for _, number, metadata in changes)
+        for seq, number, _ in changes:
+            self._changed.pop(number, None)
+            self._changed[number] = seq
+        while len(self._changed) > REMEMBERED:
+            _, self._since = self._changed.popitem(last=False)
+
+    def changed_after(self, seq: int) -> list[int] | None:
+        """Numbers of items that entries after `seq` changed; None where it cannot tell."""
+        if seq < self._since:
+            return None
+        return [number for number, at in self._changed.items() if at > seq]
 
     def mask(self, tree: Tree) -> Mask:
         """By item number: whether it is current and meets the filter, of which no name is missing."""
@@ -196,3 +218,18 @@ def fields_of(tree: Tree) -> list[Field]:
     if isinstance(tree, Condition):
         return [tree.field]
     return list(dict.fromkeys(field for part in tree.parts for field in fields_of(part)))
+
+
+def corrected(mask: Mask, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Iterable[int]) -> Mask:
+    """`mask` with what these items are taken from `rows`; those not in there are not kept."""
+    import numpy as np
+
+    numbers = list(numbers)
+    if not numbers:
+        return mask
+    out: Mask = np.zeros(max(len(mask), max(numbers) + 1), bool)
+    out[: len(mask)] = mask
+    for number in numbers:
+        metadata = rows.get(number)
+        out[number] = metadata is not None and holds(tree, metadata)
+    return out

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Scope
-from keepworth.memory.search.columns import MetadataColumns, Row
+from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.index import DenseIndex
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.terms import only_latin, terms_and_languages
@@ -300,19 +300,25 @@ class Derived:
         assert where.tree is not None
         corpus, columns = self.corpus(connection), self._columns
         with columns.lock:
-            follow = partial(self._follow_columns, connection)
-            if not self._columns_at.reach(connection, corpus.seq, corpus.name, follow, columns.clear):
-                columns = MetadataColumns()  # they are ahead of what this connection sees, which is read for this once
+            follow, begin = partial(self._follow_columns, connection), partial(columns.start, corpus.seq)
+            there = self._columns_at.reach(connection, corpus.seq, corpus.name, follow, begin)
+            later = [] if there else columns.changed_after(corpus.seq)
             missing = columns.missing(where.tree)
+            if later is None or (later and missing):
+                # It is ahead of what this connection sees, and what that is it cannot tell: read it for this once.
+                columns, later = MetadataColumns(), []
+                missing = columns.missing(where.tree)
             for field in list(missing) if connection.in_file else ():
                 if (column := _column_in(connection, field)) is not None:
                     columns.take(field, *column)
                     missing.remove(field)
             if missing:
                 which = schema.BY_CURRENT if connection.in_file else f"WHERE {CURRENT}"
-                all_items = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}")
-                columns.build(missing, _with_facts(all_items))
+                columns.build(missing, _metadata_in(connection, which))
             mask = columns.mask(where.tree)
+        if later:
+            rows_ = dict(_metadata_in(connection, f"WHERE {CURRENT} AND n {AMONG}", later))
+            mask = corrected(mask, where.tree, rows_, later)
         let = [number for number in map(rows.number_of, where.but) if number is not None]
         if let:
             if max(let) >= len(mask):
@@ -326,19 +332,26 @@ class Derived:
             return False
         changes = select(
             connection,
-            f"SELECT DISTINCT c.n, CASE WHEN {CURRENT} THEN i.metadata END, i.kind, {schema.WHEN} "
-            f"FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ? AND {_FOLLOWED}",
+            f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END, i.kind, {schema.WHEN} "
+            "FROM changes c LEFT JOIN items i USING(n) "
+            f"WHERE c.seq > ? AND {_FOLLOWED} GROUP BY c.n, i.n ORDER BY 1",
             (since,),
         )
-        self._columns.follow(_with_facts(changes))
+        decoded: dict[str, Any] = {}
+        with rows.readable("metadata"):
+            self._columns.follow([(entry, n, _facts(decoded, *fields)) for entry, n, *fields in changes])
         return True
 
 
-def _with_facts(listed: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """What filters ask of items, of their numbers, metadata as the file has them, kinds and times."""
-    decoded: dict[str, Any] = {}  # what was read before, as many items have the same
+def _metadata_in(
+    connection: AnyConnection, which: str, numbers: Sequence[int] = ()
+) -> list[tuple[int, Mapping[str, Any] | None]]:
+    """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
+    decoded: dict[str, Any] = {}
+    values = (among(numbers),) if numbers else ()
+    listed = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
     with rows.readable("metadata"):
-        return [(n, _facts(decoded, *more)) for n, *more in listed]
+        return [(n, _facts(decoded, *fields)) for n, *fields in listed]
 
 
 def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.int64], list[str], list[Any]] | None:
@@ -368,7 +381,8 @@ def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.
 
 
 def _facts(decoded: dict[str, Any], text: str | None, kind: str, when: str) -> Mapping[str, Any] | None:
-    """Of one item; None where it is not current. decoded: texts that were read before."""
+    """What filters ask of an item, of metadata as the file holds them; None for none. decoded: what was read before, as many
+    items have the same."""
     if text is None:
         return None
     metadata: Mapping[str, Any] | None = decoded.get(text)

@@ -66,10 +66,10 @@ def test_waiting_for_what_is_due_keeps_the_bound_in_any_order(
         if batch is None:
             assert running or len(finished) < groups, "nothing runs that could be waited for"
             continue
-        for each in batch:
-            assert version - finished.pop(each) <= max_staleness
-            assert each not in trained
-            trained.add(each)
+        for group in batch:
+            assert version - finished.pop(group) <= max_staleness
+            assert group not in trained
+            trained.add(group)
         version, consumed = version + 1, consumed + groups
 
 

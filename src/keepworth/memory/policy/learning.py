@@ -93,9 +93,8 @@ class Learning:
         self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
         self._generator: np.random.Generator | None = None
         self._drawn: dict[int, log.EpisodeDraws] = {}
-        self._given: dict[
-            str, tuple[float, str]
-        ] = {}  # the latest rewards of decisions in this process, and whose they were
+        # The latest rewards of decisions in this process, and whose they were.
+        self._given: dict[str, tuple[float, str]] = {}
 
     @property
     def experience(self) -> Experience:

@@ -90,8 +90,8 @@ class Trust:
         """How far a reward of somebody counts, as things stand; 1 of who was not judged yet."""
         if by not in self.doubts:
             return 1.0
-        least, most = (1.0 / (1.0 + math.exp(-doubt)) for doubt in (self.doubts[by], max(self.doubts.values())))
-        return least / most
+        this, most = (1.0 / (1.0 + math.exp(-doubt)) for doubt in (self.doubts[by], max(self.doubts.values())))
+        return this / most
 
 
 def check_range(reward_range: tuple[float, float]) -> None:

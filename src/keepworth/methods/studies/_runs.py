@@ -200,6 +200,34 @@ def clusters_of(run: FinishedRun, sets: Mapping[str, Sequence[Task]]) -> list[st
     return [run.cluster(task) for tasks in sets.values() for task in tasks]
 
 
+def count_right(
+    run: FinishedRun,
+    models: Mapping[str, Callable[[], InProcessModel]],
+    tiers: Mapping[str, Mapping[str, Sequence[Task]]],
+    samples: int,
+    right: float,
+    seed: int,
+) -> dict[str, dict[str, list[int]]]:
+    """How many of the answers to each question are right, by tier and by the name of the model. One model is loaded at a time.
+
+    Args:
+        run: Whose questions are played.
+        models: What loads each.
+        tiers: Questions by tier, and by set.
+        samples: Answers to each question.
+        right: The reward from which an answer counts as right.
+        seed: Of the draws.
+    """
+    counts: dict[str, dict[str, list[int]]] = {tier: {} for tier in tiers}
+    for name, load in models.items():
+        model = load()
+        for tier, sets in tiers.items():
+            rewards = rewards_of(run, model, sets, samples, seed)
+            counts[tier][name] = [sum(value >= right for value in of_one) for of_one in rewards]
+        del model
+    return counts
+
+
 def rewards_of(
     run: FinishedRun, model: InProcessModel, asked: Mapping[str, Sequence[Task]], samples: int, seed: int
 ) -> list[list[float]]:

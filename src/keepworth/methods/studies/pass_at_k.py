@@ -35,7 +35,7 @@ def diagnose(
         right: The reward from which an answer counts as right.
         seed: Of the draws.
     """
-    from keepworth.methods.studies._runs import clusters_of, questions_by_tier, require_alike, rewards_of
+    from keepworth.methods.studies._runs import clusters_of, count_right, questions_by_tier, require_alike
 
     if samples < 2 or questions < 3:
         raise KeepworthError(
@@ -52,13 +52,7 @@ def diagnose(
     if len(models) < 2:
         raise KeepworthError(f"both sides are called {first.name}.", "Rename the folder of the run.")
     tiers = questions_by_tier(first, questions, seed, trained=True)
-    right_counts: dict[str, dict[str, list[int]]] = {tier: {} for tier in tiers}
-    for name, load in models.items():
-        model = load()
-        for tier, sets in tiers.items():
-            rewards = rewards_of(first, model, sets, samples, seed)
-            right_counts[tier][name] = [sum(value >= right for value in of_one) for of_one in rewards]
-        del model
+    right_counts = count_right(first, models, tiers, samples, right, seed)
     rows: Rows = []
     for tier, sets in tiers.items():
         rows += compare_passes(right_counts[tier], samples, clusters_of(first, sets), f", {tier}")

@@ -35,7 +35,7 @@ def diagnose(
         right: The reward from which an answer counts as right.
         seed: Of the draws.
     """
-    from keepworth.methods.studies._runs import clusters_of, questions_by_tier, require_alike, rewards_of
+    from keepworth.methods.studies._runs import clusters_of, count_right, questions_by_tier, require_alike
 
     by_coins = [run for run in runs if is_spurious(run)]
     by_rewards = [run for run in runs if not is_spurious(run)]
@@ -50,19 +50,15 @@ def diagnose(
     (mine,), (coins,) = by_rewards, by_coins
     require_alike(mine, coins)
     tiers = questions_by_tier(mine, questions, seed, trained=True)
-    shares: dict[str, dict[str, list[float]]] = {tier: {} for tier in tiers}
-    for name, load in {mine.name: mine.weights, coins.name: coins.weights, BASE: mine.before}.items():
-        model = load()
-        for tier, sets in tiers.items():
-            rewards = rewards_of(mine, model, sets, samples, seed)
-            shares[tier][name] = [sum(value >= right for value in of_one) / samples for of_one in rewards]
-        del model
+    models = {mine.name: mine.weights, coins.name: coins.weights, BASE: mine.before}
+    right_counts = count_right(mine, models, tiers, samples, right, seed)
     rows: Rows = []
     for tier, sets in tiers.items():
         clusters = clusters_of(mine, sets)
-        rows += rows_of({f"{name}, {tier}": of for name, of in shares[tier].items()}, clusters)
+        shares = {name: np.divide(counts, samples) for name, counts in right_counts[tier].items()}
+        rows += rows_of({f"{name}, {tier}": of.tolist() for name, of in shares.items()}, clusters)
         for one, other in ((mine.name, coins.name), (mine.name, BASE), (coins.name, BASE)):
-            gaps = np.subtract(shares[tier][one], shares[tier][other])
+            gaps = shares[one] - shares[other]
             rows.append(difference_row(f"{one} minus {other}, {tier}", gaps, clusters))
     return rows
 

@@ -157,7 +157,7 @@ class TrainingSettings(BaseModel):
         return (self.engine,) if isinstance(self.engine, str) and self.engine else tuple(self.engine)
 
     @property
-    def own_objective(self) -> Objective:
+    def default_objective(self) -> Objective:
         """What the recipe trains with where no other objective is chosen."""
         return GROUP_RELATIVE
 
@@ -188,12 +188,16 @@ Idle = tuple[tuple[str, ...], str, str]
 """(keys that can change nothing, with which choice, what to choose for them to take effect)."""
 
 
-def objective_of(settings: TrainingSettings, objective: Objective | None = None) -> Objective:
-    """The objective that was chosen, or `own`, or the settings' own, with the options that are given of it. Raises UnknownName
-    or ObjectiveError."""
+def objective_of(settings: TrainingSettings) -> Objective:
+    """The objective that was chosen, or the recipe's default, with the options that are given of it.
+
+    Raises:
+        UnknownName: No objective has this name.
+        ObjectiveError: An option cannot be.
+    """
     given = settings.objective
     name, options = (given, {}) if isinstance(given, str) else (str(given.get("preset") or ""), given)
-    chosen = preset(name) if name else objective or settings.own_objective
+    chosen = preset(name) if name else settings.default_objective
     changes = {key: _option(key, value) for key, value in options.items() if key != "preset"}
     if settings.critic_level != "token" and isinstance(chosen.advantage, Gae) and "advantage" not in changes:
         changes["advantage"] = replace(chosen.advantage, level=settings.critic_level)

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.episode import UNSOUND, is_silent
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.objective.options import Objective
 from keepworth.recipes.hooks import NO_HOOKS, Hooks
 from keepworth.recipes.settings import (
-    GROUP_RELATIVE,
     Settings,
     is_supervised,
 )
@@ -82,7 +80,6 @@ class System:
         limits: Of an episode.
         length_budget: The most tokens that an episode can draw, for objectives that divide by it.
         row_budget: The most that calls which continue each other can draw.
-        objective: Where the settings name none.
         imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`.
         right: The calls of a task as they should be, for method = supervised.
         optional: Reward terms that may have nothing to say of an episode, which is then left out of their mean.
@@ -103,7 +100,6 @@ class System:
     limits: Limits
     length_budget: int
     row_budget: int
-    objective: Objective = GROUP_RELATIVE
     imitated: Callable[[InProcessModel], list[list[Pair]]] | None = None
     imitation_rate: float = 1e-4
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
@@ -129,7 +125,6 @@ class System:
             title=self.title,
             length_budget=self.length_budget,
             row_budget=self.row_budget,
-            objective=self.objective,
             groups=tasks,
             seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
             optional=self.optional,

@@ -81,7 +81,6 @@ def train_role(
     title: str,
     length_budget: int,
     row_budget: int,
-    objective: Objective | None = None,
     groups: int | None = None,
     seconds: float = 3600.0,
     optional: frozenset[str] = frozenset(),
@@ -100,7 +99,6 @@ def train_role(
         title: Of the training, for its display.
         length_budget: The most tokens that an episode can draw.
         row_budget: The most that calls which continue each other can draw.
-        objective: Where the settings name none; None for theirs.
         groups: Of an update, where they are not the settings' `tasks_per_step`.
         seconds: That an episode may take.
         optional: Reward terms that may have nothing to say of an episode.
@@ -118,7 +116,7 @@ def train_role(
 
     if no_workers:
         refuse_workers(settings, no_workers)
-    objective = with_budget(objective_of(settings, objective), length_budget)
+    objective = with_budget(objective_of(settings), length_budget)
     require_objective(objective, settings, settings.holds)
     hooks.require(settings, objective)
     require_room(settings, row_budget)

@@ -70,7 +70,7 @@ class Config(bounded_bank.ChunkConfig):
     shortened: Count = Field(default=6, description="words of a message that was shortened")
 
     @property
-    def own_objective(self) -> Objective:
+    def default_objective(self) -> Objective:
         return AGEMEM
 
 

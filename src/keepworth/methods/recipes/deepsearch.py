@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from keepworth.episodes.model import Tokens
     from keepworth.learning.collect.groups import EpisodeContext
     from keepworth.learning.objective.advantage import CreditTable
+    from keepworth.learning.objective.options import Objective
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.system import System
 
@@ -73,6 +74,10 @@ class Config(strings.Config):
     @property
     def holds(self) -> frozenset[str]:
         return frozenset({"rewards of turns"})
+
+    @property
+    def default_objective(self) -> Objective:
+        return OBJECTIVE
 
 
 @dataclass(eq=False, slots=True)
@@ -213,7 +218,7 @@ def system(config: Config) -> System:
         return await grow(task, context, model, config)
 
     plain = strings.system(config)
-    return replace(plain, objective=OBJECTIVE, hooks=Hooks(group_rollout=None if is_supervised(config) else tree))
+    return replace(plain, hooks=Hooks(group_rollout=None if is_supervised(config) else tree))
 
 
 METHOD = Method(

@@ -39,7 +39,7 @@ class Config(bounded_bank.Config):
             yield ("attributed", "used", "format_weight"), reason, "leave objective out"
 
     @property
-    def own_objective(self) -> Objective:
+    def default_objective(self) -> Objective:
         return preset("fine_mem")
 
     @property

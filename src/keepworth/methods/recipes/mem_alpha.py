@@ -72,7 +72,7 @@ class Config(bounded_bank.ChunkConfig):
             yield ("success_weight", "compression_weight", "validity_weight"), reason, "leave objective out"
 
     @property
-    def own_objective(self) -> Objective:
+    def default_objective(self) -> Objective:
         return MEM_ALPHA
 
     @property

@@ -41,7 +41,7 @@ class Config(bounded_bank.Config):
             yield ("rerolls", "reroll_share"), reason, "leave objective out"
 
     @property
-    def own_objective(self) -> Objective:
+    def default_objective(self) -> Objective:
         return preset("memory_r2")
 
     @property

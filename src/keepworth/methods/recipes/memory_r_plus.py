@@ -57,7 +57,7 @@ class Config(bounded_bank.Config):
             yield (*keys, "episodic_weight"), reason, "leave objective out"
 
     @property
-    def own_objective(self) -> Objective:
+    def default_objective(self) -> Objective:
         return preset("memory_r_plus")
 
     @property

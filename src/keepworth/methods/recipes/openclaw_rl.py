@@ -228,7 +228,7 @@ class Config(Settings):
     system: str = Field(default="Be warm.", description="what stands before a conversation")
 
     @property
-    def own_objective(self) -> Objective:
+    def default_objective(self) -> Objective:
         weights = {"evaluative": (1.0, 0.0), "directive": (0.0, 1.0), "both": (1.0, 1.0)}[self.signals]
         return Objective(
             name="openclaw_rl",
@@ -283,7 +283,6 @@ def system(config: Config) -> System:
         limits=Limits(max_turns=config.turns, environment_seconds=config.environment_seconds),
         length_budget=config.max_tokens,
         row_budget=config.max_tokens,
-        objective=config.own_objective,
         hooks=Hooks(regroup=regroup),
         note=f"The user {config.user!r}: {user.wants} First answers to questions that were not trained on, greedy.",
     )

@@ -25,6 +25,7 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.episodes import Task
+    from keepworth.learning.objective.options import Objective
     from keepworth.memory.overlay import Bank
     from keepworth.methods.recipes._people_reading import Document
     from keepworth.models.inprocess import InProcessModel
@@ -52,6 +53,10 @@ class Config(WarmStarted):
     memory_tokens: int = Field(default=20, ge=4)
     answer_tokens: Count = 8
     reward: Literal["token_f1", "exact_match"] = "token_f1"
+
+    @property
+    def default_objective(self) -> Objective:
+        return MULTI_CONVERSATION
 
 
 def system(config: Config) -> System:
@@ -100,7 +105,6 @@ def system(config: Config) -> System:
         limits=Limits(max_turns=config.sections + 1, environment_seconds=config.environment_seconds),
         length_budget=config.sections * config.memory_tokens + config.answer_tokens,
         row_budget=max(config.memory_tokens, config.answer_tokens),
-        objective=MULTI_CONVERSATION,
         imitated=(lambda model: imitated(model, config, train)) if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
         right=right,

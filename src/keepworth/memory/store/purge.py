@@ -124,6 +124,7 @@ def _number(transaction: Transaction, id: str) -> int:
 
 def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) -> None:
     connection = transaction.connection
+    gone.numbers |= _repeats(connection, gone.numbers)
     numbers = among(sorted(gone.numbers))
     homes_of = _homes_and_wordings(transaction, gone)
     homes = {transaction.scope_of(id) for id in {*homes_of.values(), *gone.homes}}
@@ -162,6 +163,22 @@ def _forget_notes(connection: AnyConnection, gone: _Gone) -> None:
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
     keep(connection, UNFINISHED, "1")
+
+
+def _repeats(connection: AnyConnection, numbers: set[int]) -> set[int]:
+    """Rows of items that said the same as one of these in the same scope and that an undo took away: one can bring them back."""
+    contents = _column(
+        connection,
+        f"SELECT content FROM items WHERE n {AMONG} AND content IS NOT NULL"
+        f" UNION SELECT content FROM former_contents WHERE n {AMONG}",
+        among(sorted(numbers)),
+        among(sorted(numbers)),
+    )
+    return _column(
+        connection,
+        f"SELECT n FROM former_contents f WHERE content {AMONG} AND NOT EXISTS (SELECT 1 FROM items i WHERE i.n = f.n)",
+        among(sorted(contents)),
+    )
 
 
 def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]:

@@ -18,19 +18,8 @@ def make(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_lists_what_there_is() -> None:
     said = make("help").stdout
-    for target in (
-        "make install",
-        "make demo",
-        "make demo QUICK=1",
-        "make test",
-        "make test-all",
-        "make test-peers",
-        "make test-engine",
-        "make docs",
-        "make lint",
-        "make clean",
-    ):
-        assert target in said
+    for target in ("install", "demo QUICK=1", "test", "test-all", "test-peers", "test-engine", "docs", "lint", "clean"):
+        assert f"make {target} " in said
 
 
 def test_no_python(tmp_path: Path) -> None:
@@ -54,36 +43,23 @@ def test_the_demo_is_quick_when_asked() -> None:
     assert "--quick" not in make("-n", "demo").stdout
 
 
-@pytest.mark.parametrize(
-    ("tests", "peers", "docs", "audit", "demo", "code"),
-    [
-        (0, 0, 0, 0, 0, 0),
-        (2, 0, 0, 0, 0, 1),
-        (0, 2, 0, 0, 0, 1),
-        (0, 0, 2, 0, 0, 1),
-        (0, 0, 0, 2, 0, 1),
-        (0, 0, 0, 0, 2, 1),
-    ],
-    ids=["good", "tests fail", "a peer differs", "a link leads nowhere", "a package is vulnerable", "demo fails"],
-)
-def test_continuous_integration_ends_with_the_closing_line(
-    tmp_path: Path, tests: int, peers: int, docs: int, audit: int, demo: int, code: int
-) -> None:
+@pytest.mark.parametrize("failing", ["", "test", "test-peers", "docs", "audit", "demo"])
+def test_continuous_integration_ends_with_the_closing_line(tmp_path: Path, failing: str) -> None:
     """Every command is run whatever the others say; the last line is pytest's; any failure is the exit code's."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     fake = tmp_path / "make"
     fake.write_text(
         '#!/bin/sh\necho "$@" >> called\n'
-        f'[ "$1" = test ] && {{ echo "57 passed, 1 skipped in 8.21s"; exit {tests}; }}\n'
-        f'[ "$1" = test-peers ] && {{ echo "188 passed in 40.29s"; exit {peers}; }}\n'
-        f'[ "$1" = docs ] && exit {docs}\n'
-        f'[ "$1" = audit ] && exit {audit}\n'
-        f"echo demonstrating; exit {demo}\n"
+        'case "$1" in\n'
+        'test) echo "57 passed, 1 skipped in 8.21s";;\n'
+        'test-peers) echo "188 passed in 40.29s";;\n'
+        "demo) echo demonstrating;;\n"
+        f'esac\n[ "$1" != "{failing}" ] || exit 2\n'
     )
     fake.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     ran = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
-    assert ran.returncode == code
+    assert ran.returncode == (1 if failing else 0)
     assert ran.stdout.splitlines()[-1] == "57 passed, 1 skipped in 8.21s"
     assert (tmp_path / "called").read_text().splitlines() == ["test", "test-peers", "docs", "audit", "demo QUICK=1"]

@@ -16,19 +16,12 @@ import torch
 from keepworth.cli.main import main
 from keepworth.learning.run_folder import RunFolder
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.tiny_runs import TINY
 
 SETTINGS = {
-    "precision": "fp32",
-    "threads": "1",
-    "questions": "2",
-    "tasks_per_step": "2",
-    "group_size": "4",
-    "checkpoint_every": "2",
-    "evaluate_every": "4",
-    "learning_rate": "0.01",
-    "steps": "6",
-    "entropy": "0.1",  # a random model is never right: without the bonus there would be nothing to learn from
-}
+    **TINY, "steps": 6, "group_size": 4, "checkpoint_every": 2, "evaluate_every": 4, "learning_rate": 0.01,
+    "entropy": 0.1,  # a random model is never right: without the bonus there would be nothing to learn from
+}  # fmt: skip
 OF_ROLE = {
     "answerer": {"memories": "1", "words": "12", "max_tokens": "4"},
     "manager": {"role": "manager", "maintained": "false", "warm_start": "8", "warm_start_batch": "4"},

@@ -21,14 +21,8 @@ from tests.recipes.tiny_runs import READING, STRINGS, TINY, Interrupted, same, w
 from tests.recipes.writer_runs import echoing
 
 WRITER = {
-    "length": 6,
-    "budget": 2,
-    "streams": 1,
-    "warm_start": 2,
-    "warm_start_batch": 4,
-    "group_size": 4,
-    "train": "full",
-}
+    "length": 6, "budget": 2, "streams": 1, "warm_start": 2, "warm_start_batch": 4, "group_size": 4, "train": "full",
+}  # fmt: skip
 CALLS = {**WRITER, "chunk": 3, "recent": 1}
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "agent_rlvr": {**STRINGS, "guided": 2},

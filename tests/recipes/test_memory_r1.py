@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import ValidationError
-from safetensors.torch import load_file
 
 from keepworth.cli import train as commands
 from keepworth.cli.main import main
@@ -19,86 +17,9 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import memory_r1
 from keepworth.recipes.training import kept_weights
-
-MANAGER = {"role": "manager"}
-UNREAD = {"role": "manager", "maintained": False}
-LOCOMO = {"source": "locomo", "data": "somewhere"}
-
-
-@pytest.mark.parametrize(
-    ("choice", "key", "value", "reason"),
-    [
-        ({}, "data", "somewhere", "source = longmemeval"),
-        (LOCOMO, "extractive", False, "source = locomo"),
-        (LOCOMO, "distractors", 3, "source = locomo"),
-        ({}, "encoder", "hashing", "recall = given"),
-        ({"train": "full"}, "rank", 8, "train = full"),
-        ({"train": "full"}, "alpha", 8.0, "train = full"),
-        ({"method": "supervised"}, "group_size", 4, "method = supervised"),
-        ({"method": "supervised"}, "reward", "exact_match", "method = supervised"),
-        ({"method": "supervised"}, "entropy", 0.1, "method = supervised"),
-        *(
-            ({}, key, value, "role = answerer")
-            for key, value in {
-                "reader": "run",
-                "level": "near-miss",
-                "maintained": False,
-                "warm_start": 3,
-                "warm_start_passes": 3,
-                "warm_start_batch": 3,
-                "warm_start_learning_rate": 0.1,
-            }.items()
-        ),
-        *(
-            (MANAGER, key, value, "role = manager")
-            for key, value in {
-                "source": "locomo",
-                "data": "somewhere",
-                "recall": "retrieved",
-                "memories": 5,
-                "dates": True,
-                "curve": "test",
-                "words": 30,
-                "reward": "exact_match",
-            }.items()
-        ),
-        (MANAGER, "rank", 8, "train = full"),
-        (MANAGER, "extractive", False, "role = manager"),
-        ({**MANAGER, "warm_start": 0}, "warm_start_batch", 3, "warm_start = 0"),
-        (UNREAD, "reader", "run", "maintained = false"),
-        (UNREAD, "encoder", "hashing", "maintained = false"),
-        (UNREAD, "max_tokens", 8, "maintained = false"),
-        (UNREAD, "style", "distil", "maintained = false"),
-        (UNREAD, "distractors", 3, "maintained = false"),
-    ],
-)
-def test_a_setting_that_cannot_take_effect_is_refused(
-    choice: dict[str, object], key: str, value: object, reason: str
-) -> None:
-    memory_r1.Config(**choice)  # type: ignore[arg-type]
-    with pytest.raises(ValidationError) as refused:
-        memory_r1.Config(**choice, **{key: value})  # type: ignore[arg-type]
-    said = str(refused.value)
-    assert f"{key} = {value!r} has no effect with" in said
-    assert reason in said
-    assert "leave it at" in said
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"method": "supervised", "style": "distil"},
-        {"method": "supervised", "role": "manager"},
-        {"stepz": 3},
-        {"learning_rate": float("nan")},
-    ],
-)
-def test_a_value_outside_its_range_is_refused(settings: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        memory_r1.Config(**settings)  # type: ignore[arg-type]
+from tests.recipes.tiny_runs import TINY, same, trained, weights_of
 
 
 def test_one_question_has_no_other_whose_memory_could_be_shown() -> None:
@@ -117,16 +38,7 @@ def test_defaults_depend_on_the_role_and_are_shown_resolved() -> None:
 
 def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
     """Both roles' settings at their smallest; those that the role has no use for are left out."""
-    common: dict[str, object] = {
-        "model": str(checkpoint),
-        "precision": "fp32",
-        "threads": 1,
-        "questions": 3,
-        "tasks_per_step": 2,
-        "group_size": 2,
-        "steps": 2,
-        "evaluate_every": 2,
-    }
+    common = {**TINY, "model": str(checkpoint), "questions": 3}
     if settings.get("role") != "manager":
         common |= {"memories": 1, "words": 10, "max_tokens": 3}
     elif settings.get("maintained", True):
@@ -135,18 +47,12 @@ def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
         common["token_budget"] = 2048  # the tiny model's tokens are bytes
     if settings.get("method") == "supervised":
         del common["group_size"]
-    return memory_r1.Config(**{**common, **settings})  # type: ignore[arg-type]
-
-
-def trained(config: memory_r1.Config, path: Path) -> RunFolder:
-    with RunFolder.create(path, {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
-        memory_r1.METHOD.make.train(config, run, Progress())
-    return run
+    return memory_r1.Config(**{**common, **settings})
 
 
 @pytest.mark.parametrize("settings", [{}, {"method": "supervised"}])
 def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
-    run = trained(small(checkpoint, **settings), tmp_path / "run")
+    run = trained(memory_r1, small(checkpoint, **settings), tmp_path / "run")
     (table,) = tables_of(run)
     assert [row.arm for row in table.rows] == [
         "no_memory_untrained",
@@ -163,9 +69,9 @@ def test_the_answerer_half_runs_whole(checkpoint: Path, tmp_path: Path, settings
 
 def test_the_manager_half_runs_whole_and_reads_with_a_trained_answerer(checkpoint: Path, tmp_path: Path) -> None:
     other = shutil.copytree(checkpoint, tmp_path / "other")
-    trained(small(other), tmp_path / "reader")
+    trained(memory_r1, small(other), tmp_path / "reader")
     config = small(checkpoint, role="manager", warm_start=8, warm_start_passes=1, reader="reader")
-    run = trained(config, tmp_path / "manager")
+    run = trained(memory_r1, config, tmp_path / "manager")
     plain, near_misses, banks = tables_of(run)
     for operations in (plain, near_misses):
         assert [row.arm for row in operations.rows] == ["untrained", "warm_start", "reinforced"]
@@ -200,23 +106,22 @@ def test_a_manager_whose_first_step_diverged_goes_on_from_there(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small(checkpoint, **STOPPED)
-    straight = trained(config, tmp_path / "straight")
+    straight = trained(memory_r1, config, tmp_path / "straight")
     with monkeypatch.context() as patched:
         patched.setattr(Learner, "update", fails(1, FloatingPointError("not finite"), Learner.update))
         with pytest.raises(FloatingPointError):
-            trained(config, tmp_path / "diverged")
+            trained(memory_r1, config, tmp_path / "diverged")
     measured = (tmp_path / "diverged" / "evals.jsonl").read_text().splitlines()
     with monkeypatch.context() as patched:
         # Its weights are those after the warm start: neither may it be done again, nor may they be called untrained.
         patched.setattr(Learner, "imitate", fails(1, AssertionError("a second warm start"), Learner.imitate))
-        resumed = trained(config, tmp_path / "diverged")
+        resumed = trained(memory_r1, config, tmp_path / "diverged")
     lines = (tmp_path / "diverged" / "evals.jsonl").read_text().splitlines()
     assert lines[: len(measured)] == measured
     assert [json.loads(line)["arm"] for line in lines].count("untrained") == [
         json.loads(line)["arm"] for line in measured
     ].count("untrained")
-    left, right = (load_file(next(kept_weights(run, "manager").glob("*.safetensors"))) for run in (resumed, straight))
-    assert all(torch.equal(left[name], right[name]) for name in right)
+    assert same(weights_of(resumed, "manager"), weights_of(straight, "manager"))
 
 
 def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
@@ -226,7 +131,7 @@ def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
     with pytest.raises(
         KeepworthError, match=r"warm start diverged at its step 2 of 2.*warm_start_learning_rate"
     ) as said:
-        trained(small(checkpoint, **STOPPED), tmp_path / "run")
+        trained(memory_r1, small(checkpoint, **STOPPED), tmp_path / "run")
     # The command line answers FloatingPointError with the place of the saved weights.
     assert not isinstance(said.value, FloatingPointError)
     assert RunFolder.open(tmp_path / "run").latest_checkpoint() is None
@@ -235,16 +140,8 @@ def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
 def test_the_demo_says_how_long_it_usually_takes_and_is_the_answerers_training(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny = {
-        "model": str(checkpoint),
-        "precision": "fp32",
-        "threads": 1,
-        "questions": 3,
-        "tasks_per_step": 2,
-        "words": 10,
-    }
-    few = {"group_size": 2, "steps": 2, "evaluate_every": 2, "memories": 1, "max_tokens": 2}
-    monkeypatch.setattr(commands, "DEMO_QUICK", {**commands.DEMO_QUICK, **tiny, **few})
+    tiny = {**TINY, "model": str(checkpoint), "questions": 3, "memories": 1, "words": 10, "max_tokens": 2}
+    monkeypatch.setattr(commands, "DEMO_QUICK", {**commands.DEMO_QUICK, **tiny})
     assert main(["demo", "--quick", "--runs", str(tmp_path)]) == 0
     assert re.search(r"About \d min on [12] idle cores", capsys.readouterr().out)
     run = RunFolder.open(tmp_path / "demo-quick")

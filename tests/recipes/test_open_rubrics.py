@@ -32,6 +32,7 @@ from keepworth.models.errors import ChatError
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import Pair
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.tiny_runs import LEARNS
 
 TASK = Task("strings/t", "", "f(g(red sun cat))", ("red cat sun",), "same_words", tags={"composition": "fg"})
 RIGHT = "g(red sun cat) = sun cat red, f(sun cat red) = red cat sun"
@@ -151,23 +152,8 @@ def test_a_judge_without_a_url_is_an_error_before_anything_runs(monkeypatch: pyt
 def test_answers_that_win_become_likelier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One question. At first two answers of three are wrong."""
     monkeypatch.setattr(strings, "head", lambda: "")  # a token is a letter here
-    made = Config(
-        model=str(write_tiny_checkpoint(tmp_path / "model")),
-        precision="fp32",
-        threads=1,
-        train="full",
-        steps=12,
-        tasks_per_step=1,
-        group_size=24,
-        evaluate_every=12,
-        questions=2,
-        held_out=4,
-        tasks=8,
-        max_tokens=8,
-        learning_rate=5e-3,
-        warm_start=200,
-        warm_start_learning_rate=6e-2,
-    )
+    own = {"held_out": 4, "tasks": 8, "max_tokens": 8, "learning_rate": 5e-3, "warm_start": 200}
+    made = Config(model=str(write_tiny_checkpoint(tmp_path / "model")), **{**LEARNS, **own})
     plain = system(made)
     task = Task("strings/u", "", "k(p(sun cat dog))", ("cat",), "same_words", tags={"composition": "kp"})
 

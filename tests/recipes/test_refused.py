@@ -38,6 +38,26 @@ ROLES: list[tuple[dict[str, Any], str]] = [
     ({"objective": "rloo", "passes": 2}, "passes = 2 with objective 'rloo'"),
     ({"objective": "dapo", "sampling": "turns"}, "tokens as drawn by the policy that is trained"),
 ]
+MANAGER = {"role": "manager"}
+UNREAD = {**MANAGER, "maintained": False}
+LOCOMO = {"source": "locomo", "data": "somewhere"}
+# Of memory_r1: what is chosen, what has no effect beside it whatever its value, and what makes it so.
+WITHOUT_EFFECT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"data": "somewhere"}, "source = longmemeval"),
+    (LOCOMO, {"extractive": False, "distractors": 3}, "source = locomo"),
+    ({}, {"encoder": "hashing"}, "recall = given"),
+    ({"train": "full"}, {"rank": 8, "alpha": 8.0}, "train = full"),
+    (SUPERVISED, {"group_size": 4, "reward": "exact_match", "entropy": 0.1}, "method = supervised"),
+    ({}, {"reader": "run", "level": "near-miss", "maintained": False, "warm_start": 3}, "role = answerer"),
+    ({}, {"warm_start_passes": 3, "warm_start_batch": 3, "warm_start_learning_rate": 0.1}, "role = answerer"),
+    (MANAGER, {"source": "locomo", "data": "somewhere", "recall": "retrieved", "memories": 5}, "role = manager"),
+    (MANAGER, {"dates": True, "curve": "test", "words": 30, "reward": "exact_match"}, "role = manager"),
+    (MANAGER, {"extractive": False}, "role = manager"),
+    (MANAGER, {"rank": 8}, "train = full"),
+    ({**MANAGER, "warm_start": 0}, {"warm_start_batch": 3}, "warm_start = 0"),
+    (UNREAD, {"reader": "run", "encoder": "hashing", "max_tokens": 8}, "maintained = false"),
+    (UNREAD, {"style": "distil", "distractors": 3}, "maintained = false"),
+]
 REFUSED: list[tuple[ModuleType, list[tuple[dict[str, Any], str]]]] = [
     (arithmetic, [
         *EVERY,
@@ -68,6 +88,15 @@ REFUSED: list[tuple[ModuleType, list[tuple[dict[str, Any], str]]]] = [
         ({**ENGINE, **SUPERVISED}, "no effect with method = supervised"),
         ({**ENGINE, "sampling": "turns", "role": "manager"}, "engine = .* has no effect with sampling = turns"),
         ({"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
+        ({**SUPERVISED, "style": "distil"}, "method = supervised needs style = direct"),
+        ({**SUPERVISED, **MANAGER}, "supervised arm is its warm start"),
+        ({"stepz": 3}, "Extra inputs"),
+        ({"learning_rate": float("nan")}, "a finite number"),
+        *(
+            ({**choice, key: value}, f"{key} = {value!r} has no effect with .*{reason}.*leave it at")
+            for choice, without, reason in WITHOUT_EFFECT
+            for key, value in without.items()
+        ),
     ]),
     (memory_r2, [
         ({"objective": "tis", "rerolls": 8}, "rerolls = 8 has no effect with objective = tis"),

@@ -1,4 +1,4 @@
-"""What tests of whole recipes share: the settings of a tiny run, who listens to it, and the run itself."""
+"""What tests of whole recipes share: settings of tiny runs and of those that learn, who listens to a run, and the run itself."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from keepworth.recipes.training import kept_weights
 TINY: dict[str, Any] = {
     "precision": "fp32", "threads": 1, "steps": 2, "tasks_per_step": 2, "group_size": 2, "evaluate_every": 2,
     "checkpoint_every": 1, "questions": 2,
+}  # fmt: skip
+LEARNS: dict[str, Any] = {
+    **TINY, "train": "full", "steps": 12, "tasks_per_step": 1, "group_size": 24, "evaluate_every": 12,
+    "warm_start_learning_rate": 6e-2,
 }  # fmt: skip
 STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}
 READING = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import memory_r2
 from keepworth.methods.recipes._reader import FoundReader
+from tests.recipes import tiny_runs
 from tests.rollouts.scripted_model import FunctionReader
 
 TINY: dict[str, Any] = {
-    "precision": "fp32", "threads": 1, "steps": 2, "tasks_per_step": 2, "group_size": 4, "evaluate_every": 2,
-    "checkpoint_every": 1, "questions": 2, "length": 6, "budget": 2, "streams": 1, "warm_start": 16, "warm_start_batch": 8,
+    **tiny_runs.TINY, "group_size": 4, "length": 6, "budget": 2, "streams": 1, "warm_start": 16, "warm_start_batch": 8,
     "warm_start_learning_rate": 5e-2, "learning_rate": 1e-2, "train": "full",
 }  # fmt: skip
 LOCAL = {"horizons": [{"steps": 1, "length": 4}], "reroll_share": 1.0, "rerolls": 2}
@@ -35,7 +34,4 @@ def echoing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **changes: Any) -> RunFolder:
     own = LOCAL if recipe is memory_r2 else {}
-    config = recipe.Config(model=str(checkpoint), **{**TINY, **own, **changes})
-    with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
-        recipe.METHOD.make.train(config, run, Progress())
-    return run
+    return tiny_runs.run_of(recipe, checkpoint, path, **{**TINY, **own, **changes})

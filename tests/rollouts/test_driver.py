@@ -230,11 +230,12 @@ def test_too_many_turns_end_an_episode() -> None:
     assert len(group.episodes[0].segments) == 3
 
 
-def test_tools_over_several_turns_are_one_growing_sequence() -> None:
-    def double(number: str) -> str:
-        """Twice a number."""
-        return str(2 * int(number))
+def double(number: str) -> str:
+    """Twice a number."""
+    return str(2 * int(number))
 
+
+def test_tools_over_several_turns_are_one_growing_sequence() -> None:
     script = iter([" double: 2\n", " double: two\n", " think\n", " answer: 4\n"])
     how = Play(lambda task: ToolUse([tool(double)], turns=5), lambda task, memory: ToolCaller("HEAD\n", max_tokens=16))
     (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how)
@@ -253,10 +254,6 @@ def test_tools_over_several_turns_are_one_growing_sequence() -> None:
 
 
 def test_turns_are_in_one_state_where_the_tools_have_said_the_same() -> None:
-    def double(number: str) -> str:
-        """Twice a number."""
-        return str(2 * int(number))
-
     script = iter([" double: 2\n", " double: 3\n", " think\n", " double:  2\n", " answer: 4\n", " answer: 4\n"])
     how = Play(lambda task: ToolUse([tool(double)], turns=5), lambda task, memory: ToolCaller(max_tokens=16))
     (group,) = play(ScriptedModel(lambda prompt, j: next(script)), [ASK], how, n=2)
@@ -276,10 +273,6 @@ def test_turns_are_in_one_state_where_the_tools_have_said_the_same() -> None:
     ],
 )
 def test_how_a_dialogue_with_tools_ends(said: str, stop: StopReason) -> None:
-    def double(number: str) -> str:
-        """Twice a number."""
-        return str(2 * int(number))
-
     def quit(reason: str) -> str:
         """Give up."""
         return ""

@@ -10,12 +10,27 @@ from typing import Any
 import httpx
 
 from keepworth import Client
-from keepworth.memory.item import Clock, later, now
+from keepworth.memory.item import Clock, Item, later, now
 from keepworth.serving.gateway import GatewaySettings
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script
 
 KEY = "sk-upstream-key"
+
+
+def until(look: Callable[[], Any]) -> Any:
+    """What `look` sees once it sees something: turns are written beside."""
+    end = time.monotonic() + 60
+    while not (seen := look()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.005)
+    return seen
+
+
+def finished(server: MemoryServer) -> bool:
+    """Whether the gateway has written what it answered."""
+    assert server.gateway is not None
+    return not server.gateway._finishing
 
 
 class SetClock:
@@ -54,22 +69,14 @@ class Gate:
         return self.http.post("/v1/chat/completions", json=body, headers=named)
 
     def noted(self, count: int = 1) -> list[str]:
-        """Texts of the items, once there are so many: they are written beside."""
-        for _ in range(2000):
-            texts = [item.text for item in self.memory.get_all()]
-            if len(texts) >= count:
-                return texts
-            time.sleep(0.005)
-        raise AssertionError(texts)
+        """Texts of the items, once there are so many."""
+        until(lambda: len(self.memory.get_all()) >= count)
+        return [item.text for item in self.memory.get_all()]
 
-    def when(self, look: Callable[[], list[Any]]) -> list[Any]:
-        """What `look` sees once an item took the place of another: turns are written beside."""
-        for _ in range(2000):
-            items = look()
-            if any(item.links for item in items):
-                return items
-            time.sleep(0.005)
-        raise AssertionError(items)
+    def replaced(self) -> list[Item]:
+        """The items, once one took the place of another."""
+        until(lambda: any(item.links for item in self.memory.get_all()))
+        return self.memory.get_all()
 
     def close(self) -> None:
         self.http.close()

@@ -29,7 +29,7 @@ from keepworth.serving.call_formats import MARK
 from keepworth.serving.gateway import Gateway, tokens_of
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
-from tests.serving.gate import Gate, SetClock
+from tests.serving.gate import Gate, SetClock, finished, until
 from tests.serving.scripted_upstream import Script
 
 
@@ -95,8 +95,8 @@ def test_what_a_user_states_is_kept_and_takes_the_place_of_what_it_contradicts(g
     assert gate.noted() == ["I live in Bergen."]
     gate.ask(user("Thanks! Write a poem about rain."), user="ana")
     gate.ask(user("I moved to Oslo, any tips?"), user="ana")
-    (new,) = (item for item in gate.when(lambda: gate.memory.get_all()) if "Oslo" in item.text)
-    assert [item.text for item in gate.memory.get_all()] == ["I moved to Oslo."]
+    (new,) = gate.replaced()
+    assert new.text == "I moved to Oslo."
     assert (new.provenance.speaker, [link.relation for link in new.links]) == ("user", ["supersedes"])
     gate.ask(user("Where do I live, Bergen?"), user="ana")
     assert "I live in Bergen" not in str(gate.script.sent[-1].messages)
@@ -266,8 +266,7 @@ def test_a_session_names_a_conversation_and_hides_nothing(gate: Gate) -> None:
         next(iter(ids & set(gate.memory.episodes(session_id="s2"))))
     ]
     gate.ask(user("I moved to Oslo."), user="ana", session="s4")
-    gate.when(gate.memory.get_all)
-    assert [item.text for item in gate.memory.get_all(user_id="ana")] == ["I moved to Oslo."]
+    assert [(item.text, item.scope.user) for item in gate.replaced()] == [("I moved to Oslo.", "ana")]
     gate.memory.erase(user_id="ana", session_id="s2")
     assert (
         gate.memory.episode_record(gate.memory.episodes(user_id="ana", session_id="s3")[0]).task == "Where do I live?"
@@ -371,11 +370,7 @@ def test_streams_are_recorded_and_parts_of_a_message_are_read(gate: Gate) -> Non
     assert answer.content.endswith(b"data: [DONE]\n\n")
     assert gate.script.sent[-1].messages[-1]["content"] == parts
     id = answer.headers["x-keepworth-episode"]
-    for _ in range(2000):
-        if gate.memory.pending():
-            break
-        time.sleep(0.005)
-    assert gate.memory.pending() == [id], "what was answered is what was done"
+    assert until(gate.memory.pending) == [id], "what was answered is what was done"
 
 
 # -- without memory ---------------------------------------------------------------------------------------------------
@@ -658,9 +653,7 @@ def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
         for text in (f"My deploy key is {key} for now.", "What is my deploy key, the one I told you?"):
             body = {"model": "scripted", "messages": [user(text)]}
             httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, trust_env=False)
-            assert server.gateway is not None
-            while server.gateway._finishing:
-                time.sleep(0.005)
+            until(lambda: finished(server))
         assert key in script.sent[0].content.decode()
         assert key not in script.sent[1].content.decode()
     assert len(noted) == 2
@@ -682,8 +675,7 @@ def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: G
     gate.ask(*history, user="ana")
     gate.noted()
     gate.ask(*history, says("Noted: gate 5."), user("No, it's 7."), user="ana")
-    gate.when(gate.memory.get_all)
-    assert [item.text for item in gate.memory.get_all()] == ["My gate number is 7."]
+    assert [item.text for item in gate.replaced()] == ["My gate number is 7."]
 
 
 @pytest.mark.parametrize("policy", ["memrl", "exprag", "mixture"])

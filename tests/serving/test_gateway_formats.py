@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from keepworth.serving.call_formats import FORMATS, MARK, CallFormat, strip_host_words
 from keepworth.serving.gateway import GatewaySettings, tokens_of
-from tests.serving.gate import KEY, Gate
+from tests.serving.gate import KEY, Gate, until
 
 PEANUTS = f"{MARK}\n- I am allergic to peanuts."
 
@@ -32,13 +32,11 @@ def acts(gate: Gate, episode: str) -> str:
     store = gate.server.memories.of(next(iter(gate.server.tokens._passing.values()))).memory.store
     from keepworth.memory.store import episode_log
 
-    for _ in range(2000):
+    def done() -> str | None:
         with store.database.reading() as connection:
-            done = episode_log.done_in(connection, episode)[2]
-        if done is not None:
-            return done
-        time.sleep(0.005)
-    raise AssertionError("nothing was done")
+            return episode_log.done_in(connection, episode)[2]
+
+    return str(until(done))
 
 
 # -- what hosts put around the words of a user ------------------------------------------------------------------------
@@ -179,12 +177,7 @@ def test_a_tools_answer_is_no_turn_of_the_user(gate: Gate, openai_client: Any) -
     assert two.parse().output_text == "Peanuts."
     assert two.headers["x-keepworth-episode"] == one.headers["x-keepworth-episode"]
     assert len(gate.memory.episodes()) == 1
-    for _ in range(2000):
-        if acts(gate, gate.memory.episodes()[0]) == "Peanuts.":
-            break
-        time.sleep(0.005)
-    else:
-        raise AssertionError("the answer after the tool is what was done")
+    until(lambda: acts(gate, gate.memory.episodes()[0]) == "Peanuts.")  # the answer after the tool is what was done
 
 
 # -- Anthropic's messages ---------------------------------------------------------------------------------------------

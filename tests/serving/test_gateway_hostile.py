@@ -19,6 +19,7 @@ from keepworth.serving.access import new_access
 from keepworth.serving.call_formats import FORMATS
 from keepworth.serving.http_server import HttpServer
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.gate import finished, until
 
 SENT: list[bytes] = []
 DEEP = b'{"messages": ' + b"[" * 5000 + b"]" * 5000 + b"}"
@@ -123,9 +124,7 @@ def played(server: MemoryServer, tenant: str, user: str, text: str) -> tuple[Any
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     SENT.clear()
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, trust_env=False)
-    assert server.gateway is not None
-    while server.gateway._finishing:
-        pass
+    until(lambda: finished(server))
     id = answer.headers.get("x-keepworth-episode", "")
     receipt = httpx.get(f"{server.url}/v1/memory/episodes/{id}/receipt", headers=headers, trust_env=False).json()
     unknown = httpx.get(f"{server.url}/v1/memory/episodes/e0/receipt", headers=headers, trust_env=False)

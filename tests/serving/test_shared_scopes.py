@@ -18,6 +18,7 @@ from keepworth.memory.store import derived as store_module
 from keepworth.serving.access import Tokens, new_access, parse_shared, tokens_of
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
+from tests.serving.gate import finished, until
 
 READS, WRITES = {"team": ("read",)}, {"team": ("read", "write")}
 
@@ -308,9 +309,7 @@ def test_the_gateway_recalls_both_and_writes_to_ones_own(tmp_path: Path, script:
             body = {"model": "m", "messages": [{"role": "user", "content": text}]}
             sent = {"Authorization": f"Bearer {who}", **headers}
             answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=sent, trust_env=False)
-            assert server.gateway is not None
-            while server.gateway._finishing:
-                pass
+            until(lambda: finished(server))
             return answer
 
         for who in (ann, bo):

@@ -11,7 +11,6 @@ import json
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from keepworth.memory.memory import Memory
 from keepworth.serving.access import new_access
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
+from tests.serving.gate import finished, until
 from tests.serving.stopped_clock import StoppedServer
 
 SECONDS = 0.6
@@ -278,13 +278,9 @@ def streamed(server: MemoryServer, upstream: Misbehaving, path: str, text: str, 
 
 def kept(server: MemoryServer, user: str) -> list[str]:
     """What is remembered, once what is under way is written."""
-    assert server.gateway is not None
-    for _ in range(1000):
-        found = [item.text for item in Client(server.url, server.token).get_all(user_id=user)]
-        if found and not server.gateway._finishing:
-            return found
-        time.sleep(0.01)
-    return []
+    client = Client(server.url, server.token)
+    until(lambda: client.get_all(user_id=user) and finished(server))
+    return [item.text for item in client.get_all(user_id=user)]
 
 
 def shaped(path: str, response: httpx.Response) -> str:

@@ -352,7 +352,11 @@ def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_rememberer_compares_a_task_without_an_observation_by_its_goal_whatever_the_share(share: float) -> None:
     experience = of(policy("rememberer", k=1, share=share))
-    for text, action in (("alpha beta gamma", "left"), ("delta epsilon zeta", "right"), ("delta epsilon zeta", "right")):
+    for text, action in (
+        ("alpha beta gamma", "left"),
+        ("delta epsilon zeta", "right"),
+        ("delta epsilon zeta", "right"),
+    ):
         met(experience, text, action, 1.0)
     use = experience.recall("alpha beta gamma", "", ACTIONS)
     ((action, weight, similarity),) = experience.present(use).advice

@@ -98,8 +98,9 @@ def equal_rows(record: Record) -> str:
             if stream in row["learning"] and changed in ("", "published", "on") and "-without-" not in method:
                 groups.setdefault(str((row["learning"][stream], row["frozen"][stream])), []).append(row["arm"])
         several = [arms for arms in groups.values() if len({arm.partition("+")[0] for arm in arms}) > 1]
-        for arms in sorted(several, key=len):
-            lines.append((f"`{stream}`", len(arms), ", ".join(f"`{arm}`" for arm in arms)))
+        lines += [
+            (f"`{stream}`", len(arms), ", ".join(f"`{arm}`" for arm in arms)) for arms in sorted(several, key=len)
+        ]
     return markdown(("stream", "rows", "which"), lines, align="---")
 
 

@@ -12,7 +12,6 @@ from keepworth.episodes.extras import fix_for, missing
 from keepworth.methods.worlds._replayed import Known, Replayed, Seat
 from keepworth.methods.worlds._scenes import stream_task
 
-
 LICENCES = {"textworld_express": "Apache-2.0", "scienceworld": "Apache-2.0", "py4j": "BSD-3-Clause"}
 
 

@@ -9,8 +9,8 @@ are paired by seed, with 95 % intervals. *Plain similarity* is on each stream th
 published settings, and of four similar successes (`dead-ends-without-cap`): on `key-door` it was tuned to show two notes, where
 most others show four, and had seven points more. That was added after rows had been seen. A *control* is the method without its
 idea: a part left out, values that are learned and not used (`+masked`, `+on+masked`), rewards of other tasks
-(`+shuffled`), or records drawn by chance. A method that has settings under which its mechanism decides something (`+on`) is judged
-by those, any other by the better of its tuned and its published settings.
+(`+shuffled`), or records drawn by chance. A method that has settings under which its mechanism decides something (`+on`) is
+judged by those, any other by the better of its tuned and its published settings.
 
 The verdict, by a rule from before any row was seen:
 
@@ -56,14 +56,14 @@ CONTROL = {
     **dict.fromkeys(("exprag", "exprecent", "memento-np"), "random"),
     **dict.fromkeys(("amemguard", "remem", "rememberer", "agent-workflow-memory", "dynamic-cheatsheet"), "exprag"),
 }
-"""Of a method without its idea; of any other it is the same settings without the values, ARM+masked, or else NAME+masked."""
+"""Of a method without its idea; of any other it is ARM+masked, the same settings without the values, or else NAME+masked."""
 WRITERS = {"notes": "amem-without-links", "distilled": "reme-without-deletion"}
 """Of a writer the policy that shows what it wrote by similarity alone. It is held against cases as they happened, `exprag`."""
 BESIDE = {
     "default": "Over 36 streams with three rule sets each an earlier default, which said more, was 5.6 points above ExpRAG, "
     "4.3 to 6.9 (benchmarks/streams/results/default.json); on plain notes docs/learning.md has its numbers.",
-    "dead-ends": "On 29 rule sets of `injection` 35 in 100 questions with the attacker's phrase end as undesired, without the cap "
-    "71 and with rewards of other tasks 50, at 13 points more success than without the cap "
+    "dead-ends": "On 29 rule sets of `injection` 35 in 100 questions with the attacker's phrase end as undesired, without the "
+    "cap 71 and with rewards of other tasks 50, at 13 points more success than without the cap "
     "(benchmarks/streams/results/dead_ends.json).",
     "romerl": "How many memories are unnecessary, which the paper is about, was not measured.",
     "amemguard": "In both of our attacks it raises the attacker's success; the paper's, in which the attacker is in the minority "

@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.streams.memories import Table, controls, evidence
+from benchmarks.streams.page import equal_rows
+from keepworth.evaluation.stream import StreamRow
+from keepworth.registry import methods
+
 ROOT = Path(__file__).parents[1]
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -75,3 +80,35 @@ def test_every_page_holds_what_the_files_of_the_benchmarks_say(tmp_path: Path) -
     command = [sys.executable, "-m", "benchmarks.pages", "--check"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_stands_for_a_memory_without_its_idea_changes_something() -> None:
+    for name, declared in methods("policy").items():
+        (first, *_) = controls(name, f"{name}+on" if declared.on else name)
+        if first.endswith("+masked"):
+            assert getattr(declared.make().valuer, "learns", True), f"{name} has no values that {first} could hide"
+
+
+def test_methods_that_differ_in_nothing_on_a_stream_are_listed_together() -> None:
+    rows = {"memrl+on": 0.5, "earm": 0.5, "earm+masked": 0.5, "amem": 0.5, "exprag": 0.4, "exprag+published": 0.4}
+    arms = [
+        {"arm": arm, "learning": {"key-door": {"mean": mean}}, "frozen": {"key-door": {"mean": 0.1}}}
+        for arm, mean in rows.items()
+    ]
+    arms[3]["frozen"] = {"key-door": {"mean": 0.2}}
+    lines = equal_rows({"streams": ["key-door"], "arms": arms}).splitlines()
+    assert lines[2:] == ["| `key-door` | 2 | `memrl+on`, `earm` |"]
+
+
+@pytest.mark.parametrize("measured", [("+on+masked", "+masked"), ("+masked",)])
+def test_a_memory_is_compared_with_the_same_settings_without_its_values_where_they_were_run(
+    measured: tuple[str, ...],
+) -> None:
+    names = ("exprag", "exprecent", "none", "random", "oracle", "nearest-mean", "memrl+on")
+    names = (*names, *(f"memrl{change}" for change in measured))
+    rows = [
+        StreamRow("drift", "random", seed, arm, f"{seed % 2}101{number % 2}", "01", 1.0)
+        for seed in range(8)
+        for number, arm in enumerate(names)
+    ]
+    assert evidence(Table(rows), "memrl", "", "")["controls"][-1] == f"memrl{measured[0]}"

@@ -5,10 +5,12 @@
 
 A folder may hold other streams or other arms of the same streams; of a row that two have the later counts, and of seeds those
 that all have. The score of an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences
-are paired by seed, with 95 % intervals. *Plain similarity* is on each stream the better of `exprag` with its tuned and with its
-published settings. A *control* is the method without its idea: a part left out, values that are learned and not used
-(`+masked`), rewards of other tasks (`+shuffled`), or records drawn by chance. A method that has settings under which its
-mechanism decides something (`+on`) is judged by those, any other by the better of its tuned and its published settings.
+are paired by seed, with 95 % intervals. *Plain similarity* is on each stream the best of `exprag` with its tuned and with its
+published settings, and of four similar successes (`dead-ends-without-cap`): on `key-door` it was tuned to show two notes, where
+most others show four, and had seven points more. That was added after rows had been seen. A *control* is the method without its
+idea: a part left out, values that are learned and not used (`+masked`, `+on+masked`), rewards of other tasks
+(`+shuffled`), or records drawn by chance. A method that has settings under which its mechanism decides something (`+on`) is
+judged by those, any other by the better of its tuned and its published settings.
 
 The verdict, by a rule from before any row was seen:
 
@@ -38,7 +40,7 @@ from keepworth.evaluation.statistics import family
 from keepworth.evaluation.stream import StreamRow, load
 from keepworth.registry import methods
 
-PLAIN = ("exprag", "exprag+published")
+PLAIN = ("exprag", "exprag+published", "dead-ends-without-cap")
 RULES = ("nearest-mean", "kernel-mean", "linucb", "linear-thompson")
 BY_SIMILARITY = ("exprag", "memento-np")
 CONTROL = {
@@ -52,14 +54,17 @@ CONTROL = {
     "default": "default+shuffled",
     "mixture": "mixture+shuffled",
     **dict.fromkeys(("exprag", "exprecent", "memento-np"), "random"),
-    **dict.fromkeys(("amemguard", "remem", "agent-workflow-memory", "dynamic-cheatsheet"), "exprag"),
+    **dict.fromkeys(("amemguard", "remem", "rememberer", "agent-workflow-memory", "dynamic-cheatsheet"), "exprag"),
 }
-"""Of a method without its idea; of any other it is NAME+masked."""
+"""Of a method without its idea; of any other it is ARM+masked, the same settings without the values, or else NAME+masked."""
 WRITERS = {"notes": "amem-without-links", "distilled": "reme-without-deletion"}
 """Of a writer the policy that shows what it wrote by similarity alone. It is held against cases as they happened, `exprag`."""
 BESIDE = {
     "default": "Over 36 streams with three rule sets each an earlier default, which said more, was 5.6 points above ExpRAG, "
     "4.3 to 6.9 (benchmarks/streams/results/default.json); on plain notes docs/learning.md has its numbers.",
+    "dead-ends": "On 29 rule sets of `injection` 35 in 100 questions with the attacker's phrase end as undesired, without the "
+    "cap 71 and with rewards of other tasks 50, at 13 points more success than without the cap "
+    "(benchmarks/streams/results/dead_ends.json).",
     "romerl": "How many memories are unnecessary, which the paper is about, was not measured.",
     "amemguard": "In both of our attacks it raises the attacker's success; the paper's, in which the attacker is in the minority "
     "of what is retrieved, were not rebuilt.",
@@ -112,6 +117,11 @@ class Table:
         return [arm for arm in self.arms if arm.partition("+")[0] in names and self.on(arm) == self.streams]
 
 
+def controls(name: str, arm: str) -> tuple[str, ...]:
+    """What may stand for a method without its idea, the best first."""
+    return (CONTROL[name],) if name in CONTROL else (f"{arm}+masked", f"{name}+masked")
+
+
 def judged(table: Table, name: str) -> str:
     """The arm by which a method is judged."""
     arms = [arm for arm in table.everywhere([name]) if arm.partition("+")[2] in ("", "published", "on")]
@@ -127,7 +137,8 @@ def against(table: Table, arm: str, others: Sequence[str], streams: Sequence[str
 
 def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
     """The fields of the evidence of one policy."""
-    arm, control = judged(table, name), CONTROL.get(name, f"{name}+masked")
+    arm = judged(table, name)
+    control = max(controls(name, arm), key=lambda of: len(table.on(of)))
     rivals = [table.rival(name, stream) for stream in table.streams]
     known = "no memory" if name == "exprecent" else "the latest cases" if name in BY_SIMILARITY else "plain similarity"
     gaps = [against(table, arm, rivals, table.streams, f"{known} on all streams")]

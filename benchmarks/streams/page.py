@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.streams.memories import CONTROL
+from benchmarks.streams.memories import controls
 from benchmarks.tables import DOCS, markdown, read
 from keepworth.registry import evidence, methods
 
@@ -18,6 +18,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     record = read("streams/memories")
     yield DOCS / "experience.md", "memories", by_method(record)
     yield DOCS / "experience.md", "memories-by-stream", by_stream(record)
+    yield DOCS / "experience.md", "memories-equal", equal_rows(record)
     yield DOCS / "experience.md", "memories-source", source(record)
     yield DOCS / "experience.md", "horizons", by_horizon(read("streams/horizons"))
 
@@ -40,20 +41,30 @@ def by_method(record: Record) -> str:
         gaps = (
             {} if measured is None else {gap["against"].rpartition(" on ")[0]: gap for gap in measured["comparisons"]}
         )
-        control = CONTROL.get(name, f"{name}+masked")
-        if "memories FOLDER" not in (measured or {}).get("command", "") or control not in gaps:
+        if "memories FOLDER" not in (measured or {}).get("command", ""):
             continue
-        own = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
-        arm = own[0] if own[0].endswith("+on") else max(own, key=lambda arm: arms[arm]["mean"]["mean"])
-        rows.append((arms[arm]["mean"]["mean"], name, arms[arm], difference(gaps[control]) + f" `{control}`"))
-    rows.sort(key=lambda row: -row[0])
+        settings = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
+        arm = settings[0] if settings[0].endswith("+on") else max(settings, key=lambda arm: arms[arm]["mean"]["mean"])
+        others = [arms[of]["mean"] for of in settings if of != arm]
+        control = next((of for of in controls(name, arm) if of in gaps), "")
+        idea = f"{difference(gaps[control])} `{control}`" if control else "not measured"
+        rows.append((name, arms[arm], points(max(others, key=lambda row: row["mean"])) if others else "", idea))
+    rows.sort(key=lambda row: -row[1]["mean"]["mean"])
     lines = [
-        (f"`{name}`", points(row["mean"]), points(row["mean frozen"]), difference(row["plain similarity"]), idea)
-        for _, name, row, idea in rows
+        (f"`{name}`", points(row["mean"]), points(row["mean frozen"]), other, difference(row["plain similarity"]), idea)
+        for name, row, other, idea in rows
     ]
-    lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "") for arm in LIMITS]
+    lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "", "") for arm in LIMITS]
     return markdown(
-        ("memory", "learning", "frozen", "minus plain similarity", "minus the same without its idea"), lines
+        (
+            "memory",
+            "learning",
+            "frozen",
+            "learning, other settings",
+            "minus plain similarity",
+            "minus the same without its idea",
+        ),
+        lines,
     )
 
 
@@ -75,6 +86,22 @@ def by_stream(record: Record) -> str:
         aim = row.get("attacker's aim on injection")
         lines.append((f"`{row['arm']}`", *cells, points(row["mean"]), points(aim) if aim else "", row["words"]))
     return markdown(("memory", *streams, "all", "attacker's aim", "words"), lines)
+
+
+def equal_rows(record: Record) -> str:
+    """Of each stream the methods that have the same numbers there: what they differ in changes nothing."""
+    lines = []
+    for stream in record["streams"]:
+        groups: dict[str, list[str]] = {}
+        for row in record["arms"]:
+            method, _, changed = row["arm"].partition("+")
+            if stream in row["learning"] and changed in ("", "published", "on") and "-without-" not in method:
+                groups.setdefault(str((row["learning"][stream], row["frozen"][stream])), []).append(row["arm"])
+        several = [arms for arms in groups.values() if len({arm.partition("+")[0] for arm in arms}) > 1]
+        lines += [
+            (f"`{stream}`", len(arms), ", ".join(f"`{arm}`" for arm in arms)) for arms in sorted(several, key=len)
+        ]
+    return markdown(("stream", "rows", "which"), lines, align="---")
 
 
 def by_horizon(record: Record) -> str:

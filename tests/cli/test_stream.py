@@ -11,9 +11,10 @@ from keepworth.cli.eval_stream import app
 from keepworth.cli.main import app as program
 from keepworth.environments.streams import worlds
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.arms import method_for, run_job
+from keepworth.evaluation.arms import Settings, method_for, run_job
 from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.memory.by_name import policies_of_cases
+from keepworth.registry import method
 
 GENERATED = [name for name, world in worlds().items() if world.generated]
 KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events", "updates")
@@ -93,6 +94,18 @@ def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == json.loads((tmp_path / "summary.json").read_text())
 
 
+@pytest.mark.parametrize("name", ["cues", "game_on"])
+def test_a_study_without_its_world_names_it_with_its_licence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda module: None)
+    with pytest.raises(KeepworthError, match=f"study {name} needs the Python package textworld_express, Apache-2.0"):
+        method("study", name).make.run()
+
+
+def test_a_memory_that_cannot_use_a_stream_is_named_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError, match="rmm cannot use a stream: it keeps no cases"):
+        stream(tmp_path / "x", "--streams", "benign", "--arms", "none,rmm")
+
+
 @pytest.mark.parametrize("name", ["household", "science"])
 def test_a_world_that_cannot_run_here_is_refused_with_its_fix(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +127,15 @@ def test_tuned_settings_reach_the_method_and_its_ablations() -> None:
         assert found.name == name
 
 
+NO_ARMS = (
+    "none+shuffled",
+    "mixture+shufled",
+    "oracle+masked",
+    "exprag+on",
+    "memrl+masked+on",
+    "memrl+on+published",
+    "rememberer+masked",  # its values stand in its records, so that hiding them would change nothing
+)
 NAMED = (*policies_of_cases(), "mixture+masked", "mixture+shuffled", *CONTROLS)
 
 
@@ -122,6 +144,16 @@ def test_every_method_runs_on_every_stream(family: str, monkeypatch: pytest.Monk
     rows = run_job((family, "random", 0), arms=NAMED, split="dev", length=6, settings={}, data=None)
     assert [row.arm for row in rows] == list(NAMED)
     assert all(set(row.bits) <= {"0", "1"} and len(row.bits) >= 6 for row in rows)
+
+
+def test_an_arm_may_have_settings_and_a_control_at_once() -> None:
+    arms = ("memrl", "memrl+masked", "memrl+on", "memrl+on+masked")
+    rows = run_job(("near-miss", "random", 0), arms=arms, split="dev", length=60, settings={}, data=None)
+    tuned, masked, on, on_and_masked = (row.bits for row in rows)
+    assert len({tuned, masked, on, on_and_masked}) == 4
+    chosen: Settings = {"one-step": {"memrl": dict(method("policy", "memrl").on)}}
+    (same,) = run_job(("near-miss", "random", 0), arms=arms[1:2], split="dev", length=60, settings=chosen, data=None)
+    assert same.bits == on_and_masked
 
 
 def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> None:
@@ -136,8 +168,7 @@ def test_the_policy_can_be_chosen_and_is_part_of_the_plan(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("option", "value", "says"),
-    [("--streams", "banking77-drift", "--data")]
-    + [("--arms", arm, "no arm") for arm in ("none+shuffled", "mixture+shufled", "oracle+masked", "exprag+on")],
+    [("--streams", "banking77-drift", "--data")] + [("--arms", arm, "no arm") for arm in NO_ARMS],
 )
 def test_data_and_changes_that_there_are_not_are_refused(option: str, value: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match=says):

@@ -181,7 +181,7 @@ def test_what_keeps_a_world_from_running_is_named_with_its_fix(
     name: str, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda found: None if found == module else object())
-    assert f'the Python package {module} (pip install "keepworth[envs]")' in str(missing(name))
+    assert f'the Python package {module}, Apache-2.0 (pip install "keepworth[envs]")' in str(missing(name))
     monkeypatch.setattr(extras, "find_spec", lambda found: object())
     monkeypatch.setattr(_java.shutil, "which", lambda program: None)
     with pytest.raises(KeepworthError, match="Java"):

@@ -349,6 +349,21 @@ def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:
     assert "Encouraged: left" in shown.text
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_rememberer_compares_a_task_without_an_observation_by_its_goal_whatever_the_share(share: float) -> None:
+    experience = of(policy("rememberer", k=1, share=share))
+    for text, action in (
+        ("alpha beta gamma", "left"),
+        ("delta epsilon zeta", "right"),
+        ("delta epsilon zeta", "right"),
+    ):
+        met(experience, text, action, 1.0)
+    use = experience.recall("alpha beta gamma", "", ACTIONS)
+    ((action, weight, similarity),) = experience.present(use).advice
+    assert (action, weight) == ("left", 1.0)  # the other was visited more often, which decides between equals alone
+    assert similarity == pytest.approx(1.0)  # the agent heeds advice by how alike the question is
+
+
 def test_rememberer_bootstraps_after_n_steps() -> None:
     experience = of(policy("rememberer", n=1))
     for _ in range(2):

@@ -126,21 +126,40 @@ def compare_streams(
     return summary
 
 
+def _parts_of(arm: str) -> tuple[str, str, str]:
+    """The method of an arm, which settings it has ("", "published" or "on"), and under which control it runs."""
+    base, *changes = arm.split("+")
+    settings = changes.pop(0) if changes and changes[0] not in LEARNING else ""
+    return base, settings, "+".join(changes)
+
+
 def _check_arm(arm: str) -> None:
     """Raises KeepworthError where there is no such arm."""
-    base, plus, change = arm.partition("+")
+    base, settings, control = _parts_of(arm)
     learning = describe_methods()
+    if base not in learning and base in methods_of("policy"):
+        raise KeepworthError(
+            f"{base} cannot use a stream: it keeps no cases of its own, and a stream brings it none.",
+            f"Leave it out; `keepworth methods show {base}` says where it was measured.",
+        )
     if base not in (*learning, *CONTROLS):
         raise UnknownName("arm", arm, (*learning, *CONTROLS))
-    if plus and (base in CONTROLS or plus + change not in CHANGES):
+    changes = [f"+{change}" for change in (settings, control) if change]
+    possible = set(changes) <= set(CHANGES) and (not control or control in LEARNING)
+    if changes and (base in CONTROLS or not possible):
         raise KeepworthError(
-            f"there is no arm {arm!r}: it is a method with one of {', '.join(CHANGES)}.",
-            "Controls such as `none` take no change.",
+            f"there is no arm {arm!r}: it is a method with one of {', '.join(CHANGES)}, or with settings and then a control.",
+            "Controls such as `none` take no change. Write NAME+on+masked, say.",
         )
-    if change == "on" and not settings_on(base):
+    if settings == "on" and not settings_on(base):
         raise KeepworthError(
             f"there is no arm {arm!r}: {base} has no settings that turn its mechanism on.",
             f"Use {base}: its usual settings are those.",
+        )
+    if control == "masked" and not getattr(method_for(base, {}, 0).valuer, "learns", True):
+        raise KeepworthError(
+            f"there is no arm {arm!r}: {base} learns no values that could be hidden, so it would be {base} again.",
+            f"Compare {base} with exprag, or with {base}+shuffled.",
         )
 
 
@@ -205,10 +224,10 @@ def run_job(
     policy = TabularAgent() if tabular else LinearAgent()
     results = []
     for arm in arms:
-        base, _, changed = arm.partition("+")
-        control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
-        chosen = settings.get(world(name).kind, {}) if changed != "published" else {}
-        if changed == "on":
+        base, of, changed = _parts_of(arm)
+        control = base if base in CONTROLS else changed or "learn"
+        chosen = settings.get(world(name).kind, {}) if of != "published" else {}
+        if of == "on":
             chosen = {**chosen, base: {**chosen.get(base, {}), **settings_on(base)}}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
         run = run_stream(stream, system, policy, HashedWords(), seed=seed, control=control, cache=vectors)

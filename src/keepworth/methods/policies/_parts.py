@@ -129,6 +129,8 @@ class Column:
 class Unvalued:
     """The similarity stands for the value; nothing is learned (ExpRAG, Memento non-parametric, A-MEM)."""
 
+    learns = False
+
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         return Values(candidates.similarities, np.zeros(len(candidates.rows)))
 

@@ -24,6 +24,8 @@ class GoalAndObservation:
 
     Stored keys are "goal | observation"; vectors of the parts are made once per text. Ties go to more visits. Items that are no
     records of its table (observations of this episode, records from outside) have one key, which is compared with both at once.
+    A task that has no observation beside its goal is compared by the goal alone, whatever `share` says: else a part that is not
+    there would lower every similarity, and with a share of 0 nothing would be compared at all.
     """
 
     k: int = 2
@@ -33,13 +35,14 @@ class GoalAndObservation:
         rows = eligible(query, pool)
         if not len(rows):
             return NOTHING
+        share = self.share if query.observation else 1.0
         goal, observation = pool.encode(query.goal), pool.encode(query.observation)
         parts = [pool.items[row].metadata for row in rows]
         whole = pool.similarities(query.vector, rows)
         scores = np.array(
             [
-                self.share * float(pool.encode(part["goal"]) @ goal)
-                + (1.0 - self.share) * float(pool.encode(part["observation"]) @ observation)
+                share * float(pool.encode(part["goal"]) @ goal)
+                + (1.0 - share) * float(pool.encode(part["observation"]) @ observation)
                 if "goal" in part
                 else float(alike)
                 for part, alike in zip(parts, whole, strict=True)

@@ -41,7 +41,7 @@ def open_reader() -> Read:
         from rapidocr_onnxruntime import RapidOCR  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ImportError as error:
         raise KeepworthError(
-            "This study reads screens with rapidocr-onnxruntime, which is not installed.",
+            "This study reads screens with the package rapidocr-onnxruntime (Apache-2.0), which is not installed.",
             "pip install rapidocr-onnxruntime, or --set reader=letters, which misreads letters by chance.",
         ) from error
     model = RapidOCR(intra_op_num_threads=1, inter_op_num_threads=1)

@@ -100,7 +100,7 @@ def run(*, kitchens: int = 20, first: int = 0, steps: int = 5000, rollouts: int 
         steps: Of the world, for exploring, executing again and practice together.
         rollouts: Of the explorer.
     """
-    require("cues", "textworld_express")
+    require("the study cues", "textworld_express")
     from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     engine = TextWorldExpressEnv(envStepLimit=1000)

@@ -152,7 +152,7 @@ def run(*, kitchens: int = 40, first: int = 0, steps: int = 2000) -> Rows:
         kitchens, first: How many games, and the number of the first.
         steps: Of the world, for each arm.
     """
-    require("game_on", "textworld_express")
+    require("the study game_on", "textworld_express")
     from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     engine = TextWorldExpressEnv(envStepLimit=1000)

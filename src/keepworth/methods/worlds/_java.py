@@ -12,19 +12,21 @@ from keepworth.episodes.extras import fix_for, missing
 from keepworth.methods.worlds._replayed import Known, Replayed, Seat
 from keepworth.methods.worlds._scenes import stream_task
 
+LICENCES = {"textworld_express": "Apache-2.0", "scienceworld": "Apache-2.0", "py4j": "BSD-3-Clause"}
+
 
 def lacks(package: str) -> str:
     """What is missing to play with an engine of this Python package, or "" where nothing is."""
     absent = missing("envs", package, "py4j")
     if absent:
-        return f"the Python package {absent[0]} ({fix_for('envs')})"
+        return f"the Python package {absent[0]}, {LICENCES[absent[0]]} ({fix_for('envs')})"
     return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
 
 
-def require(name: str, package: str) -> None:
-    """Raises KeepworthError, naming what to install for the stream `name`."""
+def require(what: str, package: str) -> None:
+    """Raises KeepworthError, naming what to install for `what`, such as "the study cues"."""
     if absent := lacks(package):
-        raise KeepworthError(f"the stream {name} needs {absent}.", "Install it, or choose a generated stream.")
+        raise KeepworthError(f"{what} needs {absent}.", "Install it, or choose a stream or a study that needs none.")
 
 
 class Games:

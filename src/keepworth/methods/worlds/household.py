@@ -109,7 +109,7 @@ def household(
 
     rooms: of one house, in which the same things have to be put away again and again; None for another room each time.
     An order other than "random" is another shuffle: the game does not say which of its games are hard."""
-    require("household", "textworld_express")
+    require("the stream household", "textworld_express")
     engine = _engine()
     generator = np.random.default_rng([91, seed])
     fold = FOLDS[split]

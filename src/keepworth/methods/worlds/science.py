@@ -165,7 +165,7 @@ def science(
 
     An order other than "random" is another shuffle: the game does not say which variation is hard.
     Errors: KeepworthError, naming what to install, where the package or Java is missing."""
-    require("science", "scienceworld")
+    require("the stream science", "scienceworld")
     game = _game()
     generator = np.random.default_rng([92, seed])
     total = length + held_out

@@ -2,6 +2,7 @@
 
     keepworth eval stream --streams ... --arms ... --seeds 30 --split held-out --tuned benchmarks/streams/tuned.json --out FOLDER
     python -m benchmarks.streams.memories FOLDER ... --json benchmarks/streams/memories.json
+    python -m benchmarks.streams.memories FOLDER ... --json benchmarks/streams/more.json --table-only
 
 A folder may hold other streams or other arms of the same streams; of a row that two have the later counts, and of seeds those
 that all have. The score of an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences
@@ -235,6 +236,7 @@ def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
             "learning": {stream: estimated("", table.scores(arm, stream)) for stream in streams},
             "frozen": {stream: estimated("", table.scores(arm, stream, "final")) for stream in streams},
             "words": round(float(np.mean(table.mean(arm, streams, "words"))), 1),
+            "by rule set": {stream: [round(score, 4) for score in table.scores(arm, stream)] for stream in streams},
         }
         if streams == table.streams:
             row["mean"] = estimated("", table.mean(arm, streams))
@@ -275,10 +277,13 @@ def command(folder: Path) -> str:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("--table-only", action="store_true", help="leave the evidence of the methods as it is")
     options = parser.parse_args()
     table = Table([row for folder in options.folders for row in load(folder / "rows.jsonl")])
     commands = [*map(command, options.folders), "python -m benchmarks.streams.memories FOLDER ..."]
     save(options.json, record(table, commands))
+    if options.table_only:
+        return
     declared = methods("policy")
     for name in dict.fromkeys(arm.partition("+")[0] for arm in table.arms):
         if name in declared and name not in JUDGED_ELSEWHERE:

@@ -20,6 +20,9 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     yield DOCS / "experience.md", "memories-by-stream", by_stream(record)
     yield DOCS / "experience.md", "memories-equal", equal_rows(record)
     yield DOCS / "experience.md", "memories-source", source(record)
+    more = read("streams/more")
+    yield DOCS / "experience.md", "memories-by-more-streams", by_stream(more)
+    yield DOCS / "experience.md", "more-source", source(more)
     yield DOCS / "experience.md", "horizons", by_horizon(read("streams/horizons"))
 
 
@@ -83,9 +86,11 @@ def by_stream(record: Record) -> str:
             text = points(row["learning"][stream])
             highest = row["learning"][stream]["mean"] == best[stream] and row["arm"] != "oracle"
             cells.append(f"**{text}**" if highest else text)
-        aim = row.get("attacker's aim on injection")
-        lines.append((f"`{row['arm']}`", *cells, points(row["mean"]), points(aim) if aim else "", row["words"]))
-    return markdown(("memory", *streams, "all", "attacker's aim", "words"), lines)
+        aims = [points(row["attacker's aim on injection"])] if "injection" in streams else []
+        lines.append((f"`{row['arm']}`", *cells, points(row["mean"]), *aims, row["words"]))
+    return markdown(
+        ("memory", *streams, "all", *(["attacker's aim"] if "injection" in streams else []), "words"), lines
+    )
 
 
 def equal_rows(record: Record) -> str:
@@ -119,5 +124,5 @@ def source(record: Record) -> str:
     streams = ", ".join(f"`{name}` ({of['tasks']} and {of['frozen']})" for name, of in record["streams"].items())
     return (
         f"Streams, with their tasks while learning and frozen: {streams}. {record['seeds']} rule sets, {record['machine']}, "
-        f"revision {record['revision']}. The commands are in `benchmarks/streams/memories.json`."
+        f"revision {record['revision']}."
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.streams.memories import CONTROL
+from benchmarks.streams.memories import CONTROL, worded
 from benchmarks.tables import DOCS, markdown, read
 from keepworth.registry import evidence, methods
 
@@ -26,29 +26,24 @@ def points(row: Record) -> str:
     return f"{100 * row['mean']:.1f}"
 
 
-def difference(row: Record) -> str:
-    low, high = (100 * end for end in row["interval"])
-    return f"{100 * row['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
-
-
 def by_method(record: Record) -> str:
     """Each method by the settings that it is judged by, the best first."""
     arms = {row["arm"]: row for row in record["arms"] if "mean" in row}
     rows = []
     for name, method in methods("policy").items():
         measured = evidence(method)
-        gaps = (
-            {} if measured is None else {gap["against"].rpartition(" on ")[0]: gap for gap in measured["comparisons"]}
-        )
+        if measured is None or "memories FOLDER" not in measured["command"]:
+            continue
+        gaps = {gap["against"].rpartition(" on ")[0]: gap for gap in measured["comparisons"]}
         control = CONTROL.get(name, f"{name}+masked")
-        if "memories FOLDER" not in (measured or {}).get("command", "") or control not in gaps:
+        if control not in gaps:
             continue
         own = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
         arm = own[0] if own[0].endswith("+on") else max(own, key=lambda arm: arms[arm]["mean"]["mean"])
-        rows.append((arms[arm]["mean"]["mean"], name, arms[arm], difference(gaps[control]) + f" `{control}`"))
+        rows.append((arms[arm]["mean"]["mean"], name, arms[arm], f"{worded(gaps[control], '')} `{control}`"))
     rows.sort(key=lambda row: -row[0])
     lines = [
-        (f"`{name}`", points(row["mean"]), points(row["mean frozen"]), difference(row["plain similarity"]), idea)
+        (f"`{name}`", points(row["mean"]), points(row["mean frozen"]), worded(row["plain similarity"], ""), idea)
         for _, name, row, idea in rows
     ]
     lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "") for arm in LIMITS]

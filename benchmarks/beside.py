@@ -124,6 +124,7 @@ def main() -> None:
     if options.other is None or not (options.other / "src" / "keepworth").is_dir():
         raise SystemExit(f"{options.other} holds no src/keepworth: give a checkout of the other revision")
     from benchmarks.memory.engine import machine
+    from benchmarks.record import save
 
     rounds: list[dict[str, dict[str, float]]] = []
     for number in range(options.rounds):
@@ -149,7 +150,7 @@ def main() -> None:
         git = ["git", "-C", str(options.other), "rev-parse", "--short", "HEAD"]
         other = subprocess.run(git, capture_output=True, text=True).stdout.strip()
         result = {"other": other, "rounds": options.rounds, "table": table, "machine": machine(), "all": rounds}
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        save(options.json, result)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import attach_lora
+from keepworth.models.files import path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 
 WRITTEN = HERE.parent / "gpu.json"
@@ -75,7 +76,7 @@ class Setting:
             model = tiny_model(precision=precision)
             model.network.to(where)
             return model
-        return InProcessModel.load(self._folder(), precision=precision, device=where)
+        return InProcessModel.load(path_of(self.model), precision=precision, device=where)
 
     def plain(self, precision: Precision) -> Any:
         """The network as transformers has it, with its own attention."""
@@ -85,18 +86,13 @@ class Setting:
             return tiny_network(attn="sdpa", precision=precision).to(self.device)
         from transformers import AutoModelForCausalLM
 
-        return AutoModelForCausalLM.from_pretrained(self._folder(), dtype=DTYPES[precision]).eval().to(self.device)
+        return AutoModelForCausalLM.from_pretrained(path_of(self.model), dtype=DTYPES[precision]).eval().to(self.device)
 
     def texts(self, model: InProcessModel) -> list[Tokens]:
         """Prompts of equal length, none like another."""
         if self.quick:
             return [tuple((7 * i + 31 * j) % 251 for j in range(self.prompt_tokens)) for i in range(self.prompts)]
         return [model.encode(text) for text in prompts(model.tokenizer, self.prompts, self.prompt_tokens)]
-
-    def _folder(self) -> Path:
-        from keepworth.models.files import path_of
-
-        return path_of(self.model)
 
 
 QUICK = Setting("cpu", quick=True, model="tiny", prompt_tokens=24, group=4, tokens=12, drawn=12, rounds=1)
@@ -121,15 +117,8 @@ def against_scored(
     model: InProcessModel, texts: Sequence[Tokens], sampled: Sequence[Sequence[Sample]]
 ) -> np.ndarray[Any, Any]:
     """Of every sampled token, the absolute difference of its log-probability to that with which the learner scores it."""
-    scored = model.score(texts, [[sample.ids for sample in samples] for samples in sampled])
-    return np.array(
-        [
-            abs(a - b)
-            for samples, rows in zip(sampled, scored, strict=True)
-            for sample, row in zip(samples, rows, strict=True)
-            for a, b in zip(sample.logprobs, row, strict=True)
-        ]
-    )
+    drawn = np.array([lp for samples in sampled for sample in samples for lp in sample.logprobs])
+    return np.abs(drawn - scores_of(model, texts, [[sample.ids for sample in samples] for samples in sampled]))
 
 
 def sampled_against_scored(setting: Setting) -> dict[str, Any]:
@@ -183,8 +172,9 @@ def scores_of(
 
 def one_at_a_time(network: Any, texts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> np.ndarray[Any, Any]:
     """The same, each sequence by itself."""
-    rows = [alone(network, text, branch) for text, group in zip(texts, branches, strict=True) for branch in group]
-    return np.concatenate(rows)
+    return np.concatenate(
+        [alone(network, text, branch) for text, group in zip(texts, branches, strict=True) for branch in group]
+    )
 
 
 @torch.inference_mode()
@@ -250,8 +240,8 @@ def learner_of(model: InProcessModel, named: dict[str, torch.Tensor]) -> Learner
     return Learner(model, named, preset("grpo", kl=None), Optimisation(learning_rate=1e-5), "policy")
 
 
-class _Operations(TorchDispatchMode):
-    """Names of the operations that are computed."""
+class Operations(TorchDispatchMode):
+    """Names of the operations that are computed inside."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,19 +257,13 @@ def attention_used(setting: Setting) -> dict[str, Any]:
     model = setting.load("bf16")
     texts = setting.texts(model)
     made: dict[str, Any] = {}
-    with operations() as names:
+    with Operations() as watched:
         drawn = model.sample(texts, SamplingParams(2, n=setting.group, seed=4))
-    made["sampling"] = attention_in(names)
-    with operations() as names:
+    made["sampling"] = attention_in(watched.names)
+    with Operations() as watched:
         model.score(texts, [[sample.ids for sample in samples] for samples in drawn])
-    made["scoring"] = attention_in(names)
+    made["scoring"] = attention_in(watched.names)
     return made
-
-
-@contextlib.contextmanager
-def operations() -> Iterator[set[str]]:
-    with _Operations() as watched:
-        yield watched.names
 
 
 def attention_in(names: set[str]) -> list[str]:

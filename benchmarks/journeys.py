@@ -22,22 +22,6 @@ import keepworth
 from benchmarks.record import arguments, save
 from keepworth import Memory
 
-STEP = {
-    "precision": "fp32",
-    "threads": 1,
-    "steps": 2,
-    "tasks_per_step": 2,
-    "group_size": 2,
-    "evaluate_every": 2,
-    "checkpoint_every": 2,
-    "questions": 2,
-    "warm_start": 2,
-    "warm_start_batch": 2,
-    "tasks": 8,
-    "held_out": 4,
-    "max_tokens": 4,
-    "entropy": 0.1,  # a random model is never right: without the bonus there would be no gradient
-}
 NOTES, REWARDS = 30, 100
 ROOT = str(Path(keepworth.__file__).parent)
 
@@ -141,10 +125,10 @@ def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
 
 def count_step(folder: Path) -> dict[str, dict[str, Any]]:
     """From tasks to the weights that one step changed: the second step of the recipe `strings`, with a tiny model."""
-    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.registry import method
+    from keepworth.methods.recipes import strings
     from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+    from tests.recipes.tiny_runs import STRINGS, run_of
 
     journey = Journey()
     journey.watch_threads()
@@ -159,10 +143,9 @@ def count_step(folder: Path) -> dict[str, dict[str, Any]]:
             if name == "measuring":
                 journey.__exit__()
 
-    recipe = method("recipe", "strings").make
-    config = recipe.Config(model=str(write_tiny_checkpoint(folder / "model")), **STEP)
-    with RunFolder.create(folder / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run:
-        recipe.train(config, run, Watching())
+    model = write_tiny_checkpoint(folder / "model")
+    # A random model is never right: without the bonus for entropy there would be no gradient.
+    run_of(strings, model, folder / "run", Watching(), **STRINGS, checkpoint_every=2, entropy=0.1)
     return {"training step": journey.counts()}
 
 
@@ -175,8 +158,7 @@ def main() -> None:
     counted = {name: counts for part in parts for name, counts in part.items()}
     for name, counts in counted.items():
         print("{}: {functions} functions in {files} files, {calls} calls, {moves} between files".format(name, **counts))
-    if options.out:
-        save(options.out, counted)
+    save(options.out, counted)
 
 
 if __name__ == "__main__":

@@ -28,13 +28,6 @@ def spread(row: Mapping[str, float], form: str = ".2f", ends: str = "[{}, {}]") 
     return f"{row['mean']:{form}} " + ends.format(f"{row['low']:{form}}", f"{row['high']:{form}}")
 
 
-def verdict(gap: Mapping[str, float]) -> str:
-    """What the interval of a difference shows."""
-    if gap["low"] > 0:
-        return "better"
-    return "worse" if gap["high"] < 0 else "no difference shown"
-
-
 def filled(page: Path, name: str, content: str) -> None:
     """Writes `content` between the marks `<!-- NAME -->` and `<!-- /NAME -->` of a page, or of the page of that name in the
     appendix; without a name it is the whole page. SystemExit where both lack the marks."""

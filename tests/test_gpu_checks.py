@@ -73,9 +73,9 @@ def test_nothing_begins_after_its_time() -> None:
 
 
 def test_the_operations_that_compute_attention_are_seen() -> None:
-    with gpu.operations() as names:
+    with gpu.Operations() as watched:
         torch.nn.functional.scaled_dot_product_attention(*(torch.ones(1, 1, 4, 8) for _ in range(3)))
-    assert gpu.attention_in(names) != ["written out"]
+    assert gpu.attention_in(watched.names) != ["written out"]
 
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -22,20 +22,15 @@ class PlantedAttribute:
     which the old value holds no more and there is no new one. after: "state" and "change" by side of the wording."""
 
     name: str
-    values: tuple[str, ...]
+    values: list[str]
     question: str
     states: dict[str, list[str]]
     changes: dict[str, list[str]]
-    ends: dict[str, list[str]] = field(default_factory=dict)
+    ends: dict[str, list[str]]
 
 
 def _attributes(side: str) -> tuple[PlantedAttribute, ...]:
-    return tuple(
-        PlantedAttribute(
-            text["name"], tuple(text["values"]), text["question"], text["states"], text["changes"], text["ends"]
-        )
-        for text in _TEXTS[side]
-    )
+    return tuple(PlantedAttribute(**text) for text in _TEXTS[side])
 
 
 _TEXTS = json.loads((Path(__file__).parent / "planted_changes.json").read_text(encoding="utf-8"))

@@ -21,22 +21,26 @@ import random
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agents.load import TOKEN, memory_server
+from benchmarks.agents.load import TOKEN, Started, memory_server
 from benchmarks.memory.engine import machine
 from benchmarks.record import arguments, save
 from keepworth.evaluation.statistics import estimate, paired_difference
+from keepworth.memory.policy.default import default
+from keepworth.serving.gateway import GatewaySettings
+from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script
 from tests.serving.scripted_upstream import upstream as scripted_upstream
 
 ARMS = ("none", "off", "on", "permuted", "bolder", "shuffled", "oracle")
 BOLDER = {"withhold": 0.1, "least": 4.0, "budget": 1.0}
 """Settings of the policy that try out more; of the arms "bolder" and "shuffled"."""
+USER = "ana"
 MARK = "Memory of earlier conversations"
 ADVISED = {
     "deploy script": ("canary", "rolling"),
@@ -80,23 +84,15 @@ def upstream(reader: Reader) -> Iterator[str]:
         yield f"{server.url}/v1"
 
 
-@contextmanager
-def gateway(url: str, file: Path) -> Iterator[str]:
-    """`keepworth serve` in a process of its own; its address."""
-    with memory_server(file, url, "--encoder", "hashing", "--memory-items", "1") as server:
-        yield server.url
+def gateway(url: str, file: Path) -> Started:
+    """`keepworth serve` in a process of its own."""
+    return memory_server(file, url, "--encoder", "hashing", "--memory-items", "1")
 
 
-@contextmanager
-def bolder(url: str, file: Path) -> Iterator[str]:
+def bolder(url: str, file: Path) -> MemoryServer:
     """The same server in this process, with settings of the policy that the command does not take."""
-    from keepworth.memory.policy.default import default
-    from keepworth.serving.gateway import GatewaySettings
-    from keepworth.serving.memory_server import MemoryServer
-
     options: dict[str, Any] = {"encoder": "hashing", "gateway": GatewaySettings(top_k=1)}
-    with MemoryServer(file, upstream=url, token=TOKEN, policy=lambda: default(**BOLDER), **options) as server:
-        yield server.url
+    return MemoryServer(file, upstream=url, token=TOKEN, policy=lambda: default(**BOLDER), **options)
 
 
 @dataclass(slots=True)
@@ -108,8 +104,6 @@ class Loop:
     seed: int
     episodes: int
     reader: Reader
-    token: str = TOKEN
-    user: str = "ana"
 
     def played(self) -> dict[str, Any]:
         from openai import OpenAI
@@ -124,15 +118,15 @@ class Loop:
         off = {"X-Keepworth-Memory": "off"} if self.arm in ("none", "oracle") else {}
         success: list[float] = []
         chosen = withheld = shown = 0
-        headers = {"X-Keepworth-User": self.user, **off}
+        headers = {"X-Keepworth-User": USER, **off}
         with (
-            OpenAI(base_url=f"{self.url}/v1", api_key=self.token, default_headers=headers, max_retries=5) as model,
-            Client(self.url, self.token) as memory,
+            OpenAI(base_url=f"{self.url}/v1", api_key=TOKEN, default_headers=headers, max_retries=5) as model,
+            Client(self.url, TOKEN) as memory,
         ):
             order = [(topic, option) for topic, options in ADVISED.items() for option in options]
             draw.shuffle(order)
             for topic, option in order:
-                memory.add(f"{topic}: take {option}", user_id=self.user)
+                memory.add(f"{topic}: take {option}", user_id=USER)
             for number, topic in enumerate(tasks):
                 truth = works.get(topic) or likes[topic][number >= self.episodes // 2]
                 known = f" The {topic} is {truth}." if self.arm == "oracle" else ""
@@ -162,16 +156,18 @@ class Loop:
                         model="reader", messages=[*begun, {"role": "assistant", "content": reply}, correction]
                     )
                     self._noted(memory, f"favourite {topic} is {truth}")
-        advised = [value for value, topic in zip(success, tasks, strict=True) if topic in ADVISED]
-        liked = [value for value, topic in zip(success, tasks, strict=True) if topic in LIKED]
         half = self.episodes // 2
-        latest = [value for value, topic in zip(success[half:], tasks[half:], strict=True) if topic in ADVISED]
+
+        def share(topics: Collection[str], since: int = 0) -> float:
+            values = [value for value, topic in zip(success[since:], tasks[since:], strict=True) if topic in topics]
+            return sum(values) / max(1, len(values))
+
         return {
-            "success": sum(success) / len(success),
-            "second half": sum(success[half:]) / len(success[half:]),
-            "advice": sum(advised) / max(1, len(advised)),
-            "advice, second half": sum(latest) / max(1, len(latest)),
-            "favourites": sum(liked) / max(1, len(liked)),
+            "success": share(tasks),
+            "second half": share(tasks, half),
+            "advice": share(ADVISED),
+            "advice, second half": share(ADVISED, half),
+            "favourites": share(LIKED),
             "chosen": chosen,
             "withheld": withheld,
             "shown": shown,
@@ -181,7 +177,7 @@ class Loop:
     def _noted(self, memory: Any, text: str) -> None:
         """A person takes longer to go on than memory to write; a script waits."""
         for _ in range(400):
-            if any(text in item.text for item in memory.get_all(user_id=self.user, limit=1000)):
+            if any(text in item.text for item in memory.get_all(user_id=USER, limit=1000)):
                 return
             time.sleep(0.01)
 
@@ -203,9 +199,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             with (
                 tempfile.TemporaryDirectory() as folder,
                 upstream(reader) as url,
-                (bolder if arm in ("bolder", "shuffled") else gateway)(url, Path(folder) / "agent.mem") as address,
+                (bolder if arm in ("bolder", "shuffled") else gateway)(url, Path(folder) / "agent.mem") as server,
             ):
-                rows[arm].append(Loop(address, arm, seed, options.episodes, reader).played())
+                rows[arm].append(Loop(server.url, arm, seed, options.episodes, reader).played())
             print(seed, arm, rows[arm][-1], flush=True)
     result: dict[str, Any] = {
         "machine": machine(),

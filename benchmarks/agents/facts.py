@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from statistics import fmean
 from typing import Any
 
 from benchmarks.agents.changes import DEV, HELD_OUT, REWORDED, SEEN, PlantedConversation, conversations
@@ -37,7 +38,7 @@ from keepworth.methods.writers.facts import Facts, comparison, extractor
 from keepworth.models.chat import from_environment
 from keepworth.tasks.metrics import tokens
 
-TOP = 8
+TOP, ENCODER = 8, "minilm"
 ARMS = ("raw", "rules", "model")
 LONGEST_REPLY = 64
 """Tokens of an answer of the chat model: a message of these conversations holds three sentences."""
@@ -53,12 +54,12 @@ FIRST_DAY = datetime(2026, 1, 5, 9)
 Scores = dict[str, dict[str, list[float]]]
 
 
-def opened(encoder: str, arm: str) -> Memory:
+def opened(arm: str) -> Memory:
     # What is shown is what is found: nothing here is rewarded.
     if arm != "model":
-        return Memory(encoder=encoder, policy=None, log="off", writer="rules")
+        return Memory(encoder=ENCODER, policy=None, log="off", writer="rules")
     chat = from_environment(os.environ.get("OPENAI_MODEL", ""), "the arm model", max_tokens=LONGEST_REPLY)
-    return Memory(encoder=encoder, policy=None, log="off", writer=Facts(extractor(chat), comparison(chat)))
+    return Memory(encoder=ENCODER, policy=None, log="off", writer=Facts(extractor(chat), comparison(chat)))
 
 
 def keep(memory: Memory, arm: str, text: str, role: str, at: str, user: str) -> list[Item]:
@@ -89,10 +90,10 @@ def planted(memory: Memory, arm: str, talk: PlantedConversation, scores: Scores)
     facts = [plain(fact) for fact in talk.facts]
     for item in current.values():
         words = plain(item.text)
-        about = [fact for fact in facts if words in fact or fact in words]
-        share = min(1.0, sum(len(fact.split()) for fact in about) / max(1, len(words.split()))) if about else 0.0
+        about = [fact for fact in facts if _about(words, fact)]
+        share = min(1.0, sum(len(fact.split()) for fact in about) / max(1, len(words.split())))
         scores["kept items that hold a fact"][user].append(float(bool(about)))
-        scores["kept words that belong to a fact"][user].append(share if about else 0.0)
+        scores["kept words that belong to a fact"][user].append(share)
     for fact in talk.facts:
         index = next(number for number, text in enumerate(texts) if fact in text)
         if "stable" in talk.kinds[fact]:
@@ -168,25 +169,19 @@ def updates(memory: Memory, arm: str, task: Task, scores: Scores) -> None:
     )
 
 
-def measured(
-    name: str,
-    play: Callable[[Memory, str, Scores], None],
-    encoder: str,
-    arms: Sequence[str],
-) -> dict[str, Any]:
+def measured(name: str, play: Callable[[Memory, str, Scores], None], arms: Sequence[str]) -> dict[str, Any]:
     """The arms over the same cases, with their differences from the first, paired by person."""
     by_arm: dict[str, Scores] = {}
     row: dict[str, Any] = {}
     for arm in arms:
         by_arm[arm] = defaultdict(lambda: defaultdict(list))
-        with opened(encoder, arm) as memory:
+        with opened(arm) as memory:
             play(memory, arm, by_arm[arm])
             failed = len(memory.get_all(where={"extraction": "failed"}))
-        print(name, arm, {key: round(_mean(cell), 3) for key, cell in by_arm[arm].items()}, failed, flush=True)
         if arm == "model":
             row["messages that the model failed at"] = failed
-    for arm, scores in by_arm.items():
-        row[arm] = {key: _estimated(cell, key) for key, cell in scores.items()}
+        row[arm] = {key: _estimated(cell, key) for key, cell in by_arm[arm].items()}
+        print(name, arm, {key: round(cell["mean"], 3) for key, cell in row[arm].items()}, failed, flush=True)
     first, *others = arms
     for arm in others:
         row[f"{arm} less {first}"] = {
@@ -199,17 +194,8 @@ def measured(
 
 def _difference(name: str, before: dict[str, list[float]], after: dict[str, list[float]]) -> dict[str, Any]:
     people = list(before)
-    change = [_of_one(after[person]) - _of_one(before[person]) for person in people]
+    change = [fmean(after[person]) - fmean(before[person]) for person in people]
     return asdict(paired_difference(name, change, clusters=people))
-
-
-def _of_one(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _mean(cell: dict[str, list[float]]) -> float:
-    values = [value for of_person in cell.values() for value in of_person]
-    return sum(values) / len(values)
 
 
 def _estimated(cell: dict[str, list[float]], name: str) -> dict[str, Any]:
@@ -223,7 +209,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
     parser.add_argument("--people", type=int, default=40, help="conversations for each cell and seed")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--distractors", type=int, default=3, help="sessions beside the evidence, for LongMemEval")
     parser.add_argument("--questions", type=int, default=-1, help="of LongMemEval; -1 for all")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
@@ -233,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "machine": machine(),
         "people": options.people,
         "seeds": options.seeds,
-        "encoder": options.encoder,
+        "encoder": ENCODER,
         "planted": {},
     }
     for name, attributes, wording in CELLS:
@@ -248,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 planted(memory, arm, talk, scores)
 
         asked = sum(role == "user" for talk in talks for _, role, _ in talk.messages)
-        row = measured(name, play, options.encoder, options.arms)
+        row = measured(name, play, options.arms)
         result["planted"][name] = {"messages": asked, **row}
     tasks = [
         task
@@ -264,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         result["longmemeval"] = {
             "questions": len(tasks),
             "distractors": options.distractors,
-            **measured("longmemeval", play_updates, options.encoder, options.arms),
+            **measured("longmemeval", play_updates, options.arms),
         }
     save(options.json, result)
 

@@ -23,10 +23,11 @@ from benchmarks.record import arguments
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "kw_benchmark"
-USERS = 100
+USERS, CONNECTIONS = 100, 50
 WORDS = 20_000
 STATEMENTS = 4
 """Of so many turns one is a statement, which is kept; the others are questions."""
+SCRIPT = Path(__file__).with_name("turns.lua")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -123,14 +124,10 @@ class Started:
         self.url = next(line for line in self.process.stdout if line.startswith("http://")).split()[0]
         return self
 
-    @property
-    def pid(self) -> int:
-        assert self.process is not None
-        return self.process.pid
-
     def cpu_seconds(self) -> float:
         """Of this process so far, in user and in kernel mode."""
-        parts = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        assert self.process is not None
+        parts = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(parts[11]) + int(parts[12])) / TICKS
 
     def kill(self) -> None:
@@ -182,14 +179,14 @@ def name(user: int) -> str:
     return f"person{user}"
 
 
-def fill(file: Path, items: int, *, seed: int = 0) -> None:
+def fill(file: Path, items: int) -> None:
     """A memory of `items` texts from a Zipf vocabulary, an equal number for each of 100 people, with vectors of hashed words,
     which cost next to nothing to make."""
     import numpy as np
 
     from keepworth import Memory
 
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     frequency = 1.0 / np.arange(1, WORDS + 1)
     frequency /= frequency.sum()
     with Memory(file, encoder="hashing") as memory:
@@ -237,40 +234,28 @@ def request(url: str, user: str, body: bytes, *, mode: str = "on", path: str = "
 # -- a client that sends at fixed times -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """milliseconds: from the time at which each was to be sent to the end of its answer; statuses: how often each came."""
-
-    milliseconds: list[float]
-    statuses: dict[int, int]
-    seconds: float
-
-
-async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> int:
+async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> None:
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
     lowered = head.lower()
     start = lowered.find(b"content-length:")
-    if start < 0:
-        raise ValueError(f"an answer without a length: {head!r:.200}")
+    if start < 0 or head[9:12] != b"200":
+        raise SystemExit(f"a call was not answered: {head!r:.200}")
     await reader.readexactly(int(lowered[start + 15 :].split(b"\r\n", 1)[0]))
-    return int(head[9:12])
 
 
-async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: float, connections: int) -> Measured:
+async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: float) -> list[float]:
     host, port = url.removeprefix("http://").split(":")
     free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
-    for _ in range(connections):
+    for _ in range(CONNECTIONS):
         free.put_nowait(await asyncio.open_connection(host, int(port)))
     loop = asyncio.get_running_loop()
     times: list[float] = []
-    statuses: dict[int, int] = {}
 
     async def call(due: float, sent: bytes) -> None:
         pair = await free.get()
-        status = await _one(*pair, sent)
+        await _one(*pair, sent)
         times.append(1e3 * (loop.time() - due))
-        statuses[status] = statuses.get(status, 0) + 1
         free.put_nowait(pair)
 
     begun = loop.time() + 0.1
@@ -281,51 +266,27 @@ async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: 
             await asyncio.sleep(wait)
         calls.append(asyncio.ensure_future(call(due, sent)))
     await asyncio.gather(*calls)
-    took = loop.time() - begun
     while not free.empty():
         free.get_nowait()[1].close()
-    return Measured(times, statuses, took)
+    return times
 
 
-def open_loop(url: str, make: Callable[[], bytes], *, rate: float, seconds: float, connections: int = 50) -> Measured:
-    """`rate` calls a second, each at its time whether or not those before are answered. A call's time begins when it was to be
-    sent, so one that waits for a free connection counts its waiting."""
-    return asyncio.run(_open_loop(url, make, rate, seconds, connections))
+def open_loop(url: str, make: Callable[[], bytes], *, rate: float, seconds: float) -> list[float]:
+    """Milliseconds of `rate` calls a second, each at its time whether or not those before are answered. A call's time begins when
+    it was to be sent, so one that waits for a free connection counts its waiting. SystemExit where one gets no answer."""
+    return asyncio.run(_open_loop(url, make, rate, seconds))
 
 
 # -- a client that sends as fast as it is answered --------------------------------------------------------------------
 
-_LUA = """
-local bodies, users, n = {}, {}, 0
-for line in io.lines(os.getenv("KW_TURNS")) do
-  local tab = line:find("\\t")
-  users[#users + 1] = line:sub(1, tab - 1)
-  bodies[#bodies + 1] = line:sub(tab + 1)
-end
-local path, mode, run = os.getenv("KW_PATH"), os.getenv("KW_MODE"), os.getenv("KW_RUN")
-request = function()
-  n = n + 1
-  local body = bodies[(n - 1) % #bodies + 1]:gsub("RUN", run .. "x" .. n)
-  return wrk.format("POST", path, {
-    ["Authorization"] = "Bearer " .. os.getenv("KW_TOKEN"), ["Content-Type"] = "application/json",
-    ["X-Keepworth-User"] = users[(n - 1) % #users + 1], ["X-Keepworth-Memory"] = mode}, body)
-end
-done = function(summary, latency, requests)
-  io.write(string.format("DONE %d %d %d %d %d %d %.1f %.1f\\n", summary.requests, summary.duration,
-    summary.errors.status, summary.errors.connect + summary.errors.read + summary.errors.write,
-    summary.errors.timeout, summary.bytes, latency:percentile(50), latency:percentile(95)))
-end
-"""
 
-
-def saturated(url: str, *, seconds: float, run: str, mode: str = "on", connections: int = 50) -> dict[str, float]:
+def saturated(url: str, *, seconds: float, run: str, mode: str) -> dict[str, float]:
     """What `wrk` gets answered a second. run: makes its turns others than those of another run."""
     if shutil.which("wrk") is None:
         raise SystemExit("wrk is not here. It comes with the distribution: apt install wrk.")
     turns = Turns(seed=1)
     with tempfile.TemporaryDirectory() as folder:
-        script, lines = Path(folder) / "turns.lua", Path(folder) / "turns.txt"
-        script.write_text(_LUA)
+        lines = Path(folder) / "turns.txt"
         texts = [turns.next() for _ in range(4000)]
         lines.write_bytes(
             b"".join(f"{user}\t".encode() + body.replace(b" s1n", b" RUNn") + b"\n" for user, body in texts)
@@ -336,9 +297,8 @@ def saturated(url: str, *, seconds: float, run: str, mode: str = "on", connectio
             "KW_TOKEN": TOKEN,
             "KW_MODE": mode,
             "KW_RUN": run,
-            "KW_PATH": "/v1/chat/completions",
         }
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(script), url]
+        command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(SCRIPT), url]
         said_back = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     line = next(line for line in said_back.splitlines() if line.startswith("DONE "))
     requests, micro, status, broken, late, _, p50, p95 = map(float, line.split()[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,9 @@ def facts(result: dict[str, Any]) -> str:
         "kept items that hold a fact",
         "facts that did not change and gave way",
     )
+    row = result["planted"]["held-out attributes, held-out wordings"]
     rows = [
-        (arm, *(share(row[arm][score]) for score in scores))
-        for name, row in result["planted"].items()
-        if name == "held-out attributes, held-out wordings"
-        for arm in ("raw", "rules before", "rules")
-        if arm in row
+        (arm, *(share(row[arm][score]) for score in scores)) for arm in ("raw", "rules before", "rules") if arm in row
     ]
     head = ("kept", *scores[:-1], "unchanged facts that were replaced")
     return f"{markdown(head, rows)}\n\n{measured(result)}"
@@ -51,15 +49,11 @@ def updates(result: dict[str, Any]) -> str:
         "current evidence is kept",
         "stale evidence is kept",
     )
-    rows = [
-        (
-            arm,
-            *(share(result["longmemeval"][arm][score]) for score in scores),
-            f"{result['longmemeval'][arm]['items kept']['mean']:.1f}",
-            f"{result['longmemeval'][arm]['words among the first 8']['mean']:.0f}",
-        )
-        for arm in ("raw", "rules before", "rules")
-    ]
+    rows = []
+    for arm in ("raw", "rules before", "rules"):
+        row = result["longmemeval"][arm]
+        kept, words = row["items kept"]["mean"], row["words among the first 8"]["mean"]
+        rows.append((arm, *(share(row[score]) for score in scores), f"{kept:.1f}", f"{words:.0f}"))
     cases = result["longmemeval"]["raw"]["items kept"]["n"]
     return f"{markdown(('kept', *scores, 'items kept', 'words shown'), rows)}\n\n{cases} questions. {measured(result)}"
 
@@ -203,22 +197,13 @@ def picture(result: dict[str, Any], path: Path, wide: bool) -> None:
     pyplot.close(figure)
 
 
-def of_before(result: dict[str, Any]) -> str:
-    """That a result is of the policy that was the default before, which had a setting `sure`."""
-    measured = result["machine"]["measured_at"][:10]
-    return f"Measured on {measured}, with an earlier default policy." if "sure" in result["bolder"] else ""
-
-
 def loop_in_short(result: dict[str, Any]) -> str:
     """The sentence of the README."""
-    end = {arm: estimate([row["second half"] for row in rows]) for arm, rows in result["rows"].items()}
-    means = {
-        arm: f"{100 * mean.mean:.0f} % ({100 * mean.low:.0f} to {100 * mean.high:.0f})" for arm, mean in end.items()
-    }
+    means = {arm: share(asdict(estimate([row["second half"] for row in rows]))) for arm, rows in result["rows"].items()}
     return (
         f"An agent on OpenAI's SDK, {result['episodes']} tasks, {result['seeds']} runs. Right in the second half: "
         f"{means['on']} with memory and rewards, {means['off']} with memory alone, {means['none']} without. Two standard errors "
-        f"are shaded. The user and the model are scripts ([how](docs/appendix/server.md#a-closed-loop)). {of_before(result)}"
+        f"are shaded. The user and the model are scripts ([how](docs/appendix/server.md#a-closed-loop))."
     )
 
 

@@ -26,18 +26,8 @@ WORLD = "popgym-RepeatPreviousEasy-v0"
 ROLLOUT, EPOCHS, MINIBATCHES, WIDTH = 128, 4, 4, 128
 
 
-class Ours:
-    """Our trainer."""
-
-    def __init__(self, envs: int, **settings: Any) -> None:
-        self.trainer = Trainer(PpoSettings(world=WORLD, memory="lstm", envs=envs, **settings))
-
-    def update(self) -> None:
-        self.trainer.update()
-
-
 class Theirs:
-    """RecurrentPPO of sb3-contrib."""
+    """RecurrentPPO of sb3-contrib, with the `update` of our trainer."""
 
     def __init__(self, envs: int) -> None:
         from sb3_contrib import RecurrentPPO
@@ -79,8 +69,8 @@ def measure(envs: int, rounds: int, updates: int) -> dict[str, Any]:
     """Steps per second of processor time of each, and the ratio in each round."""
     arms = {
         "sb3-contrib": Theirs(envs),
-        "keepworth, same network": Ours(envs, encoder=False, action_input=False),
-        "keepworth, its default network": Ours(envs),
+        "keepworth, same network": Trainer(PpoSettings(WORLD, "lstm", envs=envs, encoder=False, action_input=False)),
+        "keepworth, its default network": Trainer(PpoSettings(WORLD, "lstm", envs=envs)),
     }
     for work in arms.values():
         work.update()

@@ -9,6 +9,7 @@ memories, so that a table that was stopped early has whole worlds of one seed fi
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -34,14 +35,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     share, shares = map(int, options.part.split("/"))
-    cells = [
-        (f"popgym-{world}-v0", memory, seed)
-        for seed in options.seeds
-        for world in options.worlds
-        for memory in options.memories
-    ]
+    cells = list(itertools.product(options.seeds, options.worlds, options.memories))
     done = {(cell.world, cell.memory, cell.seed) for cell in read_cells(options.folder) if cell.steps >= options.steps}
-    for world, memory, seed in cells[share::shares]:
+    for seed, name, memory in cells[share::shares]:
+        world = f"popgym-{name}-v0"
         if (world, memory, seed) in done:
             continue
         settings = PpoSettings(world=world, memory=memory, seed=seed, steps=options.steps, envs=options.envs)

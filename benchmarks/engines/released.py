@@ -1,10 +1,10 @@
 """The HTTP adapter against a released engine that is running somewhere: each thing that a training run needs of it, once.
 
-    python -m benchmarks.engines.released URL FOLDER [--model NAME] [--full] [--samples N] [--name NAME]
+    python -m benchmarks.engines.released URL FOLDER [--model NAME] [--samples N] [--name NAME]
 
 FOLDER: the checkpoint that the engine serves, also readable by it; published weights are written below a temporary folder that
-the engine must be able to read, too. --full: also replace all weights (they are put back). The tests run the same adapter against
-a server that imitates released engines; this is the engine itself, and no part of `make test`. Writes `NAME.json`.
+the engine must be able to read, too. The tests run the same adapter against a server that imitates released engines; this is the
+engine itself, and no part of `make test`. Writes `NAME.json`.
 
 vLLM on a processor, in an environment of its own (about 2.5 GB):
 

@@ -1,7 +1,6 @@
 """Other people's memories as systems of the harness, each as it ships, over the lines of `keepworth.evaluation.foreign`.
 
     keepworth eval run longmemeval none keepworth "command:PYTHON -I benchmarks/evaluation/rivals.py mem0"
-    PYTHON -I benchmarks/evaluation/rivals.py mem0 --versions
 
 The file runs in the Python in which the packages are installed, and imports nothing of ours. Vectors come from the harness.
 
@@ -238,10 +237,7 @@ class Bm25sSystem(Rival):
 RIVALS: dict[str, type[Rival]] = {rival.name: rival for rival in (Mem0System, LangGraphSystem, Bm25sSystem)}
 
 
-def main(name: str, *rest: str) -> None:
-    if rest == ("--versions",):
-        sys.stdout.write(json.dumps({package: version(package) for package in PACKAGES[name]}) + "\n")
-        return
+def main(name: str) -> None:
     # What a package prints is no answer of ours.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -221,11 +221,8 @@ def settings() -> dict[str, Any]:
 
 def main() -> None:
     parser = arguments(__doc__, json=False)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="core, cost or memory; all of them if none is named")
-    parts = parser.parse_args().parts or list(PARTS)
-    for name in parts:
-        if name not in PARTS:
-            parser.error(f"there is no part {name!r}: {', '.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", choices=PARTS, help="all of them if none is named")
+    parts = parser.parse_args().parts or PARTS
     done = json.loads(OUT.read_text()) if OUT.exists() else {}
     if done.get("settings") != settings():
         done = {"settings": settings()}

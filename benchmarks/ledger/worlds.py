@@ -65,8 +65,6 @@ class Outcome:
     at: dict[int, tuple[Array, ...]]
     cost: dict[int, Array]
     cleared: Array
-    rows: Array
-    effect: Array
     counter: Array
     kernel: Array
 
@@ -190,5 +188,4 @@ def simulate(
     counter = shown_sum.sum(2) / np.maximum(shown_count.sum(2), 1) - everything[:, None]
     means = shown_sum / np.maximum(shown_count, 1) - (by_topic / counted)[:, None, :]
     kernel = (means * shown_count).sum(2) / np.maximum(shown_count.sum(2), 1)
-    n = n1 + n0
-    return Outcome(missed, at, cost, cleared, n, total / np.maximum(n, 1), counter, kernel)
+    return Outcome(missed, at, cost, cleared, counter, kernel)

@@ -2,9 +2,6 @@
 
     python -m benchmarks.memory.crash --rounds 500 --json benchmarks/memory/crash.json
 
-With `--seconds` it stops after the file at hand, and the same command goes on from there. Until the record is complete it lies
-beside the place of it, with .part at its end.
-
 Each round: two processes with two writing threads each, adding, adding in batches and superseding, with vectors, on one file;
 both are killed at moments drawn at random; the file is opened, every line that was acknowledged is looked for, SQLite's and
 our own checks are run, and (every tenth round and the last) the journal is replayed and compared with the view.
@@ -12,7 +9,6 @@ our own checks are run, and (every tenth round and the last) the journal is repl
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -130,26 +126,17 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--per-file", type=int, default=50, help="rounds on one file, before a new one")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no new file after that many")
     options = parser.parse_args()
-    part = options.json.with_suffix(".part") if options.json else None
     record: dict[str, Any] = {"files": 0, "machine": machine(), "rounds": 0}
-    if part and part.exists():
-        record = json.loads(part.read_text())
-    begun = time.time()
-    while record["rounds"] < options.rounds and time.time() - begun < options.seconds:
+    while record["rounds"] < options.rounds:
         rounds = min(options.per_file, options.rounds - record["rounds"])
         with tempfile.TemporaryDirectory() as folder:
             counts = crash_rounds(Path(folder) / "crash.mem", rounds, seed=record["files"])
         record.update({name: record.get(name, 0) + count for name, count in counts.items()})
         record["files"] += 1
         record["checks_sound"], record["seeds"] = record["rounds"], list(range(record["files"]))
-        print(f"{record}, {time.time() - begun:.0f} s", flush=True)
-        if part:
-            part.write_text(json.dumps(record) + "\n")
-    if part and record["rounds"] >= options.rounds:
+        print(record, flush=True)
         save(options.json, record)
-        part.unlink()
 
 
 if __name__ == "__main__":

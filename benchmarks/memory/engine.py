@@ -16,9 +16,9 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,9 +208,7 @@ def first_results(path: Path, data: BenchmarkCorpus) -> Iterator[Figure]:
     note = "before it; imports of the engine included, of `keepworth` not"
     yield line("open, new process", "ms", sorted(opening), note=note)
     yield Figure("most memory of these processes", "MB", max(peaks) / 1e6, target="<= 300 at 100k", n=len(peaks))
-    runs = []
-    for number in range(COLD_RUNS):
-        runs.append(_in_a_process("begun", str(path.with_name(f"empty{number}.mem"))))
+    runs = [_in_a_process("begun", str(path.with_name(f"empty{number}.mem"))) for number in range(COLD_RUNS)]
     note = f"a new process and a new file, `hashing` encoder; {_processor_time(runs)}"
     yield line(
         "first add and search, empty memory", "ms", sorted(run["first_ms"] for run in runs), target="<= 250", note=note
@@ -382,17 +380,9 @@ def _adds(path: Path, data: BenchmarkCorpus, given: GivenVectors) -> Iterator[Fi
 
 def _threaded_adds(memory: Memory, texts: Sequence[str], threads: int) -> float:
     """Milliseconds per add, all threads together."""
-
-    def work(part: Sequence[str]) -> None:
-        for text in part:
-            memory.add(text, user_id="threads")
-
-    workers = [threading.Thread(target=work, args=(texts[number::threads],)) for number in range(threads)]
     start = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda text: memory.add(text, user_id="threads"), texts))
     return 1e3 * (time.perf_counter() - start) / len(texts)
 
 
@@ -499,10 +489,8 @@ def main() -> None:
             rows.append(figure)
             p95 = "" if figure.p95 is None else f"{figure.p95:.3g}"
             print(f"{figure.name:50} {figure.p50:10.3g} {p95:>10} {figure.unit}", flush=True)
-    if options.json:
-        record = {"size": options.size, "seed": options.seed, "machine": about}
-        record["figures"] = [asdict(figure) for figure in rows]
-        save(options.json, record)
+    figures_of_all = [asdict(figure) for figure in rows]
+    save(options.json, {"size": options.size, "seed": options.seed, "machine": about, "figures": figures_of_all})
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -43,6 +44,7 @@ from benchmarks.record import arguments, save
 from keepworth import Memory
 from keepworth.episodes.model import Encoder
 from keepworth.evaluation import statistics
+from keepworth.evaluation.kept_vectors import KeptVectors
 from keepworth.learning.run_folder import versions
 from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.memory.by_name import policy as named_policy
@@ -59,20 +61,6 @@ RARE = 0.03
 RARELY = ("rare", REGIMES[0], "default")
 MORE = {"two notes": 5, "ten shown": 5, "permuted": 3}
 """Times as many draws where one is nearly all or nothing: two notes, ten shown, and permuted rewards of 20 questions."""
-
-
-class Remembered:
-    """An encoder that encodes each text once, as all runs hold the same ones."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder, self._known = encoder, dict[str, npt.NDArray[np.float32]]()
-        self.identity = encoder.identity
-
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if fresh:
-            self._known.update(zip(fresh, self._encoder.encode(fresh), strict=True))
-        return np.stack([self._known[text] for text in texts])
 
 
 def opened(policy: str | None, seed: int, encoder: Encoder | str = "hashing") -> Memory:
@@ -98,13 +86,7 @@ FAR_APART = (NOTES[0], "Ask Ana: she has done it before.")
 
 
 def two_notes(
-    policy: str,
-    seed: int,
-    worse: float,
-    better: float,
-    length: int,
-    change: int = 0,
-    notes: Sequence[str] = NOTES,
+    seed: int, worse: float, better: float, length: int, change: int = 0, notes: Sequence[str] = NOTES
 ) -> list[bool]:
     """Whether the note that is better at first stood first, task by task. It is the one that a plain search puts last."""
     generator = np.random.default_rng([1, seed])
@@ -112,7 +94,7 @@ def two_notes(
         plain.add_many(notes)
         last = plain.search(ROUTER, top_k=2)[-1].text
     stood = []
-    with opened(policy, seed) as memory:
+    with opened("default", seed) as memory:
         memory.add_many(notes)
         for task in range(length):
             hits = memory.search(ROUTER, top_k=1)
@@ -129,20 +111,17 @@ def until_first(stood: Sequence[bool]) -> int:
     return next(runs, len(stood))
 
 
-def notes_table(policy: str, draws: int) -> dict[str, Any]:
-    sure = [until_first(two_notes(policy, seed, 0.2, 0.8, 300)) for seed in range(draws)]
-    close = [float(np.mean(two_notes(policy, seed, 0.4, 0.6, 200)[-50:])) for seed in range(draws)]
+def notes_table(draws: int) -> dict[str, Any]:
+    sure = [until_first(two_notes(seed, 0.2, 0.8, 300)) for seed in range(draws)]
+    close = [float(np.mean(two_notes(seed, 0.4, 0.6, 200)[-50:])) for seed in range(draws)]
     far = {
         f"far behind: better first in the last 50 of 200, {better} against {worse}": interval(
-            [
-                float(np.mean(two_notes(policy, seed, worse, better, 200, notes=FAR_APART)[-50:]))
-                for seed in range(draws)
-            ],
+            [float(np.mean(two_notes(seed, worse, better, 200, notes=FAR_APART)[-50:])) for seed in range(draws)],
             (0, 1),
         )
         for worse, better in ((0.2, 0.8), (0.4, 0.6))
     }
-    drift = np.array([two_notes(policy, seed, 0.2, 0.8, 400, change=200) for seed in range(draws)])
+    drift = np.array([two_notes(seed, 0.2, 0.8, 400, change=200) for seed in range(draws)])
     return {
         "rewards until first, 0.8 against 0.2": {
             "median": float(np.median(sure)),
@@ -159,7 +138,7 @@ def notes_table(policy: str, draws: int) -> dict[str, Any]:
 # Several hits.
 
 
-def slate(policy: str, seed: int, items: int, top_k: int, good: int, tasks: int) -> tuple[list[bool], set[str]]:
+def slate(seed: int, items: int, top_k: int, good: int, tasks: int) -> tuple[list[bool], set[str]]:
     """Whether the good item stood first, and which useless ones were said to have moved up. good: its place in plain search."""
     generator = np.random.default_rng([2, seed])
     words = [f"word{int(number)}" for number in generator.permutation(1000)[:items]]
@@ -168,7 +147,7 @@ def slate(policy: str, seed: int, items: int, top_k: int, good: int, tasks: int)
         plain.add_many(texts)
         right = plain.search(ROUTER, top_k=items)[good].text
     stood, moved = [], set[str]()
-    with opened(policy, seed) as memory:
+    with opened("default", seed) as memory:
         memory.add_many(texts)
         for _ in range(tasks):
             hits = memory.search(ROUTER, top_k=top_k)
@@ -178,9 +157,9 @@ def slate(policy: str, seed: int, items: int, top_k: int, good: int, tasks: int)
     return stood, moved
 
 
-def slates_table(policy: str, draws: int) -> dict[str, Any]:
-    five = [slate(policy, seed, 5, 3, 1, 500) for seed in range(draws)]
-    ten = [np.mean(slate(policy, seed, 10, 10, seed % 9 + 1, 50)[0][-5:]) for seed in range(MORE["ten shown"] * draws)]
+def slates_table(draws: int) -> dict[str, Any]:
+    five = [slate(seed, 5, 3, 1, 500) for seed in range(draws)]
+    ten = [np.mean(slate(seed, 10, 10, seed % 9 + 1, 50)[0][-5:]) for seed in range(MORE["ten shown"] * draws)]
     return {
         "five notes, three shown: good one first in the last 100 of 500": interval(
             [float(np.mean(stood[-100:])) for stood, _ in five], (0, 1)
@@ -204,7 +183,7 @@ FACTS = (
 )
 
 
-def traps(policy: str, seed: int, rounds: int) -> list[int]:
+def traps(seed: int, rounds: int) -> list[int]:
     """How many of the questions were answered by the first hit, round by round."""
     texts = [
         (question.format(who), true.format(who), trap.format(who)) for who in PEOPLE for question, true, trap in FACTS
@@ -213,7 +192,7 @@ def traps(policy: str, seed: int, rounds: int) -> list[int]:
     asked = [texts[int(index)] for index in generator.permutation(len(texts))]
     asked += [(f"tell me {question}", true, trap) for question, true, trap in asked[:5]]
     right = []
-    with opened(policy, seed, "default") as memory:
+    with opened("default", seed, "default") as memory:
         memory.add_many([text for _, *both in texts for text in both])
         for _ in range(rounds):
             count = 0
@@ -223,6 +202,11 @@ def traps(policy: str, seed: int, rounds: int) -> list[int]:
                 memory.reward(hits.decision, float(hits[0].text == true))
             right.append(count)
     return right
+
+
+def traps_table(draws: int) -> dict[str, Any]:
+    rounds = np.array([traps(seed, 10) for seed in range(draws)])
+    return {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist(), (0, 20)) for n in (1, 3, 10)}
 
 
 def buried(policy: str | None, seed: int, tasks: int = 900) -> list[float]:
@@ -300,14 +284,14 @@ def ledger_table(draws: int) -> dict[str, Any]:
 
 
 class Banking:
-    """770 items of the training half and questions of the test half, with their vectors."""
+    """770 items of the training half and questions of the test half. vectors: a folder for theirs, which all runs share."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, vectors: Path) -> None:
         generator = np.random.default_rng(0)
         train, test = labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
         self.items = [train[int(index)] for index in generator.choice(len(train), 770, replace=False)]
         self.questions = [test[int(index)] for index in generator.choice(len(test), 600, replace=False)]
-        self.encoder = Remembered(encoder_named("default"))
+        self.encoder = KeptVectors(encoder_named("default"), vectors)
 
     def run(
         self, policy: str | None, seed: int, different: int, length: int, feedback: str, liar: str = ""
@@ -377,49 +361,37 @@ class Banking:
                 results[f"a liar {name}: success of others{when}"] = interval(losses)
 
 
+TABLES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "two notes": lambda draws: {"default": notes_table(MORE["two notes"] * draws)},
+    "slates": slates_table,
+    "traps": traps_table,
+    "buried": buried_table,
+    "ledger": ledger_table,
+}
+
+
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("--data", type=Path, required=True, help="the folder of BANKING77")
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument(
-        "--only", choices=("notes", "slates", "traps", "buried", "ledger", "banking77"), help="one kind of world"
-    )
+    parser.add_argument("--only", choices=(*TABLES, "banking77"), help="one kind of world")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-
-    def wanted(name: str) -> bool:
-        return given.only in (None, name)
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     results: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
     results |= {"command": f"python -m benchmarks.memory.learning --data DATA --draws {given.draws}", **versions()}
-    if wanted("notes"):
-        results["two notes"] = {"default": notes_table("default", MORE["two notes"] * given.draws)}
-    if wanted("slates"):
-        results["slates"] = slates_table("default", given.draws)
-    if wanted("traps"):
-        rounds = np.array([traps("default", seed, 10) for seed in range(given.draws)])
-        results["traps"] = {
-            f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist(), (0, 20)) for n in (1, 3, 10)
-        }
-    if wanted("buried"):
-        results["buried"] = buried_table(given.draws)
-    if wanted("ledger"):
-        results["ledger"] = ledger_table(given.draws)
-    save(given.out, results)
-    if wanted("banking77"):
-        table = results.setdefault("banking77", {})
 
-        def note(text: str) -> None:
-            save(given.out, results)
-            say(text)
+    def note(text: str) -> None:
+        save(given.out, results)
+        print(text, file=sys.stderr, flush=True)
 
-        Banking(given.data).table(given.draws, table, note)
-    save(given.out, results)
-    for name in ("two notes", "slates", "traps", "buried", "ledger", "banking77"):
-        say(json.dumps(results.get(name), indent=1))
+    for name, table in TABLES.items():
+        if given.only in (None, name):
+            results[name] = table(given.draws)
+            note(f"{name}: {json.dumps(results[name], indent=1)}")
+    if given.only in (None, "banking77"):
+        with tempfile.TemporaryDirectory() as vectors:
+            Banking(given.data, Path(vectors)).table(given.draws, results.setdefault("banking77", {}), note)
+        save(given.out, results)
 
 
 if __name__ == "__main__":

@@ -13,17 +13,15 @@ held in part: in one; else not held. This was written before any of the measured
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.methods.write import arm, gap, write
 from benchmarks.record import takes_nothing
+from benchmarks.tables import read
 
-CONTROL = Path(__file__).parents[1] / "control"
 KINDS = {"e3b": ("varying",), "noveld": ("static",), "both": ("varying", "static")}
 """The episodes that the claim of each bonus is about."""
 NAMES = {"e3b": "e3b", "noveld": "noveld", "both": "e3b_noveld"}
@@ -31,10 +29,10 @@ NAMES = {"e3b": "e3b", "noveld": "noveld", "both": "e3b_noveld"}
 
 def main() -> None:
     takes_nothing(__doc__)
-    bonuses = json.loads((CONTROL / "bonuses.json").read_text(encoding="utf-8"))
+    bonuses = read("control/bonuses")
     for bonus, name in NAMES.items():
         write(name, f"{bonuses['command']}; python -m benchmarks.methods.agents", **judge_bonus(bonus, bonuses))
-    predictions = json.loads((CONTROL / "predictions.json").read_text(encoding="utf-8"))
+    predictions = read("control/predictions")
     for loss in ("observation", "latent"):
         command = f"{predictions['command']}; python -m benchmarks.methods.agents"
         write(f"predict_{loss}", command, **judge_prediction(loss, predictions))

@@ -16,24 +16,21 @@ One seed is never `held`, but `held in part`; this was added after the first see
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.methods.write import arm, gap, worded, write
 from benchmarks.record import takes_nothing
+from benchmarks.tables import read
 from keepworth.registry import methods
 
-CONTROL = Path(__file__).parents[1] / "control"
-LADDERS = ("ladder", "ladder_image_goal")
 SOLVED, APART = 0.9, 0.14
 
 
 def main() -> None:
     takes_nothing(__doc__)
-    ladder, later = (json.loads((CONTROL / f"{file}.json").read_text(encoding="utf-8")) for file in LADDERS)
+    ladder, later = read("control/ladder"), read("control/ladder_image_goal")
     modules = methods("memory_module")
     named = {cell["memory"]: ladder for cell in ladder["cells"] if cell["memory"] in modules}
     for name, of in {"image_goal": later, **named}.items():
@@ -101,11 +98,11 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
 def tables(name: str) -> str:
     """What two other runs say of it, with their number of seeds."""
     text = ""
-    rows = {row["memory"]: row for row in json.loads((CONTROL / "table_1m.json").read_text(encoding="utf-8"))["rows"]}
+    rows = {row["memory"]: row for row in read("control/table_1m")["rows"]}
     if name in rows and name not in ("mlp", "gru"):
         best, least, rival = (rows[memory]["best"] for memory in (name, "mlp", "gru"))
         text += f" RepeatPreviousEasy, 1M steps, one seed: {best:.2f} (mlp {least:.2f}, gru {rival:.2f})."
-    for row in json.loads((CONTROL / "probes.json").read_text(encoding="utf-8"))["rows"]:
+    for row in read("control/probes")["rows"]:
         if row["memory"] == name:
             order, storage = (float(np.mean([run["accuracy"] for run in row[task]])) for task in ("order", "storage"))
             text += f" By supervision (10 s): order {order:.2f}, storage {storage:.2f}."

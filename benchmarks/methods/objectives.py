@@ -15,15 +15,15 @@ fine_mem is `not reachable here`: its control, when it was run, learned as much 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
-from benchmarks.objectives.run import HERE, SETTINGS, rate_of, train
+from benchmarks.objectives.run import SETTINGS, rate_of, train
 from benchmarks.objectives.world import Permuted
 from benchmarks.record import arguments
+from benchmarks.tables import read
 from keepworth.registry import evidence, methods
 
 ELSEWHERE = ("stale", "timed", "utterances")
@@ -35,7 +35,7 @@ def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("names", nargs="*", help="those without evidence where none is named")
     options = parser.parse_args()
-    measured = json.loads((HERE / "objectives.json").read_text(encoding="utf-8"))["settings"]
+    measured = read("objectives/objectives")["settings"]
     recipes = methods("recipe")
     for name, declared in methods("objective").items():
         if name in options.names or (not options.names and evidence(declared) is None):

@@ -33,19 +33,20 @@ from typing import Any
 
 from benchmarks.methods.write import ABSENT, arm, gap, worded, write
 from benchmarks.record import arguments
-from benchmarks.tables import ROOT
+from benchmarks.tables import read as recorded
 from keepworth.episodes.episode import Group
 from keepworth.learning.collect.sources import Source
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import openclaw_rl as openclaw
+from keepworth.models.files import ModelKind, path_of
+from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.hooks import Hooks
-from keepworth.recipes.system import Measured
+from keepworth.recipes.system import Measured, System
+from keepworth.rollouts.driver import play
 
 ARMS, PERMUTED, HINTED, STEPS = ("both", "directive", "evaluative"), "permuted", "hinted", (0, 8, 16)
 USERS = ("brief", "lists")
-TRAFFIC = ROOT / "benchmarks" / "serving" / "while_learning.json"
-"""The same user, served while the model learns."""
 COMMON = {"precision": "bf16", "threads": 1, "tasks_per_step": 6, "max_tokens": 14, "checkpoint_every": 100}
 
 
@@ -60,13 +61,11 @@ class Permuted(Source):
     def review(self, groups: list[Group], step: int) -> list[Group]:
         samples = [group.episodes[0] for group in groups]
         votes = random.Random(f"{self._seed}/{step}").sample([sample.rewards for sample in samples], len(samples))
-        return [
-            replace(group, episodes=(replace(sample, rewards=vote, shown=self._others(sample.shown)),))
-            for group, sample, vote in zip(groups, samples, votes, strict=True)
-        ]
-
-    def _others(self, shown: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(replace(item, text=self._hint) for item in shown)
+        reviewed = []
+        for group, sample, vote in zip(groups, samples, votes, strict=True):
+            hints = tuple(replace(item, text=self._hint) for item in sample.shown)
+            reviewed.append(replace(group, episodes=(replace(sample, rewards=vote, shown=hints),)))
+        return reviewed
 
 
 def curve(user: str, name: str, seed: int, **settings: Any) -> dict[str, float]:
@@ -88,15 +87,15 @@ def curve(user: str, name: str, seed: int, **settings: Any) -> dict[str, float]:
 
 def share_when_hinted(user: str) -> float:
     """The same share of the untrained model that is told the habit with each question."""
-    from keepworth.models.files import ModelKind, path_of
-    from keepworth.models.inprocess import InProcessModel
-    from keepworth.rollouts.driver import play
-
     config = openclaw.Config(**COMMON, user=user)
-    system = openclaw.system(config)
-    (test,) = system.test.values()
     model = InProcessModel.load(path_of(config.model, kind=ModelKind.LANGUAGE), precision="bf16")
-    groups = play(model, [*system.dev.tasks, *test.tasks], test.ways[HINTED], temperature=0.0, limits=system.limits)
+    return share_of_answers(model, openclaw.system(config), HINTED)
+
+
+def share_of_answers(model: InProcessModel, system: System, way: str = "") -> float:
+    """The share of held-out answers, greedy, that follow the habit."""
+    (test,) = system.test.values()
+    groups = play(model, [*system.dev.tasks, *test.tasks], test.ways[way], temperature=0.0, limits=system.limits)
     return sum(group.episodes[0].reward for group in groups) / len(groups)
 
 
@@ -171,10 +170,8 @@ def conclude(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _of_traffic() -> str:
-    """What serving while learning cost, as its file says; nothing where it was not measured."""
-    if not TRAFFIC.exists():
-        return ""
-    record = json.loads(TRAFFIC.read_text())
+    """What serving while learning cost the same user, as its file says."""
+    record = recorded("serving/while_learning")
     ratio, seeds = record["latency_with_learning_over_without"], len({run["seed"] for run in record["runs"]})
     means = "; ".join(f"{row['name']} {row['mean']:.2f}" for row in record["arms"])
     return (

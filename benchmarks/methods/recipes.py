@@ -67,6 +67,7 @@ BANK = {
     "evaluate_every": 8,
     **SHARP,
 }
+EXPLORING = {**BANK, "encoder": "hashing:32", "explore_after": 8}
 JOINT = {"facts": 2, "max_tokens": 3, "tasks": 8, "held_out": 2, "tasks_per_step": 6, "warm_start": 300, **SHARP}
 
 Arm = tuple[str, dict[str, Any], tuple[tuple[Any, str, Any], ...]]
@@ -76,10 +77,6 @@ Arm = tuple[str, dict[str, Any], tuple[tuple[Any, str, Any], ...]]
 def strung(name: str, told: dict[str, Any], permuted: dict[str, Any], others: dict[str, Arm]) -> dict[str, Arm]:
     told, patches = {**STRINGS, **told}, permuted.pop("patches", ())
     return {"recipe": (name, told, ()), **others, PERMUTED: (name, {**told, **permuted}, patches)}
-
-
-def written(name: str, told: dict[str, Any], without: Arm) -> dict[str, Arm]:
-    return {"recipe": (name, told, ()), "without it": without, PERMUTED: (name, {**told, "permuted": True}, ())}
 
 
 REMARKS = {
@@ -122,9 +119,11 @@ ARMS: dict[str, dict[str, Arm]] = {
         PERMUTED: ("strings", {**STRINGS, "dealt": True}, ()),
     },
     "bounded_bank": {"recipe": ("bounded_bank", BANK, ()), PERMUTED: ("bounded_bank", {**BANK, "permuted": True}, ())},
-    "memory_r_plus": written(
-        "memory_r_plus", {**BANK, "encoder": "hashing:32", "explore_after": 8}, ("bounded_bank", BANK, ())
-    ),
+    "memory_r_plus": {
+        "recipe": ("memory_r_plus", EXPLORING, ()),
+        "without it": ("bounded_bank", BANK, ()),
+        PERMUTED: ("memory_r_plus", {**EXPLORING, "permuted": True}, ()),
+    },
     "memory_r1_joint": {
         "recipe": ("memory_r1_joint", JOINT, ()),
         "the manager alone": ("memory_r1_joint", {**JOINT, "roles": ("manager",)}, ()),

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.write import FOLDER, write
+from benchmarks.methods.write import write
 from benchmarks.record import arguments
+from benchmarks.tables import read
 from keepworth.evaluation.study import Rows, Study
 from keepworth.methods.studies._runs import finished_run
-from keepworth.registry import method
+from keepworth.registry import methods
 
 MODEL = "smollm2-135m-instruct"
 
@@ -44,9 +45,6 @@ class Plan:
 
 
 PLANS = {
-    "ama": Plan(),
-    "cues": Plan(),
-    "difficulty_space": Plan(),
     "domains": Plan(
         {"questions": 60, "seed": 1},
         "held: one run is above the model before where it was not trained, and another below; held in part: one of the two; not "
@@ -55,8 +53,6 @@ PLANS = {
         "60 questions of each of two domains, 4 answers each: about .08 to both sides",
         asked=[["rewarded", "strings"]],
     ),
-    "exploitation": Plan(),
-    "game_on": Plan(),
     "hierarchy": Plan(
         {"model": "tiny", "branches": 4, "passes": 30, "rate": 3e-3},
         "held: the realm is right more often with the path named than straight away, and by more than the family is; held in "
@@ -68,9 +64,6 @@ PLANS = {
         "chosen after numbers were seen, what the rule calls held is written as held in part.",
         "six trees, of each 128 leaves of 32 families; a command measures one",
     ),
-    "igl_nav": Plan(),
-    "macro_hft": Plan(),
-    "mind_palace": Plan(),
     "pass_at_k": Plan(
         {"samples": 16, "questions": 60, "seed": 1},
         "By questions that were not trained on. held: true rewards above the model before and above coins at k = 1, and below "
@@ -80,7 +73,6 @@ PLANS = {
         "60 questions of a tier, 16 answers each: about .09 to both sides at k = 1, .15 at k = 16",
         asked=[["rewarded"], ["rewarded", "coins"]],
     ),
-    "persistbench": Plan(),
     "retention": Plan(
         {"facts": 40, "delays": "0,10,100", "model": MODEL},
         "Three parts: one exposure is recognised in .9 or more; three exposures are recalled above .5; of ten exposures the "
@@ -104,7 +96,6 @@ PLANS = {
         "context; not reachable here: context not above .5, so that this reader tells no order from anything.",
         "60 pairs of 15 texts: about .13 to both sides, so that .63 can be told from chance",
     ),
-    "starling": Plan(),
     "three_settings": Plan(
         {"questions": 60, "words": 40},
         "held: evidence alone above another question's, contextual above parametric, external below contextual; held in part: "
@@ -120,20 +111,18 @@ PLANS = {
         "reachable here: the right chapters do not raise simple recall over no memory, so that this reader reads no book.",
         "189 questions of 10 books, 7 of which have all types: about .1 to both sides",
     ),
-    "vilomem": Plan(),
-    "written_or_neural": Plan(),
 }
 
 
 def main() -> None:
     parser = arguments(__doc__, json=False)
-    parser.add_argument("name", choices=PLANS)
+    parser.add_argument("name", choices=methods("study"))
     parser.add_argument("--rows", type=Path, help="rows that were measured before")
     options = parser.parse_args()
-    name, plan = options.name, PLANS[options.name]
-    study = method("study", name).make
+    name, plan = options.name, PLANS.get(options.name, Plan())
+    study = methods("study")[name].make
     assert isinstance(study, Study)
-    before = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    before = read(f"methods/{name}")
     print(f"{name}: {plan.size or before['unit']}. The rule of its verdict: {plan.rule}", flush=True)
     if options.rows:
         rows = [json.loads(line) for line in options.rows.read_text().splitlines()]

@@ -26,10 +26,7 @@ def summary(record: dict[str, Any]) -> str:
     rows = [row for row in record["families"] if "refused" not in row]
     logprob = max(row[name]["logprob_gap"] for row in rows for name in LENGTHS)
     gradient = max(row[name]["gradient_gap"] for row in rows for name in LENGTHS)
-    same, drawn = (
-        sum(row["greedy_equal"] + row["seeded_equal"] for row in rows),
-        sum(row["drawn"] * 3 for row in rows),
-    )
+    same, drawn = sum(row["greedy_equal"] + row["seeded_equal"] for row in rows), sum(row["drawn"] * 3 for row in rows)
     versions = record["versions"]
     return (
         f"{len(rows)} of {len(record['families'])} families are computed. The largest gap of a "

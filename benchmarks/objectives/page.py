@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from benchmarks.tables import DOCS, markdown, read, spread, verdict
+from benchmarks.tables import DOCS, markdown, read, spread
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import kinds_in, signature
 from keepworth.registry import methods
@@ -34,6 +34,13 @@ def inside(kind: type) -> tuple[type, ...]:
     return tuple(part for hint in get_type_hints(kind).values() for part in kinds_in(hint))
 
 
+def verdict(gap: dict[str, float]) -> str:
+    """What the interval of a difference shows; nothing where it holds 0."""
+    if gap["low"] > 0:
+        return "better"
+    return "worse" if gap["high"] < 0 else ""
+
+
 def table(one: dict[str, Any]) -> str:
     """Of one setting, what it measured."""
     rows = []
@@ -46,7 +53,7 @@ def table(one: dict[str, Any]) -> str:
                 f"{np.mean(arm['final']):.2f}",
                 f"{np.mean(arm['area']):.2f}",
                 "" if base else spread(gap, "+.3f", "({} to {})"),
-                "baseline" if base else verdict(gap).removeprefix("no difference shown"),
+                "baseline" if base else verdict(gap),
             )
         )
     head = ("arm", "reward at the end", "area", "area beyond the baseline, 95 %", "verdict")

@@ -18,12 +18,12 @@ Writes `objectives.json`.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,10 @@ from benchmarks.objectives.world import (
     ROLE,
     SPARSE,
     WORDS,
-    Aid,
     Corridor,
     OneCall,
     Timed,
+    aid,
     tiny,
     with_turn_rewards,
 )
@@ -262,7 +262,7 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
     passes = setting.passes if objective.takes_passes else 1
     optimisation = Optimisation(learning_rate=setting.rate, token_budget=8192, passes=passes)
     learner = Learner(model, named, objective, optimisation, ROLE, **extras)
-    aid = Aid() if arm.aid else None
+    aided = aid() if arm.aid else None
     lag = setting.lag if arm.lag is None else arm.lag
     past: deque[tuple[int, dict[str, torch.Tensor]]] = deque(maxlen=lag + 1)
     measured = [world.measure(model, 0)]
@@ -288,8 +288,8 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
         model.version = now
         if arm.turn_rewards:
             groups = with_turn_rewards(groups)
-        if aid is not None:
-            groups = aid(groups)
+        if aided is not None:
+            groups = aided.review(groups)
         learner.update(groups)
         if (step + 1) % 10 == 0 or step + 1 == setting.steps:
             measured.append(world.measure(model, step))
@@ -327,13 +327,15 @@ TUNED = HERE / "tuned.json"
 def tune(name: str, seeds: int, processes: int) -> dict[str, dict[str, float]]:
     """The mean area of every arm of a setting by learning rate, on seeds that are measured nowhere else."""
     setting = SETTINGS[name]
-    with _pool(processes) as submit:
+    with ProcessPoolExecutor(processes) as pool:
         pending = {
-            (arm.name, rate): [submit(train, replace(setting, rate=rate), arm, TUNING + seed) for seed in range(seeds)]
+            (arm.name, rate): [
+                pool.submit(train, replace(setting, rate=rate), arm, TUNING + seed) for seed in range(seeds)
+            ]
             for arm in setting.arms
             for rate in RATES
         }
-        areas = {key: float(np.mean([job()["area"] for job in runs])) for key, runs in pending.items()}
+        areas = {key: float(np.mean([job.result()["area"] for job in runs])) for key, runs in pending.items()}
     return {arm.name: {f"{rate:g}": areas[arm.name, rate] for rate in RATES} for arm in setting.arms}
 
 
@@ -343,22 +345,17 @@ def rate_of(name: str, arm: Arm) -> float:
     return float(max(areas, key=areas.__getitem__))
 
 
-def run(names: Sequence[str], seeds: int, processes: int) -> dict[str, Any]:
-    jobs = [(name, arm, seed) for name in names for arm in SETTINGS[name].arms for seed in range(seeds)]
-    results: dict[tuple[str, str], list[Any]] = {}
-    with _pool(processes) as submit:
-        pending = [
-            (name, arm, submit(train, replace(SETTINGS[name], rate=rate_of(name, arm)), arm, seed))
-            for name, arm, seed in jobs
-        ]
-        for name, arm, result in pending:
-            results.setdefault((name, arm.name), []).append(result())
-    return {name: _summary(name, {arm.name: results[name, arm.name] for arm in SETTINGS[name].arms}) for name in names}
-
-
-def _summary(name: str, results: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """What a setting measured of each arm, by its results of all seeds."""
+def run(name: str, seeds: int, processes: int) -> dict[str, Any]:
+    """What a setting measures of each arm."""
     setting = SETTINGS[name]
+    with ProcessPoolExecutor(processes) as pool:
+        pending = {
+            arm.name: [
+                pool.submit(train, replace(setting, rate=rate_of(name, arm)), arm, seed) for seed in range(seeds)
+            ]
+            for arm in setting.arms
+        }
+        results = {arm: [job.result() for job in runs] for arm, runs in pending.items()}
     series = {
         arm: {key: [result[key] for result in runs] for key in ("final", "area", "measured")}
         for arm, runs in results.items()
@@ -390,38 +387,27 @@ def _summary(name: str, results: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _pool(processes: int) -> Iterator[Callable[..., Callable[[], Any]]]:
-    """submit(function, *arguments) -> a call that waits for its result; in this process where `processes` is 1."""
-    if processes == 1:
-        yield lambda function, *arguments: lambda: function(*arguments)
-        return
-    with concurrent.futures.ProcessPoolExecutor(processes) as pool:
-        yield lambda function, *arguments: pool.submit(function, *arguments).result
-
-
 def main() -> None:
     parser = arguments(__doc__, json=False)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--only", default=",".join(SETTINGS))
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--output", default=str(HERE / "objectives.json"))
+    parser.add_argument("--output", type=Path, default=HERE / "objectives.json")
     options = parser.parse_args()
     names = options.only.split(",")
     about = machine(1)
-    path = Path(options.output)
     if options.tune:
         areas = json.loads(TUNED.read_text())["area"] if TUNED.exists() else {}
         for name in (name for name in names if not SETTINGS[name].rates_of):
             areas[name] = tune(name, 2, options.processes)
             save(TUNED, {"seeds": [TUNING, TUNING + 1], "area": areas, **about})
         return
-    settings = json.loads(path.read_text())["settings"] if path.exists() else {}
+    settings = json.loads(options.output.read_text())["settings"] if options.output.exists() else {}
     for name in names:
-        settings[name] = run([name], options.seeds, options.processes)[name] | {"machine": about}
+        settings[name] = run(name, options.seeds, options.processes) | {"machine": about}
         print(page.table(settings[name]))
-        save(path, {"what": __doc__, "seeds": options.seeds, "settings": settings})
+        save(options.output, {"what": __doc__, "seeds": options.seeds, "settings": settings})
 
 
 if __name__ == "__main__":

@@ -208,14 +208,9 @@ def with_turn_rewards(groups: Sequence[Group]) -> list[Group]:
     return [replace(g, episodes=tuple(credited(e) for e in g.episodes)) for g in groups]
 
 
-class Aid:
+def aid() -> RememberedEpisodes:
     """Memory-R+'s two memories over answers, each answer a bag of its tokens."""
-
-    def __init__(self) -> None:
-        self._remembered = RememberedEpisodes(EpisodicReward(warmup=5), bag)
-
-    def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        return self._remembered.review(groups)
+    return RememberedEpisodes(EpisodicReward(warmup=5), bag)
 
 
 def bag(texts: Sequence[str]) -> Any:

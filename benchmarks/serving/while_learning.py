@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.methods.openclaw import COMMON, PERMUTED, USERS, Permuted
+from benchmarks.methods.openclaw import COMMON, PERMUTED, USERS, Permuted, share_of_answers
 from benchmarks.methods.write import arm, gap
 from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine, ratio
@@ -31,7 +31,6 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import openclaw_rl as openclaw
 from keepworth.models.adapter import Replica
-from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.system import System
 from keepworth.recipes.training import prepared
 from keepworth.rollouts.driver import play
@@ -61,11 +60,7 @@ class Traffic:
         return replace(session, id=str(number)), (time.perf_counter() - begun) / len(session.segments)
 
     def probe(self) -> float:
-        """The share of held-out answers that follow the habit."""
-        (test,) = self.system.test.values()
-        tasks = [*self.system.dev.tasks, *test.tasks]
-        groups = play(self.served.model, tasks, test.ways[""], temperature=0.0, limits=self.system.limits)
-        return sum(group.episodes[0].reward for group in groups) / len(groups)
+        return share_of_answers(self.served.model, self.system)
 
 
 def learn(learner: Learner, groups: list[Group], traffic: Traffic) -> float:
@@ -91,7 +86,7 @@ def run(name: str, seed: int, updates: int) -> dict[str, Any]:
         prepared(config, config.own_objective, "policy", folder_of, Progress()) as (model, learner),
         ThreadPoolExecutor(1) as beside,
     ):
-        traffic = _traffic(config, system, model, learner)
+        traffic = Traffic(config, system, Replica(model, learner.master_weights.named))
         before, samples = traffic.probe(), list[Group]()
         for step in range(updates):
             alone, together = list[float](), list[float]()
@@ -107,10 +102,6 @@ def run(name: str, seed: int, updates: int) -> dict[str, Any]:
             rounds.append({"alone": sum(alone) / len(alone), "beside": sum(together) / len(together)})
         after = traffic.probe()
     return {"arm": name, "seed": seed, "before": before, "after": after, "rounds": rounds, "publish": published}
-
-
-def _traffic(config: openclaw.Config, system: System, model: InProcessModel, learner: Learner) -> Traffic:
-    return Traffic(config, system, Replica(model, learner.master_weights.named))
 
 
 def _talk_and_keep(traffic: Traffic, samples: list[Group]) -> float:
@@ -149,14 +140,8 @@ def main() -> None:
             if pairs > 1:
                 record["comparison"] = gap(f"{BOTH} minus {PERMUTED}", after[BOTH][:pairs], after[PERMUTED][:pairs])
             save(options.json, record)
-            print(
-                name,
-                seed,
-                runs[-1]["before"],
-                runs[-1]["after"],
-                record["latency_with_learning_over_without"],
-                flush=True,
-            )
+            latency = record["latency_with_learning_over_without"]
+            print(name, seed, runs[-1]["before"], runs[-1]["after"], latency, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.speed.rows import Call, Row
+from benchmarks.speed.sampling import generate
 from benchmarks.speed.setting import MODEL, prompts, timed
 from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.models.files import path_of
@@ -67,18 +68,7 @@ def ours(model: InProcessModel, ids: list[Tokens], seen: Tokens) -> None:
 
 def theirs(network: Any, ids: list[Tokens], seen: Tokens) -> None:
     def turn(contexts: torch.Tensor, group: int) -> torch.Tensor:
-        drawn = network.generate(
-            input_ids=contexts,
-            attention_mask=torch.ones_like(contexts),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            num_return_sequences=group,
-            max_new_tokens=DRAWN,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
+        drawn = generate(network, contexts, DRAWN, num_return_sequences=group)
         return torch.cat([drawn, torch.tensor(seen).expand(len(drawn), -1)], dim=1)
 
     contexts = turn(torch.tensor(ids), GROUP)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed import episodes, sampling, training_step
-from benchmarks.speed.rows import Row
+from benchmarks.speed.rows import Row, of_side
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import ratio
 from benchmarks.tables import DOCS, markdown
@@ -23,7 +23,7 @@ def measured(rows: Iterable[Row]) -> list[Result]:
 
 
 def seconds(record: Result, side: str, which: str = "wall") -> list[float]:
-    return [round_number["sides"][side][which] for round_number in record["rounds"] if side in round_number["sides"]]
+    return [row[which] for row in of_side(record, side)]
 
 
 def median(record: Result, side: str) -> float:
@@ -73,16 +73,9 @@ def memory_table() -> str:
     for record in results:
         cells = []
         for side in sides:
-            last = next(
-                (
-                    round_number["sides"][side]
-                    for round_number in record["rounds"][::-1]
-                    if side in round_number["sides"]
-                ),
-                None,
-            )
-            passes = f" ({last['micro_batch']} per pass)" if last and "micro_batch" in last else ""
-            cells.append(f"{max(seconds(record, side, 'peak_rss')) / 1e9:.1f} GB{passes}" if last else "does not fit")
+            rows = of_side(record, side)
+            passes = f" ({rows[-1]['micro_batch']} per pass)" if rows and "micro_batch" in rows[-1] else ""
+            cells.append(f"{max(row['peak_rss'] for row in rows) / 1e9:.1f} GB{passes}" if rows else "does not fit")
         again = recomputed.get(record["name"])
         cells.insert(1, "" if again is None else _recomputed(again))
         lines.append((record["name"], *cells))
@@ -108,16 +101,10 @@ def episodes_table() -> str:
 
 
 def _trl(results: Sequence[Result]) -> str:
-    sides = [
-        side
-        for record in results
-        for round_number in record["rounds"]
-        for side in round_number["sides"].values()
-        if "trl" in side
-    ]
-    if not sides:
+    rows = [row for record in results for row in of_side(record, training_step.TRL)]
+    if not rows:
         return ""
-    last = sides[-1]
+    last = rows[-1]
     setting = f"; its fastest setting here: {last['setting']}" if "setting" in last else ""
     return f" TRL {last['trl']}, accelerate {last['accelerate']}{setting}."
 

@@ -24,6 +24,11 @@ Call = Callable[[], Mapping[str, Any]]
 """One measurement of a side: `wall` and `cpu` seconds, and whatever else there is to say about it."""
 
 
+def of_side(record: Mapping[str, Any], side: str) -> list[dict[str, Any]]:
+    """What was measured of a side, by the rounds that have it."""
+    return [round_number["sides"][side] for round_number in record["rounds"] if side in round_number["sides"]]
+
+
 class DoesNotFit(Exception):
     """A side that cannot be measured here, with the reason."""
 
@@ -55,9 +60,7 @@ class Row:
 
     def left(self) -> float:
         """Minutes that its missing rounds will take."""
-        rounds = self.record()["rounds"]
-        longest = max((r["seconds"] for r in rounds), default=60 * self.minutes) / 60
-        return float((self.rounds - len(rounds)) * longest)
+        return (self.rounds - len(self.record()["rounds"])) * self._longest() / 60
 
     def measure(self, machine: Mapping[str, Any], ends: float) -> bool:
         """Add the rounds that are missing, as long as one more is over at `ends` (of `time.monotonic`).
@@ -89,7 +92,9 @@ class Row:
                 save(self.path, record)
         return len(rounds) >= self.rounds
 
+    def _longest(self) -> float:
+        """Seconds of a round."""
+        return float(max((r["seconds"] for r in self.record()["rounds"]), default=60 * self.minutes))
+
     def _in_time(self, ends: float) -> bool:
-        rounds = self.record()["rounds"]
-        longest = max((r["seconds"] for r in rounds), default=60 * self.minutes)
-        return bool(time.monotonic() + longest <= ends)
+        return time.monotonic() + self._longest() <= ends

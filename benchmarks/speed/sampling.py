@@ -77,6 +77,23 @@ def ours(model: InProcessModel, ids: list[Tokens]) -> Callable[[int], None]:
     return call
 
 
+def generate(network: Any, ids: torch.Tensor, tokens: int, **more: Any) -> torch.Tensor:
+    """The ids with exactly so many tokens drawn behind each row."""
+    drawn: torch.Tensor = network.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=tokens,
+        eos_token_id=None,
+        pad_token_id=0,
+        **more,
+    )
+    return drawn
+
+
 def generated(network: Any, ids: list[Tokens], *, prefilled: bool) -> Callable[[int], None]:
     from transformers import DynamicCache
 
@@ -90,18 +107,7 @@ def generated(network: Any, ids: list[Tokens], *, prefilled: bool) -> Callable[[
             network(inputs[:, :-1], past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache.batch_repeat_interleave(SAMPLES)
             given, more = inputs.repeat_interleave(SAMPLES, dim=0), {"past_key_values": cache}
-        drawn = network.generate(
-            input_ids=given,
-            attention_mask=torch.ones_like(given),
-            do_sample=True,
-            temperature=1.0,
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=tokens,
-            eos_token_id=None,
-            pad_token_id=0,
-            **more,
-        )
+        drawn = generate(network, given, tokens, **more)
         assert drawn.shape == (len(ids) * SAMPLES, len(ids[0]) + tokens), drawn.shape
 
     return call

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.rows import Call, DoesNotFit, Row
+from benchmarks.speed.rows import Call, DoesNotFit, Row, of_side
 from benchmarks.speed.setting import HERE, MODEL, prompts
 from benchmarks.speed.training_protocol import MARK, Work
 
@@ -134,9 +134,7 @@ def best_setting(trl_python: str) -> str:
             f"TRL's settings come first: python -m benchmarks.speed.run --only '{row.table}' --trl-python ..."
         )
     there = [name for name in SETTINGS if all(name in round_number["sides"] for round_number in rounds)]
-    return min(
-        there, key=lambda name: statistics.median(round_number["sides"][name]["wall"] for round_number in rounds)
-    )
+    return min(there, key=lambda name: statistics.median(side["wall"] for side in of_side(row.record(), name)))
 
 
 def rows(trl_python: str) -> list[Row]:
@@ -177,9 +175,7 @@ def _beside_trl(trl_python: str, case: tuple[int, int], threads: int) -> Iterato
 
     def trl(name: str) -> dict[str, Any]:
         # What fitted in an earlier round is not searched for again.
-        rounds = [
-            round_number["sides"][name] for round_number in row.record()["rounds"] if name in round_number["sides"]
-        ]
+        rounds = of_side(row.record(), name)
         passes = rounds[-1]["micro_batch"] if rounds else theirs.trl_micro_batch
         asked = replace(theirs, trl_checkpointing=name == CHECKPOINTING, trl_micro_batch=passes)
         return {**fitting_step(trl_python, "training_trl", asked), "setting": setting}

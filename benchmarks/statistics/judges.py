@@ -11,7 +11,6 @@ sentence, in other words) and wrong ones (another value, a list of guesses, some
 from __future__ import annotations
 
 import json
-import math
 import platform
 import time
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from typing import Any
 
 from benchmarks.record import arguments, save
 from keepworth.evaluation.judge import Judge, judge, judged
-from keepworth.evaluation.statistics import MeanEstimate, rate
+from keepworth.evaluation.statistics import rate
 from keepworth.models.chat import ChatModel
 from keepworth.tasks.metrics import exact_match, token_f1
 
@@ -41,9 +40,6 @@ class Planted:
     form: str
 
 
-AS_IT_IS, SENTENCE, PARAPHRASE = "as it is", "in a sentence", "in other words"
-OTHER, GUESSES, VAGUE, DENIED, ABSTAINED = "another value", "list of guesses", "vague", "denied", "abstained"
-
 FACTS = json.loads((Path(__file__).parent / "planted_answers.json").read_text(encoding="utf-8"))
 
 
@@ -55,86 +51,43 @@ def planted_answers() -> list[Planted]:
         others = [FACTS[(number + step) % len(FACTS)]["gold"] for step in (5, 11)]
         guesses = f"{near}, {gold} or {others[0]}" if number % 2 else f"either {gold} or {near} or {others[1]}"
         for form, answer, right in (
-            (AS_IT_IS, gold, True),
-            (SENTENCE, fact["sentence"], True),
-            (PARAPHRASE, fact["other words"], True),
-            (OTHER, near, False),
-            (GUESSES, guesses, False),
-            (VAGUE, fact["vague"], False),
-            (DENIED, f"It was not {gold}.", False),
-            (ABSTAINED, "I don't know." if number % 2 else "That was not mentioned.", False),
+            ("as it is", gold, True),
+            ("in a sentence", fact["sentence"], True),
+            ("in other words", fact["other words"], True),
+            ("another value", near, False),
+            ("list of guesses", guesses, False),
+            ("vague", fact["vague"], False),
+            ("denied", f"It was not {gold}.", False),
+            ("abstained", "I don't know." if number % 2 else "That was not mentioned.", False),
         ):
             answers.append(Planted(fact["question"], gold, answer, right, form))
     return answers
 
 
-@dataclass(frozen=True, slots=True)
-class ScorerErrors:
-    """precision: of the accepted answers, the right ones; recall: of the right answers, the accepted ones; false_accept: of the
-    wrong answers, the accepted ones. by_form: how often answers of each form were accepted. failed: answers without a score,
-    which count as not accepted, and why the first has none. None where there is nothing to take it of. Intervals treat answers as
-    independent."""
+def errors(judge: Judge, planted: Sequence[Planted]) -> dict[str, Any]:
+    """How often `judge` is wrong on planted answers.
 
-    precision: MeanEstimate | None
-    recall: MeanEstimate | None
-    false_accept: MeanEstimate | None
-    by_form: dict[str, tuple[bool, MeanEstimate]]
-    failed: int
-    n: int
-    failure: str = ""
-
-
-def errors(judge: Judge, planted: Sequence[Planted]) -> ScorerErrors:
-    """How often `judge` is wrong on planted answers. by_form: (whether the form is right, share accepted)."""
+    precision: of the accepted answers, the right ones; recall: of the right answers, the accepted ones; false accept: of the
+    wrong answers, the accepted ones. failed: answers without a score, which count as not accepted; failure: why the first has
+    none. None where there is nothing to take it of. Intervals treat answers as independent."""
     met = judged(judge, [(answer.question, answer.gold, answer.answer) for answer in planted])
     accepted = [score is not None and score >= ACCEPTED for score in met.scores]
     rows = list(zip(planted, accepted, strict=True))
 
-    def share(hits: Sequence[bool]) -> MeanEstimate | None:
-        return rate(sum(hits), len(hits)) if hits else None
+    def share(hits: Sequence[bool]) -> dict[str, Any] | None:
+        return asdict(rate(sum(hits), len(hits))) if hits else None
 
     forms: dict[str, tuple[bool, list[bool]]] = {}
     for answer, taken in rows:
         forms.setdefault(answer.form, (answer.right, []))[1].append(taken)
-    return ScorerErrors(
-        share([answer.right for answer, taken in rows if taken]),
-        share([taken for answer, taken in rows if answer.right]),
-        share([taken for answer, taken in rows if not answer.right]),
-        {form: (right, rate(sum(hits), len(hits))) for form, (right, hits) in forms.items()},
-        met.failed,
-        len(planted),
-        met.first,
-    )
-
-
-def corrected(accepted: float, scorer: ScorerErrors) -> float | None:
-    """The share of right answers behind a share of accepted ones, given the judge's errors; None where they say nothing.
-
-    (accepted - false accepts) / (recall - false accepts), cut to [0, 1] (Rogan and Gladen, "Estimating prevalence from the
-    results of a screening test", American Journal of Epidemiology 107, 1978). It holds as far as real answers are like planted
-    ones."""
-    if scorer.recall is None or scorer.false_accept is None:
-        return None
-    span = scorer.recall.mean - scorer.false_accept.mean
-    if span <= 0.0 or not math.isfinite(accepted):
-        return None
-    return min(1.0, max(0.0, (accepted - scorer.false_accept.mean) / span))
-
-
-def row(errors: ScorerErrors) -> dict[str, Any]:
-    def cell(value: Any) -> Any:
-        return None if value is None else asdict(value)
-
     return {
-        "n": errors.n,
-        "failed": errors.failed,
-        **({"failure": errors.failure} if errors.failure else {}),
-        "precision": cell(errors.precision),
-        "recall": cell(errors.recall),
-        "false accept": cell(errors.false_accept),
-        "accepted by form": {
-            form: {"right": right, **asdict(share)} for form, (right, share) in errors.by_form.items()
-        },
+        "n": len(planted),
+        "failed": met.failed,
+        **({"failure": met.first} if met.first else {}),
+        "precision": share([answer.right for answer, taken in rows if taken]),
+        "recall": share([taken for answer, taken in rows if answer.right]),
+        "false accept": share([taken for answer, taken in rows if not answer.right]),
+        "accepted by form": {form: {"right": right, **(share(hits) or {})} for form, (right, hits) in forms.items()},
     }
 
 
@@ -147,17 +100,16 @@ def main() -> None:
     asked = parser.parse_args()
     planted = planted_answers()
     known = json.loads(asked.out.read_text())["scorers"] if asked.out and asked.out.exists() else {}
-    known["exact_match"] = row(errors(lambda question, gold, answer: exact_match(answer, (gold,)), planted))
-    known["token_f1 of at least 0.5"] = row(errors(lambda question, gold, answer: token_f1(answer, (gold,)), planted))
+    known["exact_match"] = errors(lambda question, gold, answer: exact_match(answer, (gold,)), planted)
+    known["token_f1 of at least 0.5"] = errors(lambda question, gold, answer: token_f1(answer, (gold,)), planted)
     began = time.perf_counter()
     chat = ChatModel(asked.url, asked.model, key_variable=asked.key_variable, max_tokens=64, seed=0)
-    known[asked.model] = {**row(errors(judge(chat), planted)), "seconds": time.perf_counter() - began}
+    known[asked.model] = {**errors(judge(chat), planted), "seconds": time.perf_counter() - began}
     for name, scorer in known.items():
         means = {key: scorer[key] and f"{scorer[key]['mean']:.3f}" for key in ("precision", "recall", "false accept")}
         print(f"{name:28} n={scorer['n']} failed {scorer['failed']} {means} {scorer.get('failure', '')}")
-    if asked.out:
-        versions = {"python": platform.python_version(), "keepworth": version("keepworth")}
-        save(asked.out, {"scorers": known, "versions": versions})
+    versions = {"python": platform.python_version(), "keepworth": version("keepworth")}
+    save(asked.out, {"scorers": known, "versions": versions})
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from typing import Any
 
 from benchmarks.methods.write import arm as estimated
 from benchmarks.record import arguments, save
-from benchmarks.speed.setting import machine
-from benchmarks.streams.memories import Table, command
+from benchmarks.streams.memories import Table, circumstances, command
 from keepworth.environments.streams import open_stream
 from keepworth.evaluation.stream import load
 
@@ -38,17 +37,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     table = Table(load(options.folder / "rows.jsonl"))
-    setting = machine(1)
-    record = {
-        "command": command(options.folder),
-        "revision": setting["revision"],
-        "versions": setting["versions"],
-        "machine": f"{setting['processor']}, {setting['cores']} cores",
-        "seeds": len(table.seeds),
-        "unit": "rule set: 50 tasks, success while learning",
-        "rows": horizons(table),
-    }
-    save(options.json, record)
+    unit = "rule set: 50 tasks, success while learning"
+    about = {"command": command(options.folder), **circumstances(table), "unit": unit}
+    save(options.json, {**about, "rows": horizons(table)})
 
 
 if __name__ == "__main__":

@@ -220,14 +220,25 @@ def writer_evidence(table: Table, arm: str, raw: str = "exprag") -> dict[str, An
     }
 
 
-def worded(row: dict[str, Any]) -> str:
+def worded(row: dict[str, Any], unit: str = " points") -> str:
+    """A difference with its interval, in points of 100."""
     low, high = (100 * end for end in row["interval"])
-    return f"{100 * row['mean']:+.1f} points ({low:+.1f} to {high:+.1f})"
+    return f"{100 * row['mean']:+.1f}{unit} ({low:+.1f} to {high:+.1f})"
+
+
+def circumstances(table: Table) -> dict[str, Any]:
+    """What a reader needs to judge a record."""
+    setting = machine(1)
+    return {
+        "revision": setting["revision"],
+        "versions": setting["versions"],
+        "machine": f"{setting['processor']}, {setting['cores']} cores",
+        "seeds": len(table.seeds),
+    }
 
 
 def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
     """What the page is made of."""
-    setting = machine(1)
     arms = []
     for arm in table.arms:
         streams = table.on(arm)
@@ -247,10 +258,7 @@ def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
         arms.append(row)
     return {
         "commands": list(commands),
-        "revision": setting["revision"],
-        "versions": setting["versions"],
-        "machine": f"{setting['processor']}, {setting['cores']} cores",
-        "seeds": len(table.seeds),
+        **circumstances(table),
         "streams": {
             stream: {
                 "tasks": len(table.rows[stream, "none", table.seeds[0]].bits),

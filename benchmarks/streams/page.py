@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.streams.memories import controls
+from benchmarks.streams.memories import controls, worded
 from benchmarks.tables import DOCS, markdown, read
 from keepworth.registry import evidence, methods
 
@@ -30,45 +30,29 @@ def points(row: Record) -> str:
     return f"{100 * row['mean']:.1f}"
 
 
-def difference(row: Record) -> str:
-    low, high = (100 * end for end in row["interval"])
-    return f"{100 * row['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
-
-
 def by_method(record: Record) -> str:
     """Each method by the settings that it is judged by, the best first."""
     arms = {row["arm"]: row for row in record["arms"] if "mean" in row}
     rows = []
     for name, method in methods("policy").items():
         measured = evidence(method)
-        gaps = (
-            {} if measured is None else {gap["against"].rpartition(" on ")[0]: gap for gap in measured["comparisons"]}
-        )
-        if "memories FOLDER" not in (measured or {}).get("command", ""):
+        if measured is None or "memories FOLDER" not in measured["command"]:
             continue
+        gaps = {gap["against"].rpartition(" on ")[0]: gap for gap in measured["comparisons"]}
         settings = [arm for arm in (f"{name}+on", name, f"{name}+published") if arm in arms]
         arm = settings[0] if settings[0].endswith("+on") else max(settings, key=lambda arm: arms[arm]["mean"]["mean"])
         others = [arms[of]["mean"] for of in settings if of != arm]
         control = next((of for of in controls(name, arm) if of in gaps), "")
-        idea = f"{difference(gaps[control])} `{control}`" if control else "not measured"
+        idea = f"{worded(gaps[control], '')} `{control}`" if control else "not measured"
         rows.append((name, arms[arm], points(max(others, key=lambda row: row["mean"])) if others else "", idea))
     rows.sort(key=lambda row: -row[1]["mean"]["mean"])
     lines = [
-        (f"`{name}`", points(row["mean"]), points(row["mean frozen"]), other, difference(row["plain similarity"]), idea)
+        (f"`{name}`", points(row["mean"]), points(row["mean frozen"]), other, worded(row["plain similarity"], ""), idea)
         for name, row, other, idea in rows
     ]
     lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "", "") for arm in LIMITS]
-    return markdown(
-        (
-            "memory",
-            "learning",
-            "frozen",
-            "learning, other settings",
-            "minus plain similarity",
-            "minus the same without its idea",
-        ),
-        lines,
-    )
+    columns = ("learning", "frozen", "learning, other settings", "minus plain similarity", "minus the same without its idea")
+    return markdown(("memory", *columns), lines)
 
 
 def by_stream(record: Record) -> str:
@@ -79,6 +63,7 @@ def by_stream(record: Record) -> str:
     best = {
         stream: max(row["learning"][stream]["mean"] for row in rows if row["arm"] != "oracle") for stream in streams
     }
+    attacked = [stream for stream in streams if stream == "injection"]
     lines = []
     for row in sorted(rows, key=lambda row: -row["mean"]["mean"]):
         cells = []
@@ -86,11 +71,10 @@ def by_stream(record: Record) -> str:
             text = points(row["learning"][stream])
             highest = row["learning"][stream]["mean"] == best[stream] and row["arm"] != "oracle"
             cells.append(f"**{text}**" if highest else text)
-        aims = [points(row["attacker's aim on injection"])] if "injection" in streams else []
-        lines.append((f"`{row['arm']}`", *cells, points(row["mean"]), *aims, row["words"]))
-    return markdown(
-        ("memory", *streams, "all", *(["attacker's aim"] if "injection" in streams else []), "words"), lines
-    )
+        if attacked:
+            cells.append(points(row["attacker's aim on injection"]))
+        lines.append((f"`{row['arm']}`", points(row["mean"]), *cells, row["words"]))
+    return markdown(("memory", "all", *streams, *["attacker's aim"][: len(attacked)], "words"), lines)
 
 
 def equal_rows(record: Record) -> str:

@@ -71,13 +71,6 @@ Given = tuple[str, float, int, int]
 """An episode, its reward, its person and its question."""
 
 
-def person(texts: Sequence[str], asked: Sequence[frozenset[int]], source: str) -> Person:
-    worth = np.zeros(len(texts))
-    for evidence in asked:
-        worth[list(evidence)] += 1.0 / len(evidence)
-    return Person(tuple(texts), marks(texts), tuple(asked), worth, source)
-
-
 def words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text.lower()))
 
@@ -86,9 +79,11 @@ def said_once(texts: Sequence[str], asked: Sequence[frozenset[int]], source: str
     """With each text on one line, and once."""
     lines = [" ".join(text.split()) for text in texts]
     number_of = {line: number for number, line in enumerate(dict.fromkeys(lines))}
-    return person(
-        list(number_of), [frozenset(number_of[lines[index]] for index in evidence) for evidence in asked], source
-    )
+    places = tuple(frozenset(number_of[lines[index]] for index in evidence) for evidence in asked)
+    worth = np.zeros(len(number_of))
+    for evidence in places:
+        worth[list(evidence)] += 1.0 / len(evidence)
+    return Person(tuple(number_of), marks(list(number_of)), places, worth, source)
 
 
 def of_talk(
@@ -213,8 +208,11 @@ def begun(people: Sequence[Person]) -> tuple[float, ...]:
 
 def keep_evidence(person: Person, score: Floats) -> tuple[float, int]:
     """The share of evidence that stays, over questions, and how many those are; of equals the latest stays."""
-    stay = np.lexsort((np.arange(len(score)), score))[::-1][: person.most]
-    return float(person.worth[stay].sum()), len(person.asked)
+    return float(person.worth[staying(score, person.most)].sum()), len(person.asked)
+
+
+def staying(score: Floats, most: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+    return np.lexsort((np.arange(len(score)), score))[::-1][:most]
 
 
 def rules() -> dict[str, Callable[[Person], Floats]]:
@@ -327,8 +325,7 @@ def weights_of(keeper: Keeper, memory: Memory, check: KeeperCheck) -> Floats:
 
 def earned_more(person: Person, question: int, new: Floats, old: Floats, most: int) -> float:
     def share(weights: Floats) -> float:
-        score = person.marks @ weights
-        stay = set(np.lexsort((np.arange(len(score)), score))[::-1][:most].tolist())
+        stay = set(staying(person.marks @ weights, most).tolist())
         return len(person.asked[question] & stay) / len(person.asked[question])
 
     return share(new) - share(old)

@@ -31,6 +31,7 @@ from benchmarks.writing.keeping import (
     regression,
     rules,
     set_of,
+    staying,
     worlds,
 )
 from keepworth.learning.run_folder import versions
@@ -60,7 +61,7 @@ def information(people: Sequence[Person], weights: Floats, temperature: float) -
         draws = DRAWS if temperature else 1
         for _ in range(draws):
             keys, stay = score + temperature * rng.gumbel(size=len(score)), np.zeros(len(score), dtype=bool)
-            stay[np.lexsort((np.arange(len(score)), keys))[::-1][: person.most]] = True
+            stay[staying(keys, person.most)] = True
             q = float(odds[stay].sum())
             apart = odds[stay] @ person.marks[stay] / q - odds[~stay] @ person.marks[~stay] / (1.0 - q)
             by_reward += len(person.asked) / draws * q * (1.0 - q) * np.outer(apart, apart)

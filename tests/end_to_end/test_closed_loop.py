@@ -14,8 +14,8 @@ from benchmarks.agents.closed_loop import LIKED, Loop, Reader, bolder, upstream
 @pytest.mark.parametrize("arm", ["bolder", "none", "oracle"])
 def test_what_is_shown_is_in_the_bytes_and_what_was_corrected_is_known(arm: str, tmp_path: Path) -> None:
     reader = Reader()
-    with upstream(reader) as url, bolder(url, tmp_path / "agent.mem") as address:
-        played = Loop(address, arm, 0, 24, reader).played()
+    with upstream(reader) as url, bolder(url, tmp_path / "agent.mem") as server:
+        played = Loop(server.url, arm, 0, 24, reader).played()
     if arm == "oracle":
         assert played["success"] == 1.0
     elif arm == "none":

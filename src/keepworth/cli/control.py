@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, stopping
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import require
 
 if TYPE_CHECKING:
     from keepworth.control.settings import PpoSettings
@@ -35,8 +37,6 @@ def train(
     as_json: Annotated[bool, option("--json", "Print a line of JSON per update.")] = False,
 ) -> None:
     """Train a network with a memory by recurrent PPO, and show its curve."""
-    from keepworth.episodes.extras import require
-
     require("control", "keepworth control train", "torch", "gymnasium")
     import torch
 
@@ -86,7 +86,6 @@ def table(
     import json
 
     from keepworth.control.table import read_cells, summarise
-    from keepworth.episodes.errors import KeepworthError
 
     summary = json.loads(folder.read_text(encoding="utf-8")) if folder.is_file() else summarise(read_cells(folder))
     if not summary["rows"]:

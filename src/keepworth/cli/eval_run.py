@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.output import Runs, say_json, stopping
+from keepworth.cli.methods import print_rows
+from keepworth.cli.output import Runs, say, say_json, say_terms, say_text, stopping, working
 from keepworth.cli.tables import print_evaluation
+from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.episodes.extras import require
+from keepworth.registry import methods
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
@@ -35,14 +39,12 @@ def listing(
     as_json: Annotated[bool, option("--json", "Print it as JSON.")] = False,
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
-    from keepworth.cli.output import say, say_terms, say_text
     from keepworth.environments.streams import KIND_NAMES, missing, worlds
     from keepworth.evaluation.arms import CHANGES, describe_methods
     from keepworth.evaluation.named_systems import NAMES as SYSTEMS
     from keepworth.evaluation.named_systems import PATTERNS
     from keepworth.evaluation.stream_claims import CONTROL_ABOUT
     from keepworth.evaluation.system import SETTINGS
-    from keepworth.registry import methods
     from keepworth.tasks.benchmark import benchmarks as all_benchmarks
     from keepworth.tasks.benchmark import sizes
 
@@ -157,8 +159,6 @@ def run(
         return
     from rich.progress import Progress
 
-    from keepworth.episodes.errors import KeepworthError, require_known
-    from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.kept_vectors import KeptVectors
     from keepworth.evaluation.named_systems import chosen, maker
@@ -213,9 +213,6 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
     Raises KeepworthError where an option or a setting changes nothing, and where no diagnostic says anything."""
     from inspect import signature
 
-    from keepworth.cli.methods import print_rows
-    from keepworth.cli.output import say, working
-    from keepworth.episodes.errors import KeepworthError
     from keepworth.evaluation.study import diagnostics
     from keepworth.methods.studies._runs import finished_run
     from keepworth.tasks.benchmark import read_settings
@@ -254,7 +251,6 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
     """Who answers. Raises KeepworthError where an option does not fit."""
-    from keepworth.episodes.errors import KeepworthError, UnknownName
 
     endpoint = name.startswith(("http://", "https://"))
     if endpoint and not endpoint_model:
@@ -267,7 +263,6 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
         from keepworth.methods.studies._readers import open_reader
 
         return open_reader(name, endpoint_model, key_variable)
-    from keepworth.episodes.extras import require
 
     require("llm", "a reader in this process")
     from keepworth.learning.run_folder import find_run
@@ -291,8 +286,6 @@ def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> 
 
 def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
     """Raises KeepworthError where there is no endpoint to judge at."""
-    from keepworth.episodes.errors import KeepworthError
-
     if not model:
         return None
     if not url.startswith(("http://", "https://")):
@@ -316,7 +309,6 @@ def compare(
     """Compare systems of two evaluations, question by question. Refused where their questions or settings differ."""
     from dataclasses import asdict
 
-    from keepworth.cli.output import say
     from keepworth.evaluation.comparison import compare_arms
     from keepworth.evaluation.run import many
     from keepworth.evaluation.statistics import ALPHA

@@ -9,6 +9,7 @@ from keepworth.cli.command import option
 from keepworth.cli.eval_run import app as app
 from keepworth.cli.output import say, say_json, stopping
 from keepworth.cli.tables import print_evaluation
+from keepworth.episodes.extras import require
 
 
 @app.command(
@@ -52,7 +53,6 @@ def stream(
     """
     from rich.progress import Progress
 
-    from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
 
     console = terminal(stderr=as_json)  # with --json, standard output has the result and nothing else

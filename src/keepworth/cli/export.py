@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, say, say_json
+from keepworth.episodes.extras import require
 
 if TYPE_CHECKING:
     from keepworth.learning.run_folder import RunFolder
@@ -23,8 +24,6 @@ def export(
     runs: Runs = Path("runs"),
 ) -> None:
     """Write what a run trained into a folder that transformers, PEFT and vLLM load."""
-    from keepworth.episodes.extras import require
-
     require("train", "keepworth export")
     from keepworth.learning.run_folder import find_run
     from keepworth.recipes.export import export

@@ -9,6 +9,8 @@ import typer
 
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json, say_terms, working
+from keepworth.episodes.errors import UnknownName, require_known
+from keepworth.registry import KINDS, TAGS, broken, evidence, file_of, methods
 
 app = App(
     help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
@@ -23,9 +25,6 @@ def list_methods(
     as_json: Annotated[bool, option("--json", "Print a line of JSON per method.")] = False,
 ) -> None:
     """List the methods."""
-    from keepworth.episodes.errors import require_known
-    from keepworth.registry import KINDS, TAGS, broken, methods
-
     if context.invoked_subcommand:
         return
     if tag:
@@ -50,8 +49,6 @@ def show(
     as_json: Annotated[bool, option("--json", "Print a line of JSON for each kind of method of this name.")] = False,
 ) -> None:
     """Print a method's claim, what differs from its paper, and what was measured."""
-    from keepworth.episodes.errors import UnknownName
-    from keepworth.registry import KINDS, evidence, file_of, methods
 
     of_name = [method for kind in KINDS for method in methods(kind).values() if method.name == name]
     if not of_name:
@@ -119,7 +116,6 @@ def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json:
 
 
 def _row(method: Any) -> dict[str, Any]:
-    from keepworth.registry import evidence
 
     names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "tags", "extra", "parts", "on")
     measured = evidence(method)
@@ -154,6 +150,4 @@ def _paper(method: Any) -> str:
 
 
 def _verdict(method: Any) -> str:
-    from keepworth.registry import evidence
-
     return str((evidence(method) or {}).get("verdict", "not measured"))

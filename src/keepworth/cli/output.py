@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
+from keepworth.cli.command import option
 from keepworth.episodes.text import json_line, one_line, printable
 
 
@@ -110,6 +111,10 @@ def working(what: str) -> Iterator[None]:
 
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.", envvar="KEEPWORTH_RUNS")]
+Secrets = Annotated[
+    str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
+]
+Personal = Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")]
 
 
 # How the command line fails.

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from keepworth.cli.command import argument, option
-from keepworth.cli.output import Runs, interruptible, say
+from keepworth.cli.output import Personal, Runs, Secrets, interruptible, say
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.extras import require
 from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace, place_of
 
@@ -52,10 +54,8 @@ def serve(
     memory_items: Annotated[
         int, option("--memory-items", "Items recalled for one turn, at most.", min=1, max=100)
     ] = ITEMS,
-    secrets: Annotated[
-        str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
-    ] = "quarantine",
-    personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
+    secrets: Secrets = "quarantine",
+    personal: Personal = "allow",
     durability: Annotated[str, option("--durability", "process, or power to survive a lost machine.")] = "process",
     writer: Annotated[
         str,
@@ -71,8 +71,6 @@ def serve(
     Every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, or a model or a run, a gateway
     that remembers for any program that speaks to OpenAI. The token is what KEEPWORTH_API_KEY holds, if it is set.
     Ctrl-C stops."""
-    from keepworth.episodes.extras import require
-
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
     gateway = memory_tokens != TOKENS or memory_items != ITEMS
@@ -128,8 +126,6 @@ def serve(
 
 def _refuse(*mistakes: tuple[bool, str, str]) -> None:
     """Raises KeepworthError, with what is wrong and how to mend it, for the first mistake that was made."""
-    from keepworth.episodes.errors import KeepworthError
-
     for made, message, fix in mistakes:
         if made:
             raise KeepworthError(message, fix)
@@ -155,14 +151,8 @@ def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
     from keepworth.serving.mcp_tools import mcp_server, over_stdio
     from keepworth.serving.open_memories import OpenMemories
 
-    memories = OpenMemories(memory.opens, options)
-    try:
-        with interruptible():
-            mcp_server(over_stdio(memories, Access("stdio", user_id=user))).run("stdio")
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    finally:
-        memories.close()
+    with closing(OpenMemories(memory.opens, options)) as memories, interruptible():
+        mcp_server(over_stdio(memories, Access("stdio", user_id=user))).run("stdio")
 
 
 def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
@@ -198,8 +188,6 @@ def upstream_key_in(variable: str, upstream: str) -> str:
     """What a variable of the environment holds. Raises KeepworthError where it is not set and the upstream may want it."""
     from urllib.parse import urlsplit
 
-    from keepworth.episodes.errors import KeepworthError
-
     if variable == "none":
         return ""
     key, local = os.environ.get(variable, "").strip(), False
@@ -216,7 +204,6 @@ def upstream_key_in(variable: str, upstream: str) -> str:
 def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     """(model, run): one of them is "". A catalogued model comes before a run of its name, which its folder still names. Raises
     UnknownName for a word that is neither."""
-    from keepworth.episodes.errors import UnknownName
     from keepworth.learning.run_folder import is_run, list_runs
     from keepworth.models.files import KNOWN
 

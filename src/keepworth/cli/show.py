@@ -12,6 +12,7 @@ from keepworth.cli.command import argument, option
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
 from keepworth.cli.tables import print_evaluation, print_table
+from keepworth.episodes.errors import KeepworthError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +96,6 @@ def _as_record(run: RunFolder) -> dict[str, Any]:
 def _fitting(
     folder: Path, step: int | None, arm: str | None, role: str | None, worst: bool, limit: int | None
 ) -> list[StoredEpisode]:
-    from keepworth.episodes.errors import KeepworthError
     from keepworth.learning.run_folder import RunFolder
 
     matching = list(RunFolder(folder).episodes(step=step, arm=arm, role=role))
@@ -125,7 +125,6 @@ def report(
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:
     """The run of that name, or the one that was begun last. Raises KeepworthError where there is none."""
-    from keepworth.episodes.errors import KeepworthError
     from keepworth.learning.run_folder import find_run, list_runs
 
     if not name:

@@ -14,6 +14,7 @@ from keepworth.cli.command import Command, argument, option
 from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import require
 from keepworth.memory.place import file_of
 from keepworth.recipes.front_door import TASKS, carry_out, made_of, record_of, run_name
 from keepworth.recipes.recipe import Origin, Recipe
@@ -34,8 +35,6 @@ def demo(
     runs: Runs = Path("runs"),
 ) -> None:
     """Watch a real language model learn to answer from memory. How long it takes is said at the start."""
-    from keepworth.episodes.extras import require
-
     require("train", "keepworth demo")
     from keepworth.models.threads import available_cores
 
@@ -53,7 +52,7 @@ def demo(
             )
         recipe.train(config, run, progress)
 
-    _carry_out(path, record_of(recipe, config, "memory_r1"), fresh, "", _last_command(), work)
+    _carry_out(path, record_of(recipe, config, "memory_r1"), fresh, "", work)
 
 
 DEMO: Mapping[str, Any] = {"curve": "test", "evaluate_every": 5, "checkpoint_every": 5}
@@ -100,7 +99,6 @@ def train(
     """Train with a recipe, or on your own tasks. Given again, the same command continues from the last checkpoint.
 
     RECIPE --help shows the settings of the recipe that matter."""
-    from keepworth.episodes.extras import require
     from keepworth.recipes.configuration import as_toml, resolve
 
     if every:
@@ -121,7 +119,7 @@ def train(
     def work(run: RunFolder, progress: Progress) -> None:
         chosen.train(settings, run, progress)
 
-    _carry_out(runs / whole, record, fresh, track, _last_command(), work)
+    _carry_out(runs / whole, record, fresh, track, work)
 
 
 class TrainCommand(Command):
@@ -175,12 +173,7 @@ def _asked_for(
 
 
 def _carry_out(
-    path: Path,
-    config: Mapping[str, object],
-    fresh: bool,
-    track: str,
-    again: str,
-    work: Callable[[RunFolder, Progress], None],
+    path: Path, config: Mapping[str, object], fresh: bool, track: str, work: Callable[[RunFolder, Progress], None]
 ) -> None:
     """Open the run folder, train with a display, write the report, print the tables."""
     from keepworth.cli.show import print_tables
@@ -198,6 +191,7 @@ def _carry_out(
         except KeyboardInterrupt:
             last = run.latest_checkpoint(verify=False)
             where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."
+            again = shlex.join([program(), *(word for word in sys.argv[1:] if word != "--fresh")])
             say(f"\nStopped. {where} To continue: {again}")
             raise typer.Exit(130) from None
         print_tables(run, console)
@@ -208,10 +202,6 @@ def _carry_out(
         ]
         lines += [(name, f"{program()} {command}") for name, command in uses_of(run)]
         console.print("\n" + "\n".join(f"{name + ':':<10} {line}" for name, line in lines), soft_wrap=True)
-
-
-def _last_command() -> str:
-    return shlex.join([program(), *(word for word in sys.argv[1:] if word != "--fresh")])
 
 
 def program() -> str:

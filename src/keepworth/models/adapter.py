@@ -49,6 +49,7 @@ def attach_lora(
     if hasattr(model.network, "peft_config"):
         raise ValueError(f"{model.name} already has an adapter; load the model again for a second one")
     _require_plain(model)
+    whole = {"modules_to_save": _embedding_names(model), "ensure_weight_tying": is_tied(model)} if embeddings else {}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         settings = LoraConfig(
@@ -58,11 +59,7 @@ def attach_lora(
             target_modules=lora_layers(model, targets),
             exclude_modules=_left_out(model.network) if targets == "all-linear" else None,
             task_type="CAUSAL_LM",
-            **(
-                {"modules_to_save": _embedding_names(model), "ensure_weight_tying": is_tied(model)}
-                if embeddings
-                else {}
-            ),
+            **whole,
         )
         with warnings.catch_warnings():
             # peft reads an attribute that transformers is renaming; nothing a user could do about it.
@@ -82,9 +79,8 @@ def attach_lora(
 def _left_out(network: Any) -> list[str] | None:
     """Layers that count as linear and that an adapter does not fit: routers give back more than a product."""
     linear = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, torch.nn.Linear)]
-    return (
-        sorted({name.rsplit(".", 1)[-1] for name, layer in linear if type(layer).__name__.endswith("Router")}) or None
-    )
+    routers = {name.rsplit(".", 1)[-1] for name, layer in linear if type(layer).__name__.endswith("Router")}
+    return sorted(routers) or None
 
 
 def _require_plain(model: InProcessModel) -> None:
@@ -145,8 +141,8 @@ def unfreeze(model: InProcessModel, *, embeddings: bool = False) -> Named:
     """Train every weight; without `embeddings` all but the input embeddings and the head, tied or not: they are large and hardly
     move in RL. Raises UnsupportedModel for a quantised model."""
     _require_plain(model)
-    frozen = set() if embeddings else {id(p) for p in model.network.get_input_embeddings().parameters()}
-    frozen |= set() if embeddings else {id(p) for p in model.network.get_output_embeddings().parameters()}
+    ends = () if embeddings else (model.network.get_input_embeddings(), model.network.get_output_embeddings())
+    frozen = {id(parameter) for module in ends for parameter in module.parameters()}
     for parameter in model.network.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}

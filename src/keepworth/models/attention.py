@@ -403,11 +403,7 @@ class _Blockwise(torch.autograd.Function):
                 part = torch.bmm(shares, values[:, :seen])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
             for unit in _units(query, key, mask):
-                heads_of_row, (start, end), prompt = (
-                    slice(unit.row * shared, (unit.row + 1) * shared),
-                    unit.queries,
-                    unit.prompt,
-                )
+                heads_of_row, (start, end), prompt = unit.heads, unit.queries, unit.prompt
                 if unit.begins:
                     keys = torch.cat((wide[heads_of_row, :prompt], wide[heads_of_row, unit.part]), 1)
                 scores = _scores(queries[unit.row, None, :, :, start:end], keys[:, : unit.seen], scale)
@@ -448,11 +444,7 @@ class _Blockwise(torch.autograd.Function):
                 where = _Read(keys[:, :seen], wide_values[:, :seen], [(to_key[:, :seen], to_value[:, :seen])])
                 to_queries[:, :, :, start:end] = through(block, shares, gradients[:, :, :, start:end], where)
             for unit in _units(query, key, mask):
-                heads_of_row, (start, end), prompt = (
-                    slice(unit.row * shared, (unit.row + 1) * shared),
-                    unit.queries,
-                    unit.prompt,
-                )
+                heads_of_row, (start, end), prompt = unit.heads, unit.queries, unit.prompt
                 if unit.begins:
                     unit_keys, unit_wide, unit_values = (
                         torch.cat((tensor[heads_of_row, :prompt], tensor[heads_of_row, unit.part]), 1)
@@ -506,11 +498,13 @@ def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
 class _Unit:
     """Queries of one row that read the same keys: a part of a long branch, or short branches one behind the other.
 
-    queries: first and past the last. part: all columns of the keys that this branch, or these, have. seen: of the prompt's keys
-    with the own ones behind them, how many a query may see at most. first: the first query, counted behind the prompts.
-    begins: whether the keys are others than the last unit's. length: of the row's prompt. prompt: columns of prompts."""
+    heads: of the row, among those of all rows. queries: first and past the last. part: all columns of the keys that this
+    branch, or these, have. seen: of the prompt's keys with the own ones behind them, how many a query may see at most. first: the
+    first query, counted behind the prompts. begins: whether the keys are others than the last unit's. length: of the prompt.
+    prompt: columns of prompts."""
 
     row: int
+    heads: slice
     queries: tuple[int, int]
     part: slice
     seen: int
@@ -526,14 +520,14 @@ def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) ->
         return
     layout: Layout = getattr(mask, _LAYOUT)
     causal, prompt = query.shape[2] - mask.shape[2], mask.shape[3] - mask.shape[2]
-    step = _step(query, key)
+    step, shared = _step(query, key), key.shape[1]
     for row, (length, branches) in enumerate(zip(layout.lengths, layout.branches, strict=True)):
         for first, past in _runs(branches, step):
-            part = slice(prompt + first, prompt + past)
+            heads, part = slice(row * shared, (row + 1) * shared), slice(prompt + first, prompt + past)
             for start in range(first, past, step):
                 end = min(start + step, past)
                 queries = causal + start, causal + end
-                yield _Unit(row, queries, part, prompt + end - first, start, start == first, length, prompt)
+                yield _Unit(row, heads, queries, part, prompt + end - first, start, start == first, length, prompt)
 
 
 def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int, int]]:

@@ -81,25 +81,7 @@ class ChatModel:
         EngineDied and EngineRefused for a server that does not answer.
         """
         limit = self.max_tokens if max_tokens is None else max_tokens
-        text, reason = self._answer(messages, temperature, limit, user)
-        if reason == "length":
-            raise NoWholeAnswer(
-                f"{self.model} was cut after {limit} tokens: {_excerpt(text)!r}.",
-                "Raise max_tokens, or ask for less.",
-                text=text,
-            )
-        if not text.strip():
-            raise NoWholeAnswer(f"{self.model} answered nothing (finish reason {reason!r}).")
-        return text
-
-    def _answer(
-        self, messages: Sequence[Message], temperature: float | None, limit: int, user: str
-    ) -> tuple[str, object]:
-        """(text, finish reason)."""
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": [dict(message) for message in messages],
-        }
+        body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
         if self.reasoning:
             body["max_completion_tokens"] = limit
         else:
@@ -112,10 +94,19 @@ class ChatModel:
         answer = self._client.post("/v1/chat/completions", body, idempotent=True)
         try:
             choice = answer["choices"][0]
-            text, reason = choice["message"]["content"], choice.get("finish_reason")
+            content, reason = choice["message"]["content"], choice.get("finish_reason")
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise BadAnswer(f"{self._client.url} answered no choices[0].message.content.") from error
-        return text if isinstance(text, str) else "", reason
+        text = content if isinstance(content, str) else ""
+        if reason == "length":
+            raise NoWholeAnswer(
+                f"{self.model} was cut after {limit} tokens: {_excerpt(text)!r}.",
+                "Raise max_tokens, or ask for less.",
+                text=text,
+            )
+        if not text.strip():
+            raise NoWholeAnswer(f"{self.model} answered nothing (finish reason {reason!r}).")
+        return text
 
     def __call__(self, text: str) -> str:
         return self.complete([{"role": "user", "content": text}])

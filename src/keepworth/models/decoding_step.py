@@ -149,9 +149,8 @@ class DecodingStep:
             raise ThroughModules
         if any(module._forward_hooks or module._forward_pre_hooks for module in causal.modules()):
             raise ThroughModules
-        if any(
-            module.weight.device.type != "cpu" for module in causal.modules() if isinstance(module, torch.nn.Linear)
-        ):
+        linear_layers = [module for module in causal.modules() if isinstance(module, torch.nn.Linear)]
+        if any(layer.weight.device.type != "cpu" for layer in linear_layers):
             raise ThroughModules
         self._packed = packed
         first = decoder.layers[0].self_attn
@@ -232,13 +231,7 @@ class DecodingStep:
             heads = layer.heads(layer.before(x)).view(rows, -1, size)
             turned = heads[:, : queries + keys]
             if layer.query_norm is not None and layer.key_norm is not None:
-                turned = torch.cat(
-                    [
-                        layer.query_norm(heads[:, :queries]),
-                        layer.key_norm(turned[:, queries:]),
-                    ],
-                    1,
-                )
+                turned = torch.cat([layer.query_norm(heads[:, :queries]), layer.key_norm(turned[:, queries:])], 1)
             turned = (turned * cos).add_(turned.roll(half, -1).mul_(signed))
             key, value = layer_cache.update(turned[:, queries:, None], heads[:, queries + keys :, None])
             query = turned[:, :queries, None]

@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.models.attention import Prompts, Standing, float32_products, micro_batches, round_up, with_prompts
 from keepworth.models.decoding_step import DecodingStep
 from keepworth.models.partial_sample import PartialSample
@@ -101,9 +101,10 @@ class Drawing:
 
     def sample(self, branch: int) -> Sample:
         """What was drawn of a branch so far."""
-        return self.model.finished(
-            self._ids[branch], self._logprobs[branch], int(self.drawn[branch]), bool(self.stopped[branch])
-        )
+        drawn = int(self.drawn[branch])
+        ids, logprobs = (tuple(of[branch, :drawn].tolist()) for of in (self._ids, self._logprobs))
+        finish = FinishReason.STOP if self.stopped[branch] else FinishReason.LENGTH
+        return Sample(ids, logprobs, finish, (VersionSpan(self.model.version, 0, drawn),))
 
 
 def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:

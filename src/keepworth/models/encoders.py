@@ -121,11 +121,7 @@ class HashingEncoder:
             raise InvalidEncoder(
                 f"A hashing encoder has between 2 and {MOST_DIMENSIONS:,} dimensions, not {dimension}.", "Try 256."
             )
-        self._identity = EncoderIdentity(model="hashing-v1", dimension=dimension, normalised=True)
-
-    @property
-    def identity(self) -> EncoderIdentity:
-        return self._identity
+        self.identity = EncoderIdentity(model="hashing-v1", dimension=dimension, normalised=True)
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Shape (len(texts), dimension), float32, rows of unit length. Lone surrogates count as U+FFFD."""
@@ -133,15 +129,15 @@ class HashingEncoder:
 
         if isinstance(texts, str):
             raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
-        vectors = np.zeros((len(texts), self._identity.dimension), dtype=np.float64)
+        vectors = np.zeros((len(texts), self.identity.dimension), dtype=np.float64)
         for row, text in zip(vectors, texts, strict=True):
             for feature, weight in features(text).items():
-                index, sign = _place(feature, self._identity.dimension)
+                index, sign = _place(feature, self.identity.dimension)
                 row[index] += sign * weight
             length = math.sqrt(float(row @ row))
             if length < 1e-9:  # nothing there, or everything cancelled
                 row[:] = 0.0
-                row[_place("", self._identity.dimension)[0]] = length = 1.0
+                row[_place("", self.identity.dimension)[0]] = length = 1.0
             row /= length
         return vectors.astype(np.float32)
 
@@ -186,13 +182,7 @@ class SentenceEncoder:
     """
 
     def __init__(
-        self,
-        graph: Path | bytes,
-        tokenizer: Path,
-        name: str,
-        *,
-        max_tokens: int = MAX_TOKENS,
-        remember: int = 8192,
+        self, graph: Path | bytes, tokenizer: Path, name: str, *, max_tokens: int = MAX_TOKENS, remember: int = 8192
     ) -> None:
         """graph: an ONNX file, or its bytes, as `onnx_export` writes it. remember: how many vectors are kept (1.5 KB each)."""
         self._tokenizer = _open_tokenizer(tokenizer)
@@ -200,22 +190,17 @@ class SentenceEncoder:
         self._unknown = self._tokenizer.token_to_id("[UNK]")
         self._session = _open_session(graph)
         self._content_tokens = max_tokens - 2
-        self._identity = EncoderIdentity(model=name, dimension=self._session.get_outputs()[0].shape[1], normalised=True)
+        self.identity = EncoderIdentity(model=name, dimension=self._session.get_outputs()[0].shape[1], normalised=True)
         self._recent = RecentVectors(remember)
-
-    @property
-    def identity(self) -> EncoderIdentity:
-        return self._identity
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Shape (len(texts), dimension), float32, rows of unit length, or of zeros."""
-        return self._recent.encode(texts, self._encode_new, lambda: self._identity.dimension)
+        return self._recent.encode(texts, self._encode_new, lambda: self.identity.dimension)
 
     def _encode_new(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]:
         ids = [self._ids(text) for text in texts]
-        order = sorted(
-            range(len(ids)), key=lambda index: len(ids[index])
-        )  # shortest first, so that a batch pads little
+        # Shortest first, so that a batch pads little.
+        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         for start in range(0, len(order), _BATCH):
             batch = order[start : start + _BATCH]
             vectors = self._run([ids[index] for index in batch])
@@ -268,11 +253,8 @@ def open_sentence_encoder(folder: Path, name: str) -> SentenceEncoder:
 def _require_mean_pooling(folder: Path) -> None:
     pooling = folder / "1_Pooling" / "config.json"
     if pooling.is_file():
-        modes = {
-            k
-            for k, on in json.loads(pooling.read_text(encoding="utf-8")).items()
-            if k.startswith("pooling_mode") and on is True
-        }
+        settings = json.loads(pooling.read_text(encoding="utf-8"))
+        modes = {name for name, on in settings.items() if name.startswith("pooling_mode") and on is True}
         if modes != {"pooling_mode_mean_tokens"}:
             raise CorruptModel(
                 f"{folder} pools by {', '.join(sorted(modes)) or 'nothing'}; only the mean over tokens is supported"

@@ -30,12 +30,7 @@ from typing import Any
 
 from keepworth.episodes.extras import require
 from keepworth.episodes.user_files import cache_folder
-from keepworth.models.errors import (
-    CorruptModel,
-    IncompleteModel,
-    UnknownModel,
-    UnreachableModel,
-)
+from keepworth.models.errors import CorruptModel, IncompleteModel, UnknownModel, UnreachableModel
 
 # The catalogue: models whose weights arrive through a package index, pinned to the byte.
 
@@ -463,13 +458,9 @@ def from_hub(model: str, progress: Callable[[str], None] | None = None) -> Path:
         ) from error
     folder = complete_folder(snapshot)
     if revision is None or not _COMMIT.fullmatch(revision):
-        _LOG.warning(
-            "%s is whatever its owner last put there, today %s. To get the same files again, name %s@%s.",
-            model,
-            snapshot.name,
-            repository,
-            snapshot.name,
-        )
+        now = snapshot.name
+        again = f"To get the same files again, name {repository}@{now}."
+        _LOG.warning("%s is whatever its owner last put there, today %s. %s", model, now, again)
     return folder
 
 

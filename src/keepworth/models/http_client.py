@@ -145,13 +145,6 @@ class JsonClient:
         return text.replace(self.api_key, "***") if self.api_key else text
 
 
-def address_of(url: str) -> tuple[str, str, int, str]:
-    """Return scheme, host, port and path, which are equal for two ways to write one address."""
-    parsed = httpx.URL(url)
-    port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme, 0)
-    return parsed.scheme, parsed.host, port, parsed.path.rstrip("/")
-
-
 def _detail(response: httpx.Response) -> str:
     try:
         answer = response.json()

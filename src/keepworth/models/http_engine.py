@@ -24,6 +24,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx
+
 from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
@@ -35,15 +37,8 @@ from keepworth.models.errors import (
     MissingCapability,
     NothingDelivered,
 )
-from keepworth.models.http_client import JsonClient, address_of
-from keepworth.models.http_wire import (
-    ROUTE,
-    derive_seed,
-    samples_in,
-    sampling_body,
-    scores_in,
-    scoring_body,
-)
+from keepworth.models.http_client import JsonClient
+from keepworth.models.http_wire import ROUTE, derive_seed, samples_in, sampling_body, scores_in, scoring_body
 from keepworth.models.text_side import TextSide
 
 Scores = tuple[float, ...]
@@ -450,7 +445,7 @@ class HttpModel(TextSide):
 def require_alike(engines: Sequence[HttpModel]) -> None:
     """Raises EngineError, naming both, where two of them are one, or where they do not serve the same model alike."""
     for first, second in combinations(engines, 2):
-        if address_of(first.url) == address_of(second.url):
+        if httpx.URL(first.url) == httpx.URL(second.url):
             raise EngineError(f"{first.url} and {second.url} are one engine.", "Name each engine once.")
         for what, a, b in (
             ("serves", repr(first.name), repr(second.name)),

@@ -17,7 +17,7 @@ from keepworth.episodes.needs import needs_llm
 import torch
 from torch.autograd.function import once_differentiable
 
-from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.models.attention import Tree, decoder_of, float32_products, micro_batches, tree, tree_sizes
 from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_tree
@@ -165,18 +165,13 @@ class InProcessModel(TextSide):
         """What draws the branches of these prompts, as many at once as memory holds: which prompts, the first of their branches,
         and the drawing."""
         most = self._most_kept
-        for rows in together(
-            [len(prompt) for prompt in prompts], params.n * params.max_tokens, self.token_budget, most
-        ):
+        for rows in together([*map(len, prompts)], params.n * params.max_tokens, self.token_budget, most):
             # A group that memory does not hold is drawn in parts. What each draws is its own.
             part = max(1, (most - len(prompts[rows[0]])) // params.max_tokens) if len(rows) == 1 else params.n
             for first in range(0, params.n, part):
                 some = replace(params, n=min(part, params.n - first))
                 at = None if draws is None else draws[rows, first : first + part]
-                yield rows, first, self.begin([prompts[row] for row in rows], some, at)
-
-    def begin(self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None) -> Drawing:
-        return Drawing(self, prompts, params, draws)
+                yield rows, first, Drawing(self, [prompts[row] for row in rows], some, at)
 
     @cached_property
     def _most_kept(self) -> int:
@@ -204,14 +199,6 @@ class InProcessModel(TextSide):
             return DecodingStep(self._causal_model(), self._packed)
         except ThroughModules:
             return None
-
-    def finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
-        return Sample(
-            ids=tuple(ids[:drawn].tolist()),
-            logprobs=tuple(logprobs[:drawn].tolist()),
-            finish=FinishReason.STOP if ended else FinishReason.LENGTH,
-            spans=(VersionSpan(self.version, 0, drawn),),
-        )
 
     # -- scoring ------------------------------------------------------------------------------------------------
 

@@ -40,18 +40,11 @@ class TextSide:
         try:
             config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
             generation = folder / "generation_config.json"
-            generation_config = (
-                json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else config.to_dict()
-            )
+            settings = json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else config.to_dict()
         except Exception as error:  # the libraries raise their own types besides OSError and ValueError
             raise CorruptModel(f"The tokenizer in {folder} cannot be read: {error}") from error
-        return cls(
-            tokenizer,
-            name or folder.name,
-            int(config.vocab_size),
-            context_limit(config),
-            ids_of(generation_config.get("eos_token_id")),
-        )
+        ends = ids_of(settings.get("eos_token_id"))
+        return cls(tokenizer, name or folder.name, int(config.vocab_size), context_limit(config), ends)
 
     @cached_property
     def _beginning(self) -> Tokens:

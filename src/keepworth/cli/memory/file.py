@@ -30,8 +30,10 @@ from keepworth.cli.memory.group import (
     item_line,
     opened,
 )
-from keepworth.cli.output import confirm, say, say_json, working
+from keepworth.cli.output import Personal, Secrets, confirm, say, say_json, working
+from keepworth.episodes.errors import require_known
 from keepworth.episodes.text import one_line, terminal
+from keepworth.memory.errors import InvalidText, MemoryProblem
 from keepworth.memory.place import MemoryPlace, file_of
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 @command(FILE, examples="keepworth memory backup copy.mem", opens=None)
 def backup(file: MemoryPlace, target: Annotated[Path, argument("", "A new file.", parser=file_of)]) -> Lines:
     """Copy a memory, also while it is in use."""
-    from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.maintenance import backup as back_up
 
     if file.on_server:
@@ -81,9 +82,7 @@ def export_(
     ] = OWN,
 ) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now."""
-    from keepworth.episodes.errors import require_known
     from keepworth.memory.adapters.formats import write_lines
-    from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 
     if as_json and str(target) == "-":
@@ -112,7 +111,6 @@ def export_(
 def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None:
     from keepworth.learning.run_folder import check_writable, disk
     from keepworth.memory.durable_file import ORDINARY, replacing
-    from keepworth.memory.errors import MemoryProblem
 
     if str(target) == "-":
         for part in parts:
@@ -154,17 +152,13 @@ def import_(
     user: User = "",
     agent: Agent = "",
     skip_bad: Annotated[bool, option("--skip-bad", "Leave out what cannot be taken, and say it.")] = False,
-    secrets: Annotated[
-        str, option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow.")
-    ] = "quarantine",
-    personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
+    secrets: Secrets = "quarantine",
+    personal: Personal = "allow",
 ) -> Lines:
     """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
 
     --user and --agent apply to entries that name nobody. Texts with secrets are treated as --secrets says."""
-    from keepworth.episodes.errors import require_known
     from keepworth.memory.adapters.formats import FORMATS
-    from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.item import Status
     from keepworth.memory.scan import HELD_FOR, scan_of
     from keepworth.memory.store.transfer import encoder_of, imported
@@ -206,7 +200,6 @@ def _take_foreign(
     bounds: dict[str, Any],
 ) -> Lines:
     from keepworth.memory.adapters.formats import take
-    from keepworth.memory.errors import InvalidText
     from keepworth.memory.item import Status
 
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from keepworth.cli.command import App, argument, option
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.text import one_line
+from keepworth.memory.errors import InvalidText, MemoryProblem, NotAMemoryFile
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
@@ -184,7 +185,6 @@ def opened(
         bounds: Of the scope, and further options of `Memory`.
     """
     import keepworth
-    from keepworth.memory.errors import MemoryProblem
 
     existed = check_there(file, make)
     if identity is not None and file.on_server:
@@ -211,8 +211,6 @@ def opened(
 def check_there(file: MemoryPlace, make: bool = False) -> bool:
     """Whether a memory is there. Raises NotAMemoryFile where none is, unless it is to be made.
     A server is asked only where none is to be made."""
-    from keepworth.memory.errors import NotAMemoryFile
-
     if file.on_server:
         from keepworth.memory.store.opening import is_there
 
@@ -248,8 +246,6 @@ def again(file: MemoryPlace, *words: str) -> str:
 
 def read_lines() -> list[str]:
     """The texts of standard input, one a line. Raises InvalidText."""
-    from keepworth.memory.errors import InvalidText
-
     try:
         texts = [line.rstrip("\n") for line in sys.stdin if line.strip()]
     except UnicodeDecodeError as error:

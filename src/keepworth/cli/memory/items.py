@@ -249,7 +249,6 @@ def forget(
     """Delete items, which `rollback` brings back. With --purge, erase them, which nothing brings back; asks before.
 
     --older-than takes items of a person, an agent, a session or everybody: for a retention rule that cron runs."""
-
     if bool(ids) == (older_than is not None):
         raise typer.BadParameter("give ids, or --older-than DAYS")
     if older_than is not None and not 0 <= older_than <= 100_000:
@@ -283,7 +282,6 @@ def _older(memory: Memory, days: float, *, everything: bool) -> list[str]:
 @command(WRITE, examples="keepworth memory erase --user ana", opens=None)
 def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Session = "", yes: Yes = False) -> Lines:
     """Erase a person, an agent or a session: all that was written, asked and learned there. Nothing brings it back."""
-
     named = {"user": user, "agent": agent, "session": session}
     whose = ", ".join(f"{part} {name!r}" for part, name in named.items() if name)
     if not whose:

@@ -51,7 +51,13 @@ def by_method(record: Record) -> str:
         for name, row, other, idea in rows
     ]
     lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "", "") for arm in LIMITS]
-    columns = ("learning", "frozen", "learning, other settings", "minus plain similarity", "minus the same without its idea")
+    columns = (
+        "learning",
+        "frozen",
+        "learning, other settings",
+        "minus plain similarity",
+        "minus the same without its idea",
+    )
     return markdown(("memory", *columns), lines)
 
 

@@ -37,12 +37,12 @@ from keepworth.learning.objective.policy_loss import (
     unit_sum,
 )
 from keepworth.learning.passes import Checkpointing, MicroBatch, Passes, PassRoom, row_scores
+from keepworth.learning.recomputed import recomputed_share
 from keepworth.learning.reference import reference_for, require_same_tokens, teacher_scores
 from keepworth.learning.rows import Rows, Texts, require_credit, require_roles, rows_of
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.recomputed import recomputed_share
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 

@@ -15,11 +15,11 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.recomputed import training_pass
 from keepworth.learning.rows import Rows, Texts
 from keepworth.learning.shares import Shares
 from keepworth.models.attention import Tree, round_up, tree
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.recomputed import training_pass
 
 
 class BudgetTooSmall(KeepworthError, ValueError):

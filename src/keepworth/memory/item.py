@@ -484,16 +484,19 @@ DATED = (ItemKind.EPISODE, ItemKind.CASE)
 
 def _content_key(item: Item) -> bytes:
     time = item.event_time if item.kind in DATED else ""
-    parts = (*item.scope.parts(), item.kind.value, time, folded(item.key), folded(item.text))
+    scope, mark = _scope_mark(item.scope)
+    parts = (scope, item.kind, time, folded(item.key) if item.key else "", folded(item.text))
     digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=13).digest()
     # An index sorts by the first eight bytes as a number, the last of them first. With the scope there, what one user writes
     # touches few pages of it rather than nearly all.
-    return digest[:5] + _scope_mark(item.scope) + digest[5:]
+    return digest[:5] + mark + digest[5:]
 
 
 @lru_cache(maxsize=4096)
-def _scope_mark(scope: Scope) -> bytes:
-    return hashlib.blake2b("\x00".join(scope.parts()).encode(), digest_size=3).digest()
+def _scope_mark(scope: Scope) -> tuple[str, bytes]:
+    """Its names, and three bytes that stand for them."""
+    names = "\x00".join(scope.parts())
+    return names, hashlib.blake2b(names.encode(), digest_size=3).digest()
 
 
 def drop_memos() -> None:

@@ -207,7 +207,10 @@ def nothing_new(item: Item, other: Item) -> bool:
 
 def _duplicate(view: View, item: Item, but: str = "") -> str | None:
     """Id of an open item that says already what `item` would, or None."""
-    return next((id for id in view.duplicates_of(item) if id != but and nothing_new(_known(view, id), item)), None)
+    for id in view.duplicates_of(item):
+        if id != but and nothing_new(_known(view, id), item):
+            return id
+    return None
 
 
 def _add(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:

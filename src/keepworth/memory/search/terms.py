@@ -221,6 +221,8 @@ def telling(term: str) -> bool:
 
 def words(text: str) -> list[str]:
     """Stems of all words as if they were English, in order; single characters where a script has no spaces."""
+    if text.isascii():
+        return _terms(text, _PLAIN)[0]
     return [
         word
         for run, script in _runs(text)
@@ -231,7 +233,7 @@ def words(text: str) -> list[str]:
 def term_count(text: str) -> int:
     """len(terms(text)), sooner."""
     if text.isascii():
-        return len(_latin(text))
+        return len(text.encode().translate(_GAPS).split())
     return sum(2 * len(run) - 1 if script == "PAIRS" else 1 for run, script in _runs(text))
 
 

@@ -8,7 +8,7 @@ change is written once, and each act's own before-image is journaled.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +109,8 @@ class ScopeBook:
 
 _FORMER = "ON CONFLICT(set_id, n, hash) DO UPDATE SET vector = excluded.vector"
 _NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
+Changed = tuple[int, Item | None, Item | None]
+"""The number of an item, what it was, and what it is."""
 Vectors = Mapping[str, bytes]
 """Vectors at hand for this write: searched text -> little-endian float32 bytes of the unit vector."""
 
@@ -163,6 +165,7 @@ class Transaction:
             newest = (0, None, scalar(connection, "SELECT through FROM indexed"))
         self.seq: int = newest[0] + 1
         self._link: bytes | None = newest[1]
+        self._salts = rows.salts()
         self._indexed: int = newest[2]
         self._begun = self._first = self.seq
         self._covered = blocks.covered(connection)
@@ -177,7 +180,7 @@ class Transaction:
         key = duplicate_key(item)
         self._asked = rows.key_number(key)
         same = [*self._open.get(key, ())]
-        for (n,) in select(self.connection, "SELECT n FROM items WHERE content = ?", (self._asked,)):
+        for (n,) in self.connection.execute("SELECT n FROM items WHERE content = ?", (self._asked,)).fetchall():
             if f"m{n}" not in self._original:
                 other = self.load(f"m{n}")
                 if other is not None and duplicate_key(other) == key:
@@ -217,7 +220,9 @@ class Transaction:
     def _performed(self, act: Act, draft: Draft, *, now: str, episode: str) -> OperationOutcome:
         self._asked = None
         self._before = {}
-        outcome = execute(self, act, draft, new_id=f"m{self.seq}", now=now)
+        id = f"m{self.seq}"
+        self._items.setdefault(id, None)  # nothing has the number of the next entry yet
+        outcome = execute(self, act, draft, new_id=id, now=now)
         if not outcome.applied and malformed(act) is not None:
             return outcome
         touched = self._touched(act, outcome)
@@ -260,7 +265,8 @@ class Transaction:
         for id in touched:
             if id not in self._before:
                 self._touches.append((seq, int(id[1:]), 0, None))
-        self._link = linked(self._link, (seq, now, kind, home, episode, source, payload, how, reason, body))
+        event = (seq, now, kind, home, episode, source, payload, how, reason, body)
+        self._link = linked(self._link, event, next(self._salts))
         self._events.append(
             (seq, now, kind, home, episode, source, payload, how, reason, self._asked, body, self._link)
         )
@@ -276,18 +282,18 @@ class Transaction:
     def finish(self) -> None:
         """Write everything that was collected."""
         self.flush_journal()
-        changed = [(self._original[id], self._items[id]) for id in self._original]
+        changed = [(int(id[1:]), before, self._items[id]) for id, before in self._original.items()]
         self._original = {}
         credited = [
             after
-            for before, after in changed
+            for _, before, after in changed
             if before is not None and after is not None and rows.differ_in_values_alone(before, after)
         ]
         if credited:
             # Nothing that is indexed, embedded, counted or hashed has changed, and these rows lie all over the file.
             self.connection.executemany(rows.CREDIT, [rows.to_credit(item) for item in credited])
             credited_ids = {item.id for item in credited}
-            changed = [pair for pair in changed if pair[1] is None or pair[1].id not in credited_ids]
+            changed = [one for one in changed if one[2] is None or one[2].id not in credited_ids]
         if changed:
             self._write_items(changed)
             self._write_words(changed)
@@ -364,9 +370,9 @@ class Transaction:
             self.connection.executemany(put, self._lost_contents)
             self._lost_contents = []
 
-    def _write_items(self, changed: list[tuple[Item | None, Item | None]]) -> None:
-        written = []
-        for before, after in changed:
+    def _write_items(self, changed: Sequence[Changed]) -> None:
+        fresh, rewritten = list[Row](), list[Row]()
+        for _, before, after in changed:
             for item, sign in ((before, -1), (after, 1)):
                 if item is None:
                     continue
@@ -378,21 +384,19 @@ class Transaction:
                 home.dirty = True
                 if item is after:
                     content = rows.key_number(self._keys[item.id]) if item.open else None
-                    written.append(rows.to_row(item, home.id, content, metadata))
-        self.connection.executemany(rows.INSERT, written)
-        gone = [(int(before.id[1:]),) for before, after in changed if after is None and before is not None]
+                    (fresh if before is None else rewritten).append(rows.to_row(item, home.id, content, metadata))
+        self.connection.executemany(rows.INSERT, fresh)
+        self.connection.executemany(rows.REPLACE, rewritten)
+        gone = [(n,) for n, before, after in changed if after is None and before is not None]
         if gone:
             self.connection.executemany("DELETE FROM items WHERE n = ?", gone)
 
-    def _write_words(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+    def _write_words(self, changed: Sequence[Changed]) -> None:
         deletes: list[int] = []
         inserts: list[Row] = []
         made: list[Row] = []  # since this was last finished
         newest, long = self.seq - 1, False
-        for before, after in changed:
-            there = after or before
-            assert there is not None
-            n = int(there.id[1:])
+        for n, before, after in changed:
             if n > self._indexed:
                 # Not in the index yet, whatever it was before.
                 newest = max(newest, n)
@@ -408,7 +412,8 @@ class Transaction:
             if old is not None:
                 deletes.append(n)
             if new is not None:
-                inserts.append((n, self.book.row(there.scope).tokens, new))
+                assert after is not None
+                inserts.append((n, self.book.row(after.scope).tokens, new))
         if deletes:
             self.connection.full_text.remove(self.connection, deletes)
         if inserts:
@@ -430,20 +435,17 @@ class Transaction:
                 number = rows.text_number(before.searched_text)
                 self._former.append((self.set_id, int(before.id[1:]), number, vector))
 
-    def _write_vectors(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+    def _write_vectors(self, changed: Sequence[Changed]) -> None:
         assert self.set_id is not None
         table = VECTORS.format(self.set_id)
         stale: list[int] = []
         fresh: list[tuple[int, int, bytes]] = []
         wanted: list[tuple[int, int]] = []
-        for before, after in changed:
+        for n, before, after in changed:
             old = before.searched_text if before is not None else None
             new = after.searched_text if after is not None else None
             if old == new:
                 continue
-            item = after or before
-            assert item is not None
-            n = int(item.id[1:])
             if old is not None:
                 stale.append(n)
             if new is not None:
@@ -472,14 +474,13 @@ class Transaction:
                 (self.set_id, n, number),
             )
 
-    def _mark_outdated(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+    def _mark_outdated(self, changed: Sequence[Changed]) -> None:
         """Note which items in blocks are no longer current, are current again, or read otherwise."""
 
         def searched(item: Item | None) -> str | None:
             return item.searched_text if item is not None and item.current else None
 
-        numbers = [(int((after or before).id[1:]), before, after) for before, after in changed]  # type: ignore[union-attr]
-        outdated = [n for n, before, after in numbers if n <= self._covered and searched(before) != searched(after)]
+        outdated = [n for n, before, after in changed if n <= self._covered and searched(before) != searched(after)]
         blocks.mark_outdated(self.connection, outdated)
 
 

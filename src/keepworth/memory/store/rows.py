@@ -364,17 +364,10 @@ NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
 """SQL for the name of the state that an event led to."""
 
 
-def salts() -> Iterator[bytes]:
-    """Random ones, without end: drawn several at once, as a call of the system costs more than the rest of a chain's value."""
-    count = 1
-    while True:
-        drawn = os.urandom(SALT * count)
-        yield from (drawn[start : start + SALT] for start in range(0, len(drawn), SALT))
-        count = min(2 * count, 64)
-
-
-def linked(before: bytes | None, event: Fields, salt: bytes) -> bytes:
+def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> bytes:
     """The chain of `event`; before: that of the event before it, None where it has none."""
+    if salt is None:
+        salt = os.urandom(SALT)
     seq, at, kind, scope, episode, source, payload, applied, reason, body = event
     text = f"{seq}\0{at}\0{kind}\0{scope}\0{episode}\0{source}\0{applied}\0{reason}\0{payload}"
     start = salt if before is None else before[:DIGEST] + salt

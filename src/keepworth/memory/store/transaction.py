@@ -165,7 +165,6 @@ class Transaction:
             newest = (0, None, scalar(connection, "SELECT through FROM indexed"))
         self.seq: int = newest[0] + 1
         self._link: bytes | None = newest[1]
-        self._salts = rows.salts()
         self._indexed: int = newest[2]
         self._begun = self._first = self.seq
         self._covered = blocks.covered(connection)
@@ -266,7 +265,7 @@ class Transaction:
             if id not in self._before:
                 self._touches.append((seq, int(id[1:]), 0, None))
         event = (seq, now, kind, home, episode, source, payload, how, reason, body)
-        self._link = linked(self._link, event, next(self._salts))
+        self._link = linked(self._link, event)
         self._events.append(
             (seq, now, kind, home, episode, source, payload, how, reason, self._asked, body, self._link)
         )

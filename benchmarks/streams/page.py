@@ -84,19 +84,18 @@ def by_stream(record: Record) -> str:
 
 
 def equal_rows(record: Record) -> str:
-    """Of each stream the methods that have the same numbers there: what they differ in changes nothing."""
-    lines = []
+    """The methods that have the same numbers on a stream, and on which: what they differ in changes nothing there."""
+    equal: dict[str, list[str]] = {}
     for stream in record["streams"]:
         groups: dict[str, list[str]] = {}
         for row in record["arms"]:
             method, _, changed = row["arm"].partition("+")
             if stream in row["learning"] and changed in ("", "published", "on") and "-without-" not in method:
                 groups.setdefault(str((row["learning"][stream], row["frozen"][stream])), []).append(row["arm"])
-        several = [arms for arms in groups.values() if len({arm.partition("+")[0] for arm in arms}) > 1]
-        lines += [
-            (f"`{stream}`", len(arms), ", ".join(f"`{arm}`" for arm in arms)) for arms in sorted(several, key=len)
-        ]
-    return markdown(("stream", "rows", "which"), lines, align="---")
+        for arms in groups.values():
+            if len({arm.partition("+")[0] for arm in arms}) > 1:
+                equal.setdefault(", ".join(f"`{arm}`" for arm in arms), []).append(f"`{stream}`")
+    return markdown(("equal", "on"), [(arms, ", ".join(streams)) for arms, streams in equal.items()], align="--")
 
 
 def by_horizon(record: Record) -> str:

@@ -67,8 +67,9 @@ BESIDE = {
     "cap 71 and with rewards of other tasks 50, at 13 points more success than without the cap "
     "(benchmarks/streams/results/dead_ends.json).",
     "romerl": "How many memories are unnecessary, which the paper is about, was not measured.",
-    "amemguard": "In both of our attacks it raises the attacker's success; the paper's, in which the attacker is in the minority "
-    "of what is retrieved, were not rebuilt.",
+    "amemguard": "In both of our attacks it raises the attacker's success. With 12 hostile records beside 36 right ones the "
+    "attacker gets its action in 12.4 of 100 questions, 34.1 as tuned, with plain similarity in 8.3 "
+    "(benchmarks/streams/results/minority.json).",
 }
 """What was measured, or was not, beside the table."""
 JUDGED_ELSEWHERE = ("rmm",)

@@ -63,13 +63,13 @@ WRITERS = {"notes": "amem-without-links", "distilled": "reme-without-deletion"}
 BESIDE = {
     "default": "Over 36 streams with three rule sets each an earlier default, which said more, was 5.6 points above ExpRAG, "
     "4.3 to 6.9 (benchmarks/streams/results/default.json); on plain notes docs/learning.md has its numbers.",
-    "dead-ends": "On 29 rule sets of `injection` 35 in 100 questions with the attacker's phrase end as undesired, without the "
+    "dead-ends": "On 30 rule sets of `injection` 35 in 100 questions with the attacker's phrase end as undesired, without the "
     "cap 71 and with rewards of other tasks 50, at 13 points more success than without the cap "
     "(benchmarks/streams/results/dead_ends.json).",
     "romerl": "How many memories are unnecessary, which the paper is about, was not measured.",
     "amemguard": "In both of our attacks it raises the attacker's success. With 12 hostile records beside 36 right ones the "
-    "attacker gets its action in 12.4 of 100 questions, 34.1 as tuned, with plain similarity in 8.3 "
-    "(benchmarks/streams/results/minority.json).",
+    "attacker gets its action in 34.1 of 100 questions as tuned, where plain similarity has 8.3, and in 12.4 as published, which "
+    "is not told apart: +4.1 (-0.1 to +8.3) (benchmarks/streams/results/minority.json).",
 }
 """What was measured, or was not, beside the table."""
 JUDGED_ELSEWHERE = ("rmm",)
@@ -248,14 +248,19 @@ def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
             "learning": {stream: estimated("", table.scores(arm, stream)) for stream in streams},
             "frozen": {stream: estimated("", table.scores(arm, stream, "final")) for stream in streams},
             "words": round(float(np.mean(table.mean(arm, streams, "words"))), 1),
-            "by rule set": {stream: [round(score, 4) for score in table.scores(arm, stream)] for stream in streams},
+            "by rule set": {stream: " ".join(f"{of:.4g}" for of in table.scores(arm, stream)) for stream in streams},
         }
         if streams == table.streams:
             row["mean"] = estimated("", table.mean(arm, streams))
             row["mean frozen"] = estimated("", table.mean(arm, streams, "final"))
             row["plain similarity"] = against(table, arm, list(map(table.plain, streams)), streams, "plain similarity")
-        if "injection" in streams:
-            row["attacker's aim on injection"] = estimated("", table.scores(arm, "injection", "target"))
+            if "default" in table.arms:
+                row["default"] = against(table, arm, ["default"] * len(streams), streams, "default")
+        for stream in streams:
+            if stream.partition(":")[0] == "injection":
+                aim, of_exprag = (table.scores(of, stream, "target") for of in (arm, "exprag"))
+                row["attacker's aim on injection"] = estimated("", aim)
+                row["that aim, minus exprag"] = gap("exprag", aim, of_exprag)
         arms.append(row)
     return {
         "commands": list(commands),

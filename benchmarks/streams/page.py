@@ -69,7 +69,7 @@ def by_stream(record: Record) -> str:
     best = {
         stream: max(row["learning"][stream]["mean"] for row in rows if row["arm"] != "oracle") for stream in streams
     }
-    attacked = [stream for stream in streams if stream == "injection"]
+    last = ("attacker's aim", "words") if "injection" in streams else ("words",)
     lines = []
     for row in sorted(rows, key=lambda row: -row["mean"]["mean"]):
         cells = []
@@ -77,10 +77,10 @@ def by_stream(record: Record) -> str:
             text = points(row["learning"][stream])
             highest = row["learning"][stream]["mean"] == best[stream] and row["arm"] != "oracle"
             cells.append(f"**{text}**" if highest else text)
-        if attacked:
+        if "injection" in streams:
             cells.append(points(row["attacker's aim on injection"]))
         lines.append((f"`{row['arm']}`", points(row["mean"]), *cells, row["words"]))
-    return markdown(("memory", "all", *streams, *["attacker's aim"][: len(attacked)], "words"), lines)
+    return markdown(("memory", "all", *streams, *last), lines)
 
 
 def equal_rows(record: Record) -> str:

@@ -22,6 +22,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.store import decision_log
 from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.maintenance import check, compact
+from keepworth.memory.store.purge import is_tombstone
 from keepworth.memory.store.transfer import exported, imported
 from tests.memory.stub_encoder import WordEncoder
 
@@ -341,6 +342,7 @@ def test_whatever_happened_before_nothing_is_left_and_what_stays_can_be_undone_a
         for (n,) in numbers:
             with suppress(errors.UnknownItem):  # it went with one that says the same
                 everybody.forget(f"m{n}", purge_history=True)
+        assert all(is_tombstone(everybody.store, Scope(), f"m{n}") for (n,) in numbers)
     else:
         everybody.erase(user_id="zxana")
         needles += ["zxana", "zxtask"]

@@ -251,7 +251,6 @@ def diagnose_runs(context: typer.Context, named: list[str], assign: list[str]) -
 
 def reader_of(name: str, endpoint_model: str, key_variable: str, runs: Path) -> BenchmarkReader | None:
     """Who answers. Raises KeepworthError where an option does not fit."""
-
     endpoint = name.startswith(("http://", "https://"))
     if endpoint and not endpoint_model:
         raise KeepworthError("an endpoint serves several models.", "Name one with --model.")

@@ -49,7 +49,6 @@ def show(
     as_json: Annotated[bool, option("--json", "Print a line of JSON for each kind of method of this name.")] = False,
 ) -> None:
     """Print a method's claim, what differs from its paper, and what was measured."""
-
     of_name = [method for kind in KINDS for method in methods(kind).values() if method.name == name]
     if not of_name:
         raise UnknownName("method", name, methods())
@@ -116,7 +115,6 @@ def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json:
 
 
 def _row(method: Any) -> dict[str, Any]:
-
     names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "tags", "extra", "parts", "on")
     measured = evidence(method)
     file = f"benchmarks/methods/{measured['file']}" if measured else ""

@@ -138,3 +138,21 @@ def test_before_any_reward_there_is_no_more_advice_than_was_asked_for_either() -
     with memory.episode("a torn shirt arrived", explore=False) as episode:
         assert len(episode.search(actions=OFFERED, top_k=1).advice) == 1
         assert len(episode.search(actions=OFFERED, top_k=2).advice) == 2
+
+
+def test_what_worked_is_advised_before_what_failed_even_where_failures_are_more_like_the_question() -> None:
+    offered = ("restart", "reset", "refund", "wait")
+    with Memory(encoder=HashedWords(), seed=0) as memory:
+        for number in range(12):
+            with memory.episode("support") as episode:
+                failed = offered[1 + number % 3]
+                episode.search("the red printer hums and blinks", actions=offered)
+                episode.act(failed)
+                episode.reward(0.0)
+            with memory.episode("support") as episode:
+                episode.search(f"the red printer hums in office {number}", actions=offered)
+                episode.act("restart")
+                episode.reward(1.0)
+        with memory.episode("support", explore=False) as episode:
+            advice = episode.search("the red printer hums and blinks", actions=offered, top_k=3).advice
+    assert {action for action, weight, _ in advice if weight > 0.0} == {"restart"}

@@ -146,6 +146,8 @@ LEAD, SHOWN, DONE, NAMED = range(4)
 """Who gets the credit: what stood first, all that was shown, the action that was taken, the roles of that action."""
 _RIDGE = np.array([[-1, -1, -1], [PLAIN, FORGETTING, PLAIN]])
 """Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
+_OF_RIDGES = 1
+"""The half of the models of actions that has ridges."""
 _PRIOR = np.array([SHARES[counts] for _, _, counts in MODELS]) / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
 _WAYS = np.arange(len(SHARES))[:, None]
 AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
@@ -180,11 +182,12 @@ class _Near:
 
 @dataclass(slots=True)
 class _Judged:
-    """Of some arms, by ways of giving credit and their models. gain: expected reward less that expected here, base: the latter,
-    near: how many times, shapes that go with (ways, *_SHAPE, arms); times, earned: near the question, without forgetting, seen:
-    how many rewards an item has anywhere, shape (ways, arms)."""
+    """Of some arms, by ways of giving credit and their models. gain: expected reward less that expected here, overall: the part
+    of it that all uses say, base: the reward expected here, near: how many times, shapes that go with (ways, *_SHAPE, arms);
+    times, earned: near the question, without forgetting, seen: how many rewards an item has anywhere, shape (ways, arms)."""
 
     gain: Floats
+    overall: Floats
     base: Floats
     near: Floats
     times: Floats
@@ -664,7 +667,7 @@ class RewardRecord:
             assert earned is not None
             overall = (earned - times * base) / (times + _OVERALL)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
-        return _Judged(gain, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
+        return _Judged(gain, overall, base, local_times, local_times[:, 0, 0, PLAIN], local[:, 0, 0, PLAIN], seen)
 
     def _occurrences(self, rows: Rows, numbers: Rows) -> Floats:
         """1 where an item stood first in a row, and where it was shown; shape (rows, 2, items + 1), the last for all others."""
@@ -835,10 +838,10 @@ class RewardRecord:
 
         Returns:
             (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that
-            rewards speak for, or of actions in its role where roles predict better, and (action, -1, similarity) for the nearest
-            failure of each of those that they speak against: the failure of an episode of several steps speaks against none.
-            With `of_items` those that are most like the question, after successes in a role, which hold whatever is asked. And
-            what rewards say of these actions, as lines of a prompt.
+            rewards speak for, or of actions in its role where roles predict better, then (action, -1, similarity) for the nearest
+            failure of each of those that they speak against, the worst first, as far as there is room: the failure of an episode
+            of several steps speaks against none. With `of_items` those that are most like the question, after successes in a
+            role, which hold whatever is asked. And what rewards say of these actions, as lines of a prompt.
         """
         nothing = (nearest_first(of_items, most), "")
         if len(self._actions) == 1 or not actions or not len(self):
@@ -851,7 +854,10 @@ class RewardRecord:
         judged = blamed = self._judge(near, actions, actions=True)
         if self._steps:
             blamed = self._judge(self._near(vector, blame=True), actions, actions=True)
-        gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))
+        if named or self._steps:
+            gains = weights[DONE] @ blamed.gain.reshape(len(MODELS), len(actions))
+        else:  # of actions that were rewarded by themselves the ridges alone choose better
+            gains = weights[DONE].reshape(-1, len(SHARES)).sum(axis=0) @ judged.overall[_OF_RIDGES, 0]
         roles, by_role, telling = None, np.zeros(len(ROLES)), list[int]()
         if named:
             roles = self._judge_roles(near, list(ROLES))
@@ -890,7 +896,7 @@ class RewardRecord:
             record = record or f"{'wrong' if against else 'right'} where something like this was asked"
             role = "" if in_role_of is None else f"named by {ROLES[at]} of this episode; such an action was "
             records[actions[index]] = f"- {as_line(actions[index])}: {role}{record}"
-        chosen = (*in_role, *nearest_first((*pieces, *of_items), most))[:most]
+        chosen = (*in_role, *nearest_first((*pieces[:most], *of_items), most))[:most]
         advised = dict.fromkeys(action for action, _, _ in chosen)
         return chosen, "\n".join(records[action] for action in advised if action in records)
 

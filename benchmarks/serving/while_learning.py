@@ -27,10 +27,10 @@ from benchmarks.record import arguments, save
 from benchmarks.speed.setting import machine, ratio
 from keepworth.episodes.episode import Episode, Group
 from keepworth.learning.learner import Learner
+from keepworth.learning.replica import Replica
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes import openclaw_rl as openclaw
-from keepworth.models.adapter import Replica
 from keepworth.recipes.system import System
 from keepworth.recipes.training import prepared
 from keepworth.rollouts.driver import play

@@ -11,15 +11,15 @@ import pytest
 
 from keepworth.episodes import Episode, FinishReason, Sample, SamplingParams
 from keepworth.episodes.model import VersionSpan
+from keepworth.learning.collect.partial_sample import PartialSample
 from keepworth.learning.collect.pipeline import Pipeline
-from keepworth.learning.collect.sampler import PUBLISHED, _append
+from keepworth.learning.collect.sampler import PUBLISHED
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import Progress
 from keepworth.models.adapter import attach_lora, load_trained
 from keepworth.models.http_engine import HttpModel
-from keepworth.models.partial_sample import PartialSample
 from tests.learning.letters import OBJECTIVE, Letters, settings
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect
@@ -166,12 +166,12 @@ def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path
 
 def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:
     draft = PartialSample((1, 2), SamplingParams(5), (0, 0, 0, 0))
-    _append(draft, Sample((7, 8), (-0.1, -0.2), FinishReason.ABORTED, (VersionSpan(3, 0, 2),)))
+    draft.append(Sample((7, 8), (-0.1, -0.2), FinishReason.ABORTED, (VersionSpan(3, 0, 2),)))
     assert draft.finish is None
-    _append(draft, Sample((), (), FinishReason.ABORTED, ()))
-    _append(draft, Sample((9,), (-0.3,), FinishReason.ABORTED, (VersionSpan(3, 0, 1),)))
-    _append(draft, Sample((5, 6), (-0.4, -0.5), FinishReason.LENGTH, (VersionSpan(4, 0, 2),)))
-    sample = draft.sample(9)
+    draft.append(Sample((), (), FinishReason.ABORTED, ()))
+    draft.append(Sample((9,), (-0.3,), FinishReason.ABORTED, (VersionSpan(3, 0, 1),)))
+    draft.append(Sample((5, 6), (-0.4, -0.5), FinishReason.LENGTH, (VersionSpan(4, 0, 2),)))
+    sample = draft.sample()
     assert sample.ids == (7, 8, 9, 5, 6)
     assert sample.spans == (VersionSpan(3, 0, 2), VersionSpan(3, 2, 3), VersionSpan(4, 3, 5))
     assert sample.finish is FinishReason.LENGTH

@@ -7,14 +7,15 @@ import threading
 import pytest
 
 from keepworth.episodes import Sample, SamplingParams
+from keepworth.learning.collect.drafts import DraftBatch
+from keepworth.learning.collect.partial_sample import PartialSample
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
-from keepworth.models.adapter import Replica, attach_lora, unfreeze
-from keepworth.models.drawing import DraftBatch
+from keepworth.learning.replica import Replica
+from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.partial_sample import PartialSample
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model
 
@@ -29,7 +30,7 @@ def drawn(model: InProcessModel) -> list[Sample]:
         batch.add(draft)
     while batch.busy:
         batch.step()
-    return [draft.sample(model.version) for draft in drafts]
+    return [draft.sample() for draft in drafts]
 
 
 @pytest.mark.parametrize(

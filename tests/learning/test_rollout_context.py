@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task
+from keepworth.episodes import Episode, FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
 from keepworth.learning.collect.groups import (
     CallFailed,
     CallTimedOut,
@@ -24,7 +24,7 @@ from keepworth.learning.collect.groups import (
     has_failed,
     run_rollout,
 )
-from keepworth.models.partial_sample import PartialSample
+from keepworth.learning.collect.partial_sample import PartialSample
 from tests.episode_of import call_of, episode_of
 from tests.learning.letters import settings
 
@@ -40,13 +40,10 @@ class Counting:
 
     async def sample(self, draft: PartialSample) -> Sample:
         if draft.finish is None:
-            for token in b"abcd"[len(draft.ids) :]:
-                draft.ids.append(token)
-                draft.logprobs.append(-1.0)
-                self.drawn += 1
-            draft.finish = FinishReason.LENGTH
-            draft.close_span(0)
-        return draft.sample(0)
+            ids = tuple(b"abcd"[len(draft.ids) :])
+            draft.append(Sample(ids, (-1.0,) * len(ids), FinishReason.LENGTH, (VersionSpan(0, 0, len(ids)),)))
+            self.drawn += len(ids)
+        return draft.sample()
 
 
 def open_group() -> OpenGroup:

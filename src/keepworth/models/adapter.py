@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import shutil
-import time
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,7 @@ from keepworth.episodes.needs import needs_llm
 import torch
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import Receipt
-from keepworth.models.errors import DeliveryFailed, UnsupportedModel
+from keepworth.models.errors import UnsupportedModel
 from keepworth.models.files import BASE_RECORD, record_of, repository_of
 from keepworth.models.fused_adapter import fuse
 from keepworth.models.inprocess import InProcessModel
@@ -256,67 +252,3 @@ def with_adapter(network: Any, folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # as in `attach_lora`
         return PeftModel.from_pretrained(network, folder, autocast_adapter_dtype=False)
-
-
-# A second network for the sampler: frozen weights are shared with the learner's, trained ones are its own copy.
-#
-# While the learner computes a step, its gradients and its half-made update are out of the sampler's sight. Between two
-# tokens `Replica.publish` copies what was trained, and proves that it arrived: a publication that silently does nothing
-# looks like growing staleness and nothing else.
-
-
-TOLERANCE = 1e-5
-"""Nats by which both sides may differ on the probe. They run the same arithmetic on the same shapes: 0 is expected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """What the learner sends: its version, and its scores of the probe under it."""
-
-    version: int
-    scores: tuple[float, ...]
-
-
-class Replica:
-    """The sampler's side. `model` has the learner's frozen tensors themselves and copies of `named`, the trained ones."""
-
-    def __init__(self, learner: InProcessModel, named: Named) -> None:
-        trained = {id(value) for value in named.values()}
-        shared = {
-            id(parameter): parameter for parameter in learner.network.parameters() if id(parameter) not in trained
-        }
-        network = copy.deepcopy(learner.network, shared)
-        self.model = InProcessModel(network, learner.tokenizer, learner.name, learner.token_budget)
-        self.model.version = learner.version
-        self._learner, self._named = learner, named
-        copies = dict(network.named_parameters())
-        self._copies = {name: copies[name].requires_grad_(False) for name in named}
-        ids = learner.encode("A weight update that arrived changes what the model says next.")
-        half = max(1, len(ids) // 2)
-        self._probe = ids[:half], ids[half:]
-
-    def outgoing(self) -> Outgoing:
-        """Called on the learner's side, when no step is being made."""
-        return Outgoing(self._learner.version, self._scores(self._learner))
-
-    @torch.no_grad()
-    def publish(self, sent: Outgoing) -> Receipt:
-        """Take the trained tensors over, which stay as they were sent. Raises DeliveryFailed where that cannot be proven.
-
-        Nothing may be sampled meanwhile: interrupt the batch first, call this from the thread that samples."""
-        begun = time.perf_counter()
-        for name, value in self._named.items():
-            self._copies[name].copy_(value)
-        self.model.version = sent.version
-        gap = max(abs(a - b) for a, b in zip(self._scores(self.model), sent.scores, strict=True))
-        if not gap <= TOLERANCE:
-            raise DeliveryFailed(
-                f"After the publication of version {sent.version} sampler and learner differ by {gap:.4g} nats on the "
-                f"probe, more than the tolerance of {TOLERANCE:g}.",
-                "Something besides the published tensors differs between the two networks.",
-            )
-        return Receipt(sent.version, gap, time.perf_counter() - begun)
-
-    def _scores(self, model: InProcessModel) -> tuple[float, ...]:
-        prompt, branch = self._probe
-        return model.score([prompt], [[branch]])[0][0]

@@ -6,8 +6,8 @@ A draw depends on (seed, stream, position) alone: in which company a text is dra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.needs import needs_llm
@@ -18,9 +18,8 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
-from keepworth.models.attention import Prompts, Standing, float32_products, micro_batches, round_up, with_prompts
+from keepworth.models.attention import Prompts, Standing, micro_batches, round_up, with_prompts
 from keepworth.models.decoding_step import DecodingStep
-from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -100,10 +99,11 @@ class Drawing:
         self._logits = self.model.head(hidden) if step is None else step.head(hidden)
 
     def sample(self, branch: int) -> Sample:
-        """What was drawn of a branch so far."""
+        """What was drawn of a branch so far; ABORTED where it has not ended."""
         drawn = int(self.drawn[branch])
         ids, logprobs = (tuple(of[branch, :drawn].tolist()) for of in (self._ids, self._logprobs))
-        finish = FinishReason.STOP if self.stopped[branch] else FinishReason.LENGTH
+        ended = FinishReason.STOP if self.stopped[branch] else FinishReason.LENGTH
+        finish = ended if self.ended[branch] else FinishReason.ABORTED
         return Sample(ids, logprobs, finish, (VersionSpan(self.model.version, 0, drawn),))
 
 
@@ -352,141 +352,3 @@ class GroupLayer(BufferLayer):
             keys, values = across(keys[staying]), values[staying]
         self.prompts = Prompts(keys, values, standing)
         self.keys, self.values = across(self.keys[left]), self.values[left]
-
-
-# Drafts: samples that several callers ask for, drawn together, each to an end of its own.
-
-
-@dataclass(slots=True)
-class _Drafts:
-    """What is drawn of some drafts, in the order of its branches."""
-
-    drawing: Drawing
-    drafts: list[PartialSample]
-
-
-_AT_ONCE = 2
-"""Drawings that go on beside each other: each reads all weights for its tokens."""
-
-
-class DraftBatch:
-    """Drafts in, finished drafts out.
-
-    When new weights arrive, `interrupt` drops the keys and values of the old ones; every unfinished draft is read again under the
-    new weights and goes on (interruptible generation: AReaL, arXiv 2505.24298, section 4.1). What was drawn before keeps its
-    log-probabilities and its version.
-
-    Args:
-        model: Draws.
-        order: Which draft comes first, the smallest key.
-        slots: Drafts that are drawn at once, one token a `step`; None draws all that wait to their ends in one step, where
-            everybody waits for everybody and the weights do not change meanwhile.
-    """
-
-    def __init__(
-        self, model: InProcessModel, *, order: Callable[[PartialSample], Any], slots: int | None = None
-    ) -> None:
-        self.model, self.order, self.slots = model, order, slots
-        self.waiting: list[PartialSample] = []
-        self.steps = self.drawn = self.read = 0
-        self._drawings: list[_Drafts] = []
-
-    def add(self, draft: PartialSample) -> None:
-        """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
-        if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
-            raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
-        self.model.check([draft.prompt], draft.params)
-        self.waiting.append(draft)
-
-    @torch.inference_mode()
-    def remove(self, draft: PartialSample) -> None:
-        """Forget a draft; one that has ended or was never added is no error."""
-        if draft in self.waiting:
-            self.waiting.remove(draft)
-        for drawing in self._drawings:
-            if draft in drawing.drafts:
-                drawing.drawing.ended[drawing.drafts.index(draft)] = True
-
-    @property
-    def live(self) -> list[PartialSample]:
-        """Those of which tokens were drawn and more will be."""
-        return [drawing.drafts[branch] for drawing in self._drawings for branch in _going(drawing.drawing)]
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.waiting or self.live)
-
-    def unfinished(self) -> int:
-        """Tokens of drafts that have not ended."""
-        live = sum(int(drawing.drawing.drawn[~drawing.drawing.ended].sum()) for drawing in self._drawings)
-        return live + sum(len(draft.ids) for draft in (*self.waiting, *self.live))
-
-    def interrupt(self) -> None:
-        """Call before the weights change: what is unfinished will be read again under the new ones."""
-        drawings, self._drawings = self._drawings, []
-        for drawing in drawings:
-            for branch in _going(drawing.drawing):
-                self._take(drawing, branch)
-                self.waiting.append(drawing.drafts[branch])
-
-    @torch.inference_mode()
-    def step(self) -> list[PartialSample]:
-        """One token for every draft that is drawn, or, without slots, everything that waits to its end; the drafts that ended."""
-        if self.slots is None:
-            drafts, self.waiting = sorted(self.waiting, key=self.order), []
-            for begun in self._begin(drafts):
-                while not begun.drawing.over:
-                    self._step(begun)
-            return drafts
-        self._drawings = [drawing for drawing in self._drawings if not drawing.drawing.over]
-        if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:
-            self.waiting.sort(key=self.order)
-            chosen, self.waiting = self.waiting[:free], self.waiting[free:]
-            self._drawings += self._begin(chosen)
-        return [draft for drawing in self._drawings for draft in self._step(drawing)]
-
-    def _begin(self, drafts: Sequence[PartialSample]) -> Iterator[_Drafts]:
-        """In as few drawings as their settings allow. A prompt that a group shares is read and kept once."""
-        by_prompt: dict[tuple[SamplingParams, int, Tokens], list[PartialSample]] = {}
-        for draft in drafts:
-            left = draft.params.max_tokens - len(draft.ids)
-            alike = replace(draft.params, seed=0, max_tokens=left if self.slots is None else 1)
-            by_prompt.setdefault((alike, draft.group, (*draft.prompt, *draft.ids)), []).append(draft)
-        batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[PartialSample]]]] = {}
-        for (alike, _, prompt), members in by_prompt.items():
-            batches.setdefault((alike, len(members)), []).append((prompt, members))
-        for (alike, copies), entries in batches.items():
-            limits = [[len(member.draws()) for member in members] for _, members in entries]
-            params = replace(alike, n=copies, max_tokens=max(map(max, limits)))
-            draws = np.zeros((len(entries), copies, params.max_tokens))
-            for row, (_, members) in enumerate(entries):
-                for column, draft in enumerate(members):
-                    draws[row, column, : limits[row][column]] = draft.draws()
-            uniform = None if params.temperature == 0 else torch.from_numpy(draws)
-            for rows, first, drawing in self.model.drawings([prompt for prompt, _ in entries], params, uniform):
-                members = [entry for row in rows for entry in entries[row][1][first : first + drawing.group]]
-                drawing.limits = torch.tensor([len(member.draws()) for member in members])
-                self.read += sum(len(entries[row][0]) for row in rows)
-                yield _Drafts(drawing, members)
-
-    def _step(self, drawn: _Drafts) -> list[PartialSample]:
-        with float32_products(self.model.dtype):
-            ended = drawn.drawing.step()
-        self.steps += 1
-        self.drawn += drawn.drawing.tokens
-        for branch in ended:
-            self._take(drawn, branch)
-            stopped = bool(drawn.drawing.stopped[branch])
-            drawn.drafts[branch].finish = FinishReason.STOP if stopped else FinishReason.LENGTH
-        return [drawn.drafts[branch] for branch in ended]
-
-    def _take(self, drawn: _Drafts, branch: int) -> None:
-        """Let the draft hold what was drawn of it."""
-        draft, sample = drawn.drafts[branch], drawn.drawing.sample(branch)
-        draft.ids += sample.ids
-        draft.logprobs += sample.logprobs
-        draft.close_span(self.model.version)
-
-
-def _going(drawing: Drawing) -> list[int]:
-    return [int(branch) for branch in (~drawing.ended).nonzero().flatten()]

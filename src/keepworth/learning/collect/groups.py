@@ -30,8 +30,8 @@ from keepworth.episodes.episode import (
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.learning.collect.curriculum import draw_seed, position_of
+from keepworth.learning.collect.partial_sample import PartialSample
 from keepworth.models.errors import ContextOverflow
-from keepworth.models.partial_sample import PartialSample
 from keepworth.rollouts.driver import OutOfTime, Variation, made, within
 
 if TYPE_CHECKING:

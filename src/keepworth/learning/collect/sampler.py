@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.environment import in_thread
-from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
+from keepworth.episodes.model import Receipt, Sample, Tokens
+from keepworth.learning.collect.drafts import DraftBatch
+from keepworth.learning.collect.partial_sample import PartialSample
+from keepworth.learning.replica import Replica
 from keepworth.learning.run_folder import replacing_folder
-from keepworth.models.adapter import Replica, save_trained
-from keepworth.models.drawing import DraftBatch
+from keepworth.models.adapter import save_trained
 from keepworth.models.errors import EngineError, EngineRefused
 from keepworth.models.http_wire import derive_seed
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.asynchrony import Asynchrony
@@ -72,7 +73,7 @@ class Sampler(ABC):
             await self._draw(draft)
         finally:
             self.waiting.pop(id(draft), None)
-        return draft.sample(self.version)
+        return draft.sample()
 
     @abstractmethod
     async def _draw(self, draft: PartialSample) -> None: ...
@@ -321,7 +322,7 @@ class HttpSampler(Sampler):
             seed=derive_seed(draft.params.seed, *draft.stream, len(draft.ids)),
         )
         ((drawn,),) = await in_thread(engine.model.sample, [(*draft.prompt, *draft.ids)], params)
-        _append(draft, drawn)
+        draft.append(drawn)
         if draft.finish is None:
             raise EngineError(f"{engine.model.url} ended a sample by itself.", "Is it shutting down?")
 
@@ -369,15 +370,3 @@ class _Witness:
     ) -> list[list[tuple[float, ...]]]:
         pairs = zip(prompts, branches, strict=True)
         return [[self._scores[prompt, branch] for branch in of_prompt] for prompt, of_prompt in pairs]
-
-
-def _append(draft: PartialSample, drawn: Sample) -> None:
-    """What was drawn, behind what the draft had; it ends where the sample did, but not where that was interrupted."""
-    start = len(draft.ids)
-    draft.ids += drawn.ids
-    draft.logprobs += drawn.logprobs
-    draft.spans += [VersionSpan(span.version, start + span.start, start + span.end) for span in drawn.spans]
-    if drawn.finish is not FinishReason.ABORTED:
-        draft.finish = drawn.finish
-    elif len(draft.ids) >= draft.params.max_tokens:
-        draft.finish = FinishReason.LENGTH

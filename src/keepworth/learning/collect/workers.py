@@ -28,8 +28,8 @@ from keepworth.learning.collect.groups import (
     failed_episode,
     run_member,
 )
+from keepworth.learning.collect.partial_sample import PartialSample
 from keepworth.learning.placement import Cluster, Worker, WorkerDied, WorkerPart
-from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.asynchrony import Asynchrony

@@ -15,8 +15,7 @@ class PartialSample:
     """A sample in the making: all that is needed to go on with it here or in another process.
 
     stream: what its draws are seeded with beside `params.seed`; (prompt index, sample index) draws what
-    `InProcessModel.sample` draws. group: index of the group it is sampled for. spans: of the tokens drawn under weights that
-    have been replaced since.
+    `InProcessModel.sample` draws. group: index of the group it is sampled for. spans: under which weights its tokens were drawn.
     """
 
     prompt: Tokens
@@ -36,14 +35,19 @@ class PartialSample:
             self._draws = generator.random(self.params.max_tokens)
         return self._draws[len(self.ids) :]
 
-    def close_span(self, version: int) -> None:
-        """What was drawn since the last span was drawn under `version`."""
-        start = self.spans[-1].end if self.spans else 0
-        if len(self.ids) > start:
-            self.spans.append(VersionSpan(version, start, len(self.ids)))
+    def append(self, drawn: Sample) -> None:
+        """Go on with what was drawn. It ends where `drawn` ended, which it has not where that was interrupted (ABORTED)."""
+        start = len(self.ids)
+        self.ids += drawn.ids
+        self.logprobs += drawn.logprobs
+        self.spans += [
+            VersionSpan(span.version, start + span.start, start + span.end) for span in drawn.spans if span.end
+        ]
+        if drawn.finish is not FinishReason.ABORTED:
+            self.finish = drawn.finish
+        elif len(self.ids) >= self.params.max_tokens:
+            self.finish = FinishReason.LENGTH
 
-    def sample(self, version: int) -> Sample:
+    def sample(self) -> Sample:
         """What has been drawn so far; ABORTED where it has not ended."""
-        start = self.spans[-1].end if self.spans else 0
-        last = (VersionSpan(version, start, len(self.ids)),) if len(self.ids) > start else ()
-        return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, (*self.spans, *last))
+        return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, tuple(self.spans))

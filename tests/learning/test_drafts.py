@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
-from keepworth.models.adapter import Replica, attach_lora, unfreeze
-from keepworth.models.drawing import DraftBatch
+from keepworth.learning.collect.drafts import DraftBatch
+from keepworth.learning.collect.partial_sample import PartialSample
+from keepworth.learning.replica import Replica
+from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.errors import ContextOverflow, DeliveryFailed
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.partial_sample import PartialSample
 from tests.models.tiny import tiny_model
 
 PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]
@@ -54,7 +55,7 @@ def test_draws_what_the_model_draws(slots: int | None, interrupt_every: int, tem
     expected = [sample for own in MODEL.sample(PROMPTS, params) for sample in own]
     assert any(each.finish is FinishReason.STOP for each in expected)
     for draft, sample in zip(made, expected, strict=True):
-        ours = draft.sample(MODEL.version)
+        ours = draft.sample()
         assert (ours.ids, ours.finish) == (sample.ids, sample.finish)
         assert ours.logprobs == pytest.approx(sample.logprobs, abs=1e-9)
 
@@ -99,7 +100,7 @@ def test_every_draft_ends_once_with_spans_that_cover_it(
         gone = [made[removed]] if removed < len(made) and made[removed].finish is None else []
         assert sorted(map(id, (*finished, *gone))) == sorted(map(id, made))
         for each in finished:
-            sample = each.sample(MODEL.version)
+            sample = each.sample()
             assert len(sample.ids) == len(sample.logprobs) == each.params.max_tokens
             edges = [0, *(span.end for span in sample.spans)]
             assert [(s.start, s.end) for s in sample.spans] == list(pairwise(edges))
@@ -152,7 +153,7 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     assert (receipt.version, receipt.probe_gap) == (1, pytest.approx(0.0, abs=1e-12))
     while batch.busy:
         batch.step()
-    sample = draft.sample(replica.model.version)
+    sample = draft.sample()
     assert sample.spans == (VersionSpan(0, 0, 4), VersionSpan(1, 4, 10))
     (after,) = learner.score([draft.prompt], [[sample.ids]])
     assert sample.logprobs[:4] == pytest.approx(before[0], abs=1e-5)

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.models.families import plain_scores
 from benchmarks.record import arguments, save
 from benchmarks.speed.sampling import GENERATE, OURS, PREFILLED, SAMPLES, generated, ours
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
@@ -170,20 +171,11 @@ def scores_of(
     return np.array([lp for group in model.score(texts, branches) for row in group for lp in row])
 
 
+@torch.inference_mode()
 def one_at_a_time(network: Any, texts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> np.ndarray[Any, Any]:
     """The same, each sequence by itself."""
-    return np.concatenate(
-        [alone(network, text, branch) for text, group in zip(texts, branches, strict=True) for branch in group]
-    )
-
-
-@torch.inference_mode()
-def alone(network: Any, text: Tokens, branch: Tokens) -> np.ndarray[Any, Any]:
-    """Log-probability of each token of `branch` behind `text`, from one pass over both."""
-    ids = torch.tensor([(*text, *branch)], device=network.device)
-    logits = network(input_ids=ids, use_cache=False).logits[0, len(text) - 1 : -1].float()
-    lp = logits.log_softmax(-1).gather(1, ids[0, len(text) :, None])[:, 0]
-    return np.asarray(lp.double().cpu().numpy())
+    pairs = [(text, branch) for text, group in zip(texts, branches, strict=True) for branch in group]
+    return np.asarray(torch.cat([plain_scores(network, *pair) for pair in pairs]).double().cpu().numpy())
 
 
 def as_on_the_processor(setting: Setting) -> dict[str, Any]:

@@ -230,12 +230,7 @@ def verified(file: Path, seen: list[Acknowledged]) -> dict[str, Any]:
     assert not any(lost.values()), {name: ids[:5] for name, ids in lost.items() if ids}
     assert not any(twice.values()), {name: ids[:5] for name, ids in twice.items() if ids}
     return {
-        "acknowledged": {
-            "items": len(items),
-            "turns": len(turns),
-            "episodes": len(episodes),
-            "rewards": len(rewards),
-        },
+        "acknowledged": {name: len(of) for name, of in zip(lost, (items, turns, episodes, rewards), strict=True)},
         "lost": 0,
         "done_twice": 0,
         "turns_without_an_answer": len(acknowledged) - len(turns),

@@ -20,7 +20,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,19 +44,12 @@ from benchmarks.record import arguments, save
 
 ITEMS = 100_000
 PACKAGES = ("httpx", "starlette", "uvicorn", "h11", "pydantic")
-ARMS = (
-    "upstream alone",
-    "bare proxy",
-    "memory off",
-    "memory on",
-    "memory on, no person",
-    "search over REST, whole store",
-)
 FAST = ("upstream alone", "bare proxy", "memory off", "memory on")
 """What is asked at the full rate."""
 SLOW = ("memory off", "memory on", "memory on, no person", "search over REST, whole store")
 """What is asked at the low rate, at which nothing queues where the full one is more than the machine has room for."""
-SATURATED = ("bare proxy", "memory off", "memory on")
+SATURATED = FAST[1:]
+ARMS = tuple(dict.fromkeys(FAST + SLOW))
 
 
 class Standing:
@@ -89,10 +82,11 @@ class Standing:
 @contextmanager
 def standing(file: Path) -> Iterator[Standing]:
     """All processes, warm: whatever is read once has been read."""
-    with ExitStack() as stack:
-        upstream = stack.enter_context(instant_upstream())
-        proxy = stack.enter_context(bare_proxy(upstream))
-        server = stack.enter_context(memory_server(file, upstream.url, "--encoder", "hashing"))
+    with (
+        instant_upstream() as upstream,
+        bare_proxy(upstream) as proxy,
+        memory_server(file, upstream.url, "--encoder", "hashing") as server,
+    ):
         servers = Standing(upstream, proxy, server)
         for arm in ARMS:
             # What one person said is held from the second question on, and there are 100 of them.

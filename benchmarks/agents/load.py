@@ -58,13 +58,17 @@ class InstantUpstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.waiting += data
         while (end := self.waiting.find(b"\r\n\r\n")) >= 0:
-            head = bytes(self.waiting[:end]).lower()
-            start = head.find(b"content-length:")
-            length = int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
+            length = _content_length(bytes(self.waiting[:end])) or 0
             if len(self.waiting) < end + 4 + length:
                 return
             del self.waiting[: end + 4 + length]
             self.transport.write(_ANSWER)
+
+
+def _content_length(head: bytes) -> int | None:
+    """What the head of a request or an answer says; None where it says nothing."""
+    _, there, rest = head.lower().partition(b"content-length:")
+    return int(rest.split(b"\r\n", 1)[0]) if there else None
 
 
 async def _serve_upstream() -> None:
@@ -182,20 +186,13 @@ def name(user: int) -> str:
 def fill(file: Path, items: int) -> None:
     """A memory of `items` texts from a Zipf vocabulary, an equal number for each of 100 people, with vectors of hashed words,
     which cost next to nothing to make."""
-    import numpy as np
-
+    from benchmarks.memory.engine import corpus
     from keepworth import Memory
 
-    draw = np.random.default_rng(0)
-    frequency = 1.0 / np.arange(1, WORDS + 1)
-    frequency /= frequency.sum()
+    texts = corpus(items).texts
     with Memory(file, encoder="hashing") as memory:
         for user in range(USERS):
-            texts = []
-            for number in range(items // USERS):
-                words = draw.choice(WORDS, int(draw.integers(12, 31)), p=frequency)
-                texts.append(" ".join(f"w{word}" for word in words) + f" n{user}x{number}")
-            memory.add_many(texts, user_id=name(user))
+            memory.add_many(texts[user::USERS], user_id=name(user))
 
 
 @dataclass(slots=True)
@@ -237,11 +234,10 @@ def request(url: str, user: str, body: bytes, *, mode: str = "on", path: str = "
 async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> None:
     writer.write(sent)
     head = await reader.readuntil(b"\r\n\r\n")
-    lowered = head.lower()
-    start = lowered.find(b"content-length:")
-    if start < 0 or head[9:12] != b"200":
+    length = _content_length(head)
+    if length is None or head[9:12] != b"200":
         raise SystemExit(f"a call was not answered: {head!r:.200}")
-    await reader.readexactly(int(lowered[start + 15 :].split(b"\r\n", 1)[0]))
+    await reader.readexactly(length)
 
 
 async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: float) -> list[float]:

@@ -23,6 +23,7 @@ processors), so it is given one at a time, and `--samples 1` here.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +53,10 @@ def main() -> None:
     options = parser.parse_args()
     steps: dict[str, Any] = {}
     with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
-        there = ["adapters"] if takes_adapters(engine) else []
+        there = list[str]()
+        with contextlib.suppress(MissingCapability):
+            engine.require_adapters()
+            there.append("adapters")
         print(f"{engine}: {', '.join(there)}")
         run = Steps(engine, options.folder, steps)
         run.sampling(options.samples)
@@ -60,12 +64,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             if there:
                 run.adapters(Path(folder))
-        record = {
-            "engine": engine.software,
-            "capabilities": there,
-            "steps": steps,
-            "versions": versions(),
-        }
+        record = {"engine": engine.software, "capabilities": there, "steps": steps, "versions": versions()}
     path = Path(__file__).parent / f"{options.name}.json"
     save(path, record)
     print(path)
@@ -139,14 +138,6 @@ class Steps:
         for version in range(1, 5):
             self.step(f"adapter {version} is published and proven", lambda version=version: publish(version))  # type: ignore[misc]
         self.step("all adapters are unloaded", unload)
-
-
-def takes_adapters(engine: HttpModel) -> bool:
-    try:
-        engine.require_adapters()
-    except MissingCapability:
-        return False
-    return True
 
 
 def moved(tensors: dict[str, Any], size: float, seed: int) -> None:

@@ -41,6 +41,8 @@ DIMENSION = 384
 USERS = 100
 VOCABULARY = 20_000
 QUERIES = 200
+HERE = "benchmarks.memory.engine"
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,7 @@ def first_results(path: Path, data: BenchmarkCorpus) -> Iterator[Figure]:
     opening, peaks = [], []
     for (name, options), target in zip(COLD.items(), COLD_TARGETS, strict=True):
         runs = [
-            _in_a_process("opened", str(path), str(asked), data.queries[0], json.dumps(options))
+            in_a_process(HERE, "opened", str(path), str(asked), data.queries[0], json.dumps(options))
             for _ in range(COLD_RUNS)
         ]
         opening += [run["open_ms"] for run in runs]
@@ -208,7 +210,7 @@ def first_results(path: Path, data: BenchmarkCorpus) -> Iterator[Figure]:
     note = "before it; imports of the engine included, of `keepworth` not"
     yield line("open, new process", "ms", sorted(opening), note=note)
     yield Figure("most memory of these processes", "MB", max(peaks) / 1e6, target="<= 300 at 100k", n=len(peaks))
-    runs = [_in_a_process("begun", str(path.with_name(f"empty{number}.mem"))) for number in range(COLD_RUNS)]
+    runs = [in_a_process(HERE, "begun", str(path.with_name(f"empty{number}.mem"))) for number in range(COLD_RUNS)]
     note = f"a new process and a new file, `hashing` encoder; {_processor_time(runs)}"
     yield line(
         "first add and search, empty memory", "ms", sorted(run["first_ms"] for run in runs), target="<= 250", note=note
@@ -220,11 +222,12 @@ def _processor_time(runs: Sequence[dict[str, float]]) -> str:
     return f"processor time {at(times, 0.5):.0f} ms"
 
 
-def _in_a_process(function: str, *arguments: str) -> dict[str, float]:
-    code = f"import sys; from benchmarks.memory.engine import {function}; {function}(*sys.argv[1:])"
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True)
-    numbers: dict[str, float] = json.loads(done.stdout)
-    return numbers
+def in_a_process(module: str, function: str, *arguments: str) -> dict[str, Any]:
+    """What a function of these words writes to standard output as JSON, in a process of its own of one thread."""
+    code = f"import sys; from {module} import {function}; {function}(*sys.argv[1:])"
+    environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
+    done = subprocess.run([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, check=True, env=environment)
+    return dict(json.loads(done.stdout))
 
 
 def opened(path: str, asked: str, question: str, options: str) -> None:
@@ -232,17 +235,9 @@ def opened(path: str, asked: str, question: str, options: str) -> None:
     with the vector of the question."""
     import numpy as np
 
-    vectors = np.load(asked)
-
-    class ByNumber:
-        identity = GIVEN
-
-        def encode(self, texts: Sequence[str]) -> Vectors:
-            out: Vectors = vectors[[0] * len(texts)]
-            return out
-
+    encoder = GivenVectors(BenchmarkCorpus([], np.zeros((0, DIMENSION), np.float32), [question], np.load(asked)))
     start = time.perf_counter()
-    with Memory(path, encoder=ByNumber()) as memory:
+    with Memory(path, encoder=encoder) as memory:
         made, busy = time.perf_counter(), time.process_time()
         memory.search(question, **json.loads(options))
         _say(start, made, busy)
@@ -264,12 +259,12 @@ def _say(start: float, made: float, busy: float) -> None:
         "open_ms": 1e3 * (made - start),
         "first_ms": 1e3 * (done - made),
         "processor_ms": 1e3 * (time.process_time() - busy),
-        "peak": _most_resident(),
+        "peak": most_resident(),
     }
     sys.stdout.write(json.dumps(result))
 
 
-def _most_resident() -> int:
+def most_resident() -> int:
     """Bytes. `getrusage` would count what the process that began this one had."""
     try:
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -495,6 +490,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # A scan that is limited by memory gains nothing from threads, and loses much on a busy machine.
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in THREADS:
         os.environ.setdefault(name, "1")
     main()

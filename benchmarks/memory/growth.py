@@ -12,14 +12,10 @@ process grows with 1,000 rewarded episodes. Sizes that are in the JSON and not a
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-import os
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,9 +23,19 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from benchmarks.memory.engine import QUERIES, Figure, GivenVectors, cold_figures, corpus, figures, machine, timed
+from benchmarks.memory.engine import (
+    QUERIES,
+    Figure,
+    GivenVectors,
+    cold_figures,
+    corpus,
+    figures,
+    in_a_process,
+    machine,
+    most_resident,
+    timed,
+)
 from benchmarks.record import arguments, save
 from keepworth.memory.memory import Memory
 
@@ -85,15 +91,14 @@ def rewarded_figures(size: int, folder: Path) -> Iterator[Figure]:
         yield Figure(f"process memory for 1,000 rewarded episodes, {kind}", "MB", grown, n=REWARDS)
 
 
-def measured(size: int, mode: str) -> dict[str, Any]:
-    """In this process: the figures of one size, and the most memory it took, the benchmark's own vectors included."""
+def write_size(size: str, mode: str) -> None:
+    """To standard output: the figures of one size, and the most memory they took, the benchmark's own vectors included."""
     setting, began = machine(), time.time()
     measure = {"cold": cold_figures, "taught": taught_figures, "rewarded": rewarded_figures, "": figures}[mode]
     with tempfile.TemporaryDirectory() as folder:
-        rows = [asdict(figure) for figure in measure(size, Path(folder))]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    seconds = round(time.time() - began, 1)
-    return {"size": size, "seed": 0, "machine": setting, "seconds": seconds, "peak_bytes": peak, "figures": rows}
+        rows = [asdict(figure) for figure in measure(int(size), Path(folder))]
+    took = {"seconds": round(time.time() - began, 1), "peak_bytes": most_resident()}
+    print(json.dumps({"size": int(size), "seed": 0, "machine": setting, **took, "figures": rows}))
 
 
 def main() -> None:
@@ -103,19 +108,10 @@ def main() -> None:
     parser.add_argument("--taught", dest="mode", action="store_const", const="taught")
     parser.add_argument("--rewarded", dest="mode", action="store_const", const="rewarded")
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.here:
-        print(json.dumps(measured(options.sizes[0], options.mode)))
-        return
     records = json.loads(options.json.read_text()) if options.json.exists() else []
-    mode = [f"--{options.mode}"] if options.mode else []
     for size in options.sizes:
-        command = [sys.executable, "-m", "benchmarks.memory.growth", "--here", "--sizes", str(size), *mode]
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        command += ["--json", str(options.json)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **threads})
-        fresh = json.loads(done.stdout.splitlines()[-1])
+        fresh = in_a_process("benchmarks.memory.growth", "write_size", str(size), options.mode)
         records = sorted([*(one for one in records if one["size"] != size), fresh], key=lambda one: one["size"])
         save(options.json, records)
         print(f"\n{size:,} items, at most {fresh['peak_bytes'] / 1e6:,.0f} MB (the benchmark's own vectors included)")

@@ -122,9 +122,11 @@ def texts(name: str) -> tuple[list[Text], list[list[Text]]]:
 
 
 def plain_scores(network: Any, prompt: Text, branch: Text) -> torch.Tensor:
-    logits = network(input_ids=torch.tensor([prompt + branch]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    """Log-probability of each token of `branch` behind `prompt`, from one pass over both."""
+    ids = torch.tensor([prompt + branch], device=network.device)
+    logits = network(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1]
     wide = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
-    return wide.gather(1, torch.tensor(branch)[:, None]).squeeze(1)
+    return wide.gather(1, ids[0, len(prompt) :, None]).squeeze(1)
 
 
 def compared(model: InProcessModel, plain: Any, name: str) -> dict[str, float]:

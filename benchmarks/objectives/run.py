@@ -19,6 +19,7 @@ Writes `objectives.json`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections import deque
@@ -326,17 +327,22 @@ TUNED = HERE / "tuned.json"
 
 def tune(name: str, seeds: int, processes: int) -> dict[str, dict[str, float]]:
     """The mean area of every arm of a setting by learning rate, on seeds that are measured nowhere else."""
-    setting = SETTINGS[name]
+    tried = list(itertools.product(SETTINGS[name].arms, RATES))
+    areas: dict[str, dict[str, float]] = {}
+    for (arm, rate), runs in zip(tried, trained(name, tried, range(TUNING, TUNING + seeds), processes), strict=True):
+        areas.setdefault(arm.name, {})[f"{rate:g}"] = float(np.mean([result["area"] for result in runs]))
+    return areas
+
+
+def trained(
+    name: str, tried: Sequence[tuple[Arm, float]], seeds: Sequence[int], processes: int
+) -> list[list[dict[str, Any]]]:
+    """The results of arms at learning rates, of each those of all seeds."""
     with ProcessPoolExecutor(processes) as pool:
-        pending = {
-            (arm.name, rate): [
-                pool.submit(train, replace(setting, rate=rate), arm, TUNING + seed) for seed in range(seeds)
-            ]
-            for arm in setting.arms
-            for rate in RATES
-        }
-        areas = {key: float(np.mean([job.result()["area"] for job in runs])) for key, runs in pending.items()}
-    return {arm.name: {f"{rate:g}": areas[arm.name, rate] for rate in RATES} for arm in setting.arms}
+        pending = [
+            [pool.submit(train, replace(SETTINGS[name], rate=rate), arm, seed) for seed in seeds] for arm, rate in tried
+        ]
+        return [[job.result() for job in runs] for runs in pending]
 
 
 def rate_of(name: str, arm: Arm) -> float:
@@ -348,14 +354,9 @@ def rate_of(name: str, arm: Arm) -> float:
 def run(name: str, seeds: int, processes: int) -> dict[str, Any]:
     """What a setting measures of each arm."""
     setting = SETTINGS[name]
-    with ProcessPoolExecutor(processes) as pool:
-        pending = {
-            arm.name: [
-                pool.submit(train, replace(setting, rate=rate_of(name, arm)), arm, seed) for seed in range(seeds)
-            ]
-            for arm in setting.arms
-        }
-        results = {arm: [job.result() for job in runs] for arm, runs in pending.items()}
+    tried = [(arm, rate_of(name, arm)) for arm in setting.arms]
+    runs_of_arms = trained(name, tried, range(seeds), processes)
+    results = {arm.name: runs for (arm, _), runs in zip(tried, runs_of_arms, strict=True)}
     series = {
         arm: {key: [result[key] for result in runs] for key in ("final", "area", "measured")}
         for arm, runs in results.items()

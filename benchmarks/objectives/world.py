@@ -55,9 +55,7 @@ def tiny(seed: int) -> InProcessModel:
     return InProcessModel(network, Words(), "tiny")
 
 
-def episode(
-    name: str, task: str, segments: Sequence[Segment], rewards: Sequence[RewardTerm], parent: str = ""
-) -> Episode:
+def episode(name: str, task: str, segments: Sequence[Segment], reward: float, parent: str = "") -> Episode:
     return Episode(
         id=name,
         task=task,
@@ -66,7 +64,7 @@ def episode(
         segments=tuple(segments),
         answer=" ".join(str(i) for s in segments for i in s.ids),
         expected=(),
-        rewards=tuple(rewards),
+        rewards=(RewardTerm("score", reward),),
         stop=StopReason.COMPLETED,
         memory_snapshot="",
         policy_version=0,
@@ -91,22 +89,14 @@ class OneCall:
 
     def rollout(self, model: InProcessModel, seed: int, size: int) -> list[Group]:
         drawn = model.sample(self.prompts, SamplingParams(self.tokens, n=size, seed=seed, stop_ids=self.stops))
-        return [
-            Group(
-                f"t{number}",
-                "",
-                tuple(
-                    episode(
-                        f"{seed}/{number}/{j}",
-                        f"t{number}",
-                        [segment(prompt, sample, f"prompt {number}")],
-                        [RewardTerm("score", self.score(number, sample.ids))],
-                    )
-                    for j, sample in enumerate(samples)
-                ),
-            )
-            for number, (prompt, samples) in enumerate(zip(self.prompts, drawn, strict=True))
-        ]
+        played = []
+        for number, (prompt, samples) in enumerate(zip(self.prompts, drawn, strict=True)):
+            calls = [
+                (segment(prompt, sample, f"prompt {number}"), self.score(number, sample.ids)) for sample in samples
+            ]
+            episodes = (episode(f"{seed}/{number}/{j}", f"t{number}", [of], r) for j, (of, r) in enumerate(calls))
+            played.append(Group(f"t{number}", "", tuple(episodes)))
+        return played
 
     def measure(self, model: InProcessModel, seed: int) -> float:
         groups = self.rollout(model, 10_000_000 + seed, 32)
@@ -165,13 +155,7 @@ class Corridor:
                 rooms[j] = max(0, rooms[j] + (1, 0, -1)[sample.ids[0] % 3])
                 contexts[j] = contexts[j] + sample.ids + (5 + rooms[j],)
         return [
-            episode(
-                f"{name}/{j}",
-                f"from {start}",
-                segments[j],
-                [RewardTerm("arrived", float(rooms[j] >= self.length))],
-                parent,
-            )
+            episode(f"{name}/{j}", f"from {start}", segments[j], float(rooms[j] >= self.length), parent)
             for j in range(count)
         ]
 
@@ -249,7 +233,7 @@ class Timed:
                     f"{seed}/{number}/{j}",
                     f"t{number}",
                     [segment(begun[number], samples[j], seconds=float(seconds))],
-                    [RewardTerm("score", self.worth[kinds[j]])],
+                    self.worth[kinds[j]],
                 )
                 for j, seconds in zip(taken, took, strict=True)
             )

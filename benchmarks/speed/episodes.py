@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from benchmarks.speed.rows import Call, Row
-from benchmarks.speed.sampling import generate
-from benchmarks.speed.setting import MODEL, prompts, timed
+from benchmarks.speed.sampling import both, generate
+from benchmarks.speed.setting import prompts, timed
 from keepworth.episodes.model import SamplingParams, Tokens
-from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 
 PROMPT_TOKENS, GROUP, TURNS, DRAWN, SEEN = 400, 8, 3, 16, 24
@@ -42,11 +41,7 @@ def rows() -> list[Row]:
 
 @contextmanager
 def opened(count: int, threads: int) -> Iterator[Mapping[str, Call]]:
-    from transformers import AutoModelForCausalLM
-
-    folder = path_of(MODEL)
-    model = InProcessModel.load(folder, name=MODEL, precision="bf16")
-    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    model, network = both()
     texts = prompts(model.tokenizer, 2, PROMPT_TOKENS)
     seen = model.encode(texts[1])[:SEEN]
     ids = [model.encode(text) for text in texts[:count]]

@@ -47,13 +47,18 @@ def rows() -> list[Row]:
     ]
 
 
-@contextmanager
-def opened(count: int, tokens: int, threads: int) -> Iterator[Mapping[str, Call]]:
+def both() -> tuple[InProcessModel, Any]:
+    """The model, and the network as transformers has it."""
     from transformers import AutoModelForCausalLM
 
     folder = path_of(MODEL)
-    model = InProcessModel.load(folder, name=MODEL, precision="bf16", device="cpu")
     network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    return InProcessModel.load(folder, name=MODEL, precision="bf16", device="cpu"), network
+
+
+@contextmanager
+def opened(count: int, tokens: int, threads: int) -> Iterator[Mapping[str, Call]]:
+    model, network = both()
     ids = [model.encode(text) for text in prompts(model.tokenizer, count, PROMPT_TOKENS)]
     calls = {
         OURS: ours(model, ids),

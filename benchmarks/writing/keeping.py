@@ -189,12 +189,9 @@ def regression(people: Sequence[Person], towards: Floats, precision: float, each
     for _ in range(12):
         slope, curve = -precision * (weights - towards), precision * np.eye(len(weights))
         for person in people:
-            worth = person.worth * share[person.source]
-            odds = np.exp(person.marks @ weights - (person.marks @ weights).max())
-            odds /= odds.sum()
-            mean = odds @ person.marks
-            slope += worth @ person.marks - worth.sum() * mean
-            curve += worth.sum() * ((person.marks.T * odds) @ person.marks - np.outer(mean, mean))
+            worth, odds = person.worth * share[person.source], chances(person.marks @ weights)
+            slope += worth @ person.marks - worth.sum() * (odds @ person.marks)
+            curve += worth.sum() * spread(odds, person.marks)
         step, now = np.linalg.solve(curve, slope), likelihood(weights)
         while likelihood(weights + step) < now - 1e-9:
             step /= 2
@@ -202,8 +199,32 @@ def regression(people: Sequence[Person], towards: Floats, precision: float, each
     return weights
 
 
+def chances(score: Floats) -> Floats:
+    """In proportion to the exponentials of the scores."""
+    odds = np.exp(score - score.max())
+    return np.asarray(odds / odds.sum())
+
+
+def spread(odds: Floats, marks: Floats) -> Floats:
+    """The covariance of marks, [marks, marks], under chances that sum to 1."""
+    mean = odds @ marks
+    return np.asarray((marks.T * odds) @ marks - np.outer(mean, mean))
+
+
 def begun(people: Sequence[Person]) -> tuple[float, ...]:
     return tuple(float(round(value, 2)) for value in regression(people, RULE, SHRINKAGE, each=400.0))
+
+
+def begun_elsewhere(worlds: dict[str, list[Person]]) -> dict[str, tuple[float, ...]]:
+    """Of each world the weights that are fitted on the other data sets."""
+
+    def source(name: str) -> str:
+        return name.split(",")[0]
+
+    return {
+        name: begun([person for other, people in worlds.items() if source(other) != source(name) for person in people])
+        for name in worlds
+    }
 
 
 def keep_evidence(person: Person, score: Floats) -> tuple[float, int]:
@@ -374,10 +395,7 @@ def main() -> None:
     if given.fit:
         print(dict(zip(MARKS, begun([person for name in FITTED_ON for person in people[name]]), strict=True)))
         return
-    begin = {
-        name: begun([person for other, group in people.items() if set_of(other) != set_of(name) for person in group])
-        for name in people
-    }
+    begin = begun_elsewhere(people)
     body: dict[str, Any] = {
         "command": "python -m benchmarks.writing.keeping --data FOLDER",
         "draws": given.draws,
@@ -393,10 +411,6 @@ def main() -> None:
             body["worlds"][name] = {"begins with": dict(zip(MARKS, begin[name], strict=True)), **result}
             save(OUT, body)
             print(name, table_row(result), flush=True)
-
-
-def set_of(world: str) -> str:
-    return world.split(",")[0]
 
 
 def table_row(record: dict[str, Any]) -> str:

@@ -26,11 +26,12 @@ from benchmarks.writing.keeping import (
     REWARDS,
     Floats,
     Person,
-    begun,
+    begun_elsewhere,
+    chances,
     keep_evidence,
     regression,
     rules,
-    set_of,
+    spread,
     staying,
     worlds,
 )
@@ -42,12 +43,6 @@ OUT = Path(__file__).parent / "telling.json"
 TEMPERATURES, DRAWS, SEED = (0.0, 0.3, 1.0), 20, 3
 
 
-def spread(odds: Floats, marks: Floats) -> Floats:
-    """The covariance of marks, [marks, marks], under chances that sum to 1."""
-    mean = odds @ marks
-    return np.asarray((marks.T * odds) @ marks - np.outer(mean, mean))
-
-
 def information(people: Sequence[Person], weights: Floats, temperature: float) -> tuple[Floats, Floats, Floats]:
     """What one reward says of the weights, what it says where it names the fact that it is owed to, and what the evidence of one
     question says; [marks, marks] each."""
@@ -55,8 +50,7 @@ def information(people: Sequence[Person], weights: Floats, temperature: float) -
     by_reward, by_name, by_evidence = np.zeros((3, len(MARKS), len(MARKS)))
     for person in people:
         score = person.marks @ weights
-        odds = np.exp(score - score.max())
-        odds /= odds.sum()
+        odds = chances(score)
         by_evidence += len(person.asked) * spread(odds, person.marks)
         draws = DRAWS if temperature else 1
         for _ in range(draws):
@@ -109,9 +103,8 @@ def main() -> None:
         "versions": versions(),
         "worlds": {},
     }
-    for name, own in people.items():
-        others = [person for other, group in people.items() if set_of(other) != set_of(name) for person in group]
-        body["worlds"][name] = measured(own, np.array(begun(others)))
+    for name, begin in begun_elsewhere(people).items():
+        body["worlds"][name] = measured(people[name], np.array(begin))
         print(name, json.dumps(body["worlds"][name]), flush=True)
     save(OUT, body)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.models.families import plain_scores
 from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import UnknownName
 from keepworth.models.adapter import attach_lora, is_tied, load_trained, save_trained, unfreeze
@@ -17,7 +18,7 @@ from keepworth.models.attention import tree
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from tests.models.test_support import saved
-from tests.models.tiny import plain_scores, tiny_model
+from tests.models.tiny import tiny_model
 
 PROMPTS, BRANCHES = [tuple(b"who is it?")], [[tuple(b"ana"), tuple(b"bo")]]
 

@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.models.families import plain_scores
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
 from keepworth.models.attention import round_up, tree
 from keepworth.models.drawing import draw, together
-from tests.models.tiny import plain_scores, tiny_model, tiny_network
+from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
     tuple(b"where does ana live?"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks.models.checkpoints import SHAPE, write_checkpoint
+from benchmarks.models.families import plain_scores
 from keepworth.agents.agent import Completer
 from keepworth.environments.question import Question
 from keepworth.episodes import SamplingParams, StopReason, Task
@@ -19,7 +20,7 @@ from keepworth.models.checkpoint import require_tree
 from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, play
-from tests.models.tiny import plain_scores, tiny_model
+from tests.models.tiny import tiny_model
 
 
 def saved(folder: Path, family: str, **settings: Any) -> Path:

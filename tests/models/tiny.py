@@ -53,9 +53,3 @@ def tiny_network(
 
 def tiny_model(seed: int = 0, precision: Precision = "fp32", hidden: int = 64, tied: bool = True) -> InProcessModel:
     return InProcessModel(tiny_network(seed, precision=precision, hidden=hidden, tied=tied), ByteTokenizer(), "tiny")
-
-
-def plain_scores(network: Any, prompt: tuple[int, ...], branch: tuple[int, ...]) -> torch.Tensor:
-    """Log-probabilities of a branch as transformers computes them: one sequence, no cache, no shared prompt."""
-    logits = network(input_ids=torch.tensor([prompt + branch]), use_cache=False).logits[0, len(prompt) - 1 : -1]
-    return torch.log_softmax(logits, -1).gather(1, torch.tensor(branch)[:, None]).squeeze(1)

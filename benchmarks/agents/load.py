@@ -287,13 +287,7 @@ def saturated(url: str, *, seconds: float, run: str, mode: str) -> dict[str, flo
         lines.write_bytes(
             b"".join(f"{user}\t".encode() + body.replace(b" s1n", b" RUNn") + b"\n" for user, body in texts)
         )
-        environment = {
-            **os.environ,
-            "KW_TURNS": str(lines),
-            "KW_TOKEN": TOKEN,
-            "KW_MODE": mode,
-            "KW_RUN": run,
-        }
+        environment = {**os.environ, "KW_TURNS": str(lines), "KW_TOKEN": TOKEN, "KW_MODE": mode, "KW_RUN": run}
         command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(SCRIPT), url]
         said_back = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     line = next(line for line in said_back.splitlines() if line.startswith("DONE "))

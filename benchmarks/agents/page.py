@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.readme.page import plain
-from benchmarks.tables import DOCS, ROOT, markdown, read
+from benchmarks.tables import DOCS, ROOT, markdown, read, spread
 from keepworth.evaluation.statistics import estimate
 
 
@@ -16,11 +16,14 @@ def share(row: dict[str, Any]) -> str:
     return f"{100 * row['mean']:.0f} % ({100 * max(0.0, row['low']):.0f} to {100 * min(1.0, row['high']):.0f})"
 
 
+def percent(row: dict[str, Any]) -> str:
+    """The same for a table whose head has the sign."""
+    return spread({end: 100 * min(1.0, max(0.0, row[end])) for end in ("mean", "low", "high")}, ".0f")
+
+
 def measured(result: dict[str, Any]) -> str:
     """When the numbers were taken: the code may have changed since."""
-    about = result["machine"]
-    at, version = about["measured_at"], about["versions"]["keepworth"]
-    return f"Measured {at[:10]}, keepworth {version}."
+    return f"Measured {result['machine']['measured_at'][:10]}."
 
 
 def facts(result: dict[str, Any]) -> str:
@@ -34,9 +37,9 @@ def facts(result: dict[str, Any]) -> str:
     )
     row = result["planted"]["held-out attributes, held-out wordings"]
     rows = [
-        (arm, *(share(row[arm][score]) for score in scores)) for arm in ("raw", "rules before", "rules") if arm in row
+        (arm, *(percent(row[arm][score]) for score in scores)) for arm in ("raw", "rules before", "rules") if arm in row
     ]
-    head = ("kept", *scores[:-1], "unchanged facts that were replaced")
+    head = ("kept, in %", *scores[:-1], "unchanged facts that were replaced")
     return f"{markdown(head, rows)}\n\n{measured(result)}"
 
 
@@ -53,9 +56,10 @@ def updates(result: dict[str, Any]) -> str:
     for arm in ("raw", "rules before", "rules"):
         row = result["longmemeval"][arm]
         kept, words = row["items kept"]["mean"], row["words among the first 8"]["mean"]
-        rows.append((arm, *(share(row[score]) for score in scores), f"{kept:.1f}", f"{words:.0f}"))
+        rows.append((arm, *(percent(row[score]) for score in scores), f"{kept:.1f}", f"{words:.0f}"))
     cases = result["longmemeval"]["raw"]["items kept"]["n"]
-    return f"{markdown(('kept', *scores, 'items kept', 'words shown'), rows)}\n\n{cases} questions. {measured(result)}"
+    head = ("kept, in %", *scores, "items kept, number", "words shown")
+    return f"{markdown(head, rows)}\n\n{cases} questions. {measured(result)}"
 
 
 def quickstarts(result: dict[str, Any]) -> str:
@@ -114,18 +118,18 @@ def fuzz(result: dict[str, Any]) -> str:
 
 
 def latency(result: dict[str, Any]) -> str:
-    rates = {"open at a low rate": f"{result['low_rate']:.0f} a second", "open": f"{result['rate']:.0f} a second"}
+    rates = {"open at a low rate": f"{result['low_rate']:.0f}", "open": f"{result['rate']:.0f}"}
     rows = [
         (
             arm,
-            rates.get(kind, "as many as possible"),
+            rates.get(kind, "unlimited"),
             f"{row['per_second']:,.0f}" if "per_second" in row else "",
             *(f"{row[name]:,.1f}" for name in ("p50_ms", "p95_ms", "cpu_ms")),
         )
         for arm, kinds in result["arms"].items()
         for kind, row in kinds.items()
     ]
-    head = ("", "asked", "answered a second", "p50 ms", "p95 ms", "CPU ms a call")
+    head = ("", "asked a second", "answered", "p50 ms", "p95 ms", "CPU ms a call")
     cores, loads = result["machine"]["cores"], result["load_average"]
     held = result["items"] // result["people"]
     return (
@@ -147,8 +151,8 @@ def closed_loop(result: dict[str, Any]) -> str:
     }
     scores = ("success", "advice", "advice, second half", "favourites")
     arms = result["arms"]
-    rows = [(name, *(share(arms[arm][score]) for score in scores)) for arm, name in names.items() if arm in arms]
-    return f"{markdown(('', *scores), rows)}\n\n{measured(result)}"
+    rows = [(name, *(percent(arms[arm][score]) for score in scores)) for arm, name in names.items() if arm in arms]
+    return f"{markdown(('in %', *scores), rows)}\n\n{measured(result)}"
 
 
 SHOWN = {

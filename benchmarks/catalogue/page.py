@@ -17,7 +17,7 @@ from keepworth.tasks.splits import SPLITS
 def where(benchmark: Benchmark) -> str:
     """Where a set can be had, as its loader says it to who has none."""
     if benchmark.shipped:
-        return "comes with it"
+        return "included"
     before = os.environ.pop(VARIABLE, None)
     try:
         benchmark("test")

@@ -16,7 +16,7 @@ def of(part: dict[str, Any], world: str) -> dict[str, dict[str, Any]]:
 
 
 def percent(share: float) -> str:
-    return f"{100.0 * share:.1f} %"
+    return f"{100.0 * share:.1f}"
 
 
 def right(result: dict[str, Any]) -> str:
@@ -43,7 +43,7 @@ def right(result: dict[str, Any]) -> str:
             )
         )
     head = (
-        "world",
+        "world, in %",
         "sign right after 200",
         "any-time interval holds at every look",
         "fixed interval holds",

@@ -23,9 +23,9 @@ def axes() -> str:
     rows = []
     for axis, field in Objective.model_fields.items():
         inner = [part for kind in kinds_in(field.annotation) for part in (kind, *inside(kind))]
-        for kind in dict.fromkeys(kind for kind in inner if ".recipes." not in kind.__module__):
+        for number, kind in enumerate(dict.fromkeys(kind for kind in inner if ".recipes." not in kind.__module__)):
             meaning = " ".join(str(inspect.getdoc(kind)).split("\n\n")[0].split()).removesuffix(".")
-            rows.append((f"`{axis}`", f"`{signature(kind)}`", meaning.replace("|", "\\|")))
+            rows.append(("" if number else f"`{axis}`", f"`{signature(kind)}`", meaning.replace("|", "\\|")))
     return markdown(("axis", "part", "what it says"), rows, align="---")
 
 
@@ -52,7 +52,7 @@ def table(one: dict[str, Any]) -> str:
                 arm["name"],
                 f"{np.mean(arm['final']):.2f}",
                 f"{np.mean(arm['area']):.2f}",
-                "" if base else spread(gap, "+.3f", "({} to {})"),
+                "" if base else spread(gap, "+.3f"),
                 "baseline" if base else verdict(gap),
             )
         )
@@ -67,9 +67,7 @@ def table(one: dict[str, Any]) -> str:
     twins = [
         " and ".join((", ".join(f"`{name}`" for name in names[:-1]), f"`{names[-1]}`")) for names in one["coincide"]
     ]
-    sentence = (
-        f" The same update to the last bit: {'; '.join(twins)}." if twins else " No two arms are the same update."
-    )
+    sentence = f" The same update to the last bit: {'; '.join(twins)}." if twins else ""
     return markdown(head, rows) + "\n\n" + about + sentence
 
 

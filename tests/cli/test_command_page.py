@@ -14,10 +14,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "command_line.md"
 
 def table() -> str:
     """The table as it has to be: `python -m tests.cli.test_command_page` writes it."""
-    rows = ["| command | what it does |", "| --- | --- |"]
+    rows = ["| `keepworth ...` | what it does |", "| --- | --- |"]
     for words, command in commands():
         if not hasattr(command, "commands"):
-            rows.append(f"| `keepworth {' '.join(words)}` | {first_sentence(command.help or '')} |")
+            rows.append(f"| `{' '.join(words)}` | {first_sentence(command.help or '')} |")
     return "\n".join(rows)
 
 

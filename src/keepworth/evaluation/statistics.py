@@ -131,12 +131,12 @@ def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, fl
     """The t interval of sums over sizes, with one degree of freedom less than clusters. Sizes of 1 give the textbook's interval
     of a mean; for others the spread of the ratio is linearised (Cochran, "Sampling Techniques", 1977, equation 6.13)."""
     require("eval", "An interval", "scipy")
-    from scipy.stats import t
+    from scipy.special import stdtrit  # quantiles of t, without the second that all of scipy.stats takes to load
 
     many, mean = len(sums), float(sums.sum() / sizes.sum())
     left = sums - mean * sizes
     error = float(np.sqrt((left @ left) / (many * (many - 1)))) / float(sizes.mean())
-    half = float(t.ppf(0.5 + level / 2.0, many - 1)) * error
+    half = float(stdtrit(many - 1, 0.5 + level / 2.0)) * error
     return mean - half, mean + half
 
 

@@ -16,14 +16,13 @@ from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite
 from keepworth.memory.item import Item, Scope, new_id, text_problem, timestamp
-from keepworth.memory.operations import Draft, OperationOutcome
+from keepworth.memory.operations import Act, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store.decision_log import Logged
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.slots import Writer
-    from keepworth.memory.store.transaction import Transaction
 
 _LOG = logging.getLogger("keepworth.memory")
 Message = Mapping[str, Any]
@@ -224,26 +223,12 @@ def _kept_raw(
         and text_problem(text) is None
         and message.get("role", "user") not in NOT_OF_PEOPLE
     ]
-    time = memory._clock()
-    marked = {**draft.metadata, MARK: "failed"}
-    acts = [
-        (
-            Operation(OperationKind.ADD, text=text),
-            replace(
-                draft,
-                metadata=marked,
-                key="",
-                provenance=replace(draft.provenance, turn=number, speaker=speaker, date=timestamp(time)),
-            ),
-        )
-        for number, text, speaker in words
-    ]
+    date, marked = timestamp(memory._clock()), {**draft.metadata, MARK: "failed"}
+    acts: list[tuple[Act, Draft]] = []
+    for number, text, speaker in words:
+        origin = replace(draft.provenance, turn=number, speaker=speaker, date=date)
+        said = replace(draft, metadata=marked, key="", provenance=origin)
+        acts.append((Operation(OperationKind.ADD, text=text), said))
     vectors = memory.store.encode([text for _, text, _ in words]) if words else {}
-
-    def work(transaction: Transaction) -> list[OperationOutcome]:
-        return [transaction.perform(act, of, now=time, episode=episode) for act, of in acts]
-
-    outcomes = memory.store.change(draft.scope, work, vectors)
-    ids = [outcome.item for outcome in outcomes if outcome.item]
-    items = memory.store.fetch(draft.scope, ids)
-    return [(item, OperationKind.ADD) for id in ids if (item := items[id]) is not None]
+    done = memory.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
+    return [(item, OperationKind.ADD) for _, item in done if item is not None]

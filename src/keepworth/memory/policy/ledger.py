@@ -349,14 +349,8 @@ class Ledger:
 
     def accounts(self, items: Sequence[str], span: float, *, since: int = 0) -> dict[int, Account]:
         """The same of several, by place, of those with rows."""
-        by_place = {}
-        for index, item in enumerate(items):
-            cached = self._known.get(item)
-            if cached is not None and cached[0] == since and cached[1] == span:
-                by_place[index] = cached[2]
-            elif item in self._columns and (fresh := self.account(item, span, since=since)):
-                by_place[index] = fresh
-        return by_place
+        accounts = ((index, self.account(item, span, since=since)) for index, item in enumerate(items))
+        return {index: one for index, one in accounts if one is not None}
 
     def rows(self, item: str, since: int = 0) -> tuple[Floats, Floats, Floats, Floats]:
         """a, p, y and g of an item, in order."""

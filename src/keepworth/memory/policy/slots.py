@@ -176,10 +176,8 @@ class Finished:
         return self.bank().nearest(text, k) if self.bank is not None else []
 
 
-class Keyer(Protocol):
-    def __call__(self, goal: str, observation: str) -> str:
-        """The text that stands for the situation: what is embedded, and what cases are stored under."""
-        ...
+Keyer = Callable[[str, str], str]
+"""(goal, observation) -> the text that stands for the situation: what is embedded, and what cases are stored under."""
 
 
 def whole(goal: str, observation: str) -> str:
@@ -187,8 +185,7 @@ def whole(goal: str, observation: str) -> str:
     return f"{goal} {observation}".strip()
 
 
-class Retriever(Protocol):
-    def __call__(self, query: Query, pool: Pool) -> Candidates: ...
+Retriever = Callable[[Query, Pool], Candidates]
 
 
 class Valuer(Protocol):
@@ -215,12 +212,7 @@ class Slates(Protocol):
         ...
 
 
-class Selector(Protocol):
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates: ...
-
-
-class Presenter(Protocol):
-    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented: ...
+Selector = Callable[[Query, Candidates, Values, Pool], Slates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +222,10 @@ class Presented:
 
     text: str
     advice: tuple[tuple[str, float, float], ...] = ()
+
+
+Presenter = Callable[[list[Item], Query, Sequence[float]], Presented]
+"""(items, query, similarities) -> what their reader is given."""
 
 
 def combined_advice(
@@ -250,13 +246,9 @@ def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Pre
     )
 
 
-class Writer(Protocol):
-    """Turns what happened (messages, or an episode with its reward) into what memory is to do about it."""
-
-    def __call__(self, finished: Finished) -> Iterable[Advice | Operation]:
-        """What memory is to do about it. Advice becomes an item; an operation is carried out as it comes, so
-        that the next is written with what it did in view."""
-        ...
+Writer = Callable[[Finished], Iterable[Advice | Operation]]
+"""What memory is to do about what happened: messages, or an episode with its reward. Advice becomes an item; an operation is
+carried out as it comes, so that the next is written with what it did in view."""
 
 
 def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:
@@ -273,10 +265,8 @@ def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:
         yield written_down
 
 
-class Maintainer(Protocol):
-    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
-        """Revise and retire items after an episode (`use` None) or after one of its choices."""
-        ...
+Maintainer = Callable[[Pool, Valuer, Use | None, int], None]
+"""(pool, valuer, use, time): revises and retires items after an episode (`use` None) or after one of its choices."""
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
@@ -52,12 +53,14 @@ def facts_of_turn(turn: Turn, session: Session) -> list[Fact]:
 
 def facts_of(sessions: Iterable[Session]) -> list[Fact]:
     """The facts of some sessions in the order of time: by date, then by turn."""
-    return [
-        fact
-        for session in sorted(sessions, key=lambda session: (session.date, session.id))
-        for turn in session.turns
-        for fact in facts_of_turn(turn, session)
-    ]
+    in_time = sorted(sessions, key=lambda session: (session.date, session.id))
+    return [fact for session in in_time for fact in _facts_of_session(session)]
+
+
+@lru_cache(maxsize=4096)
+def _facts_of_session(session: Session) -> tuple[Fact, ...]:
+    """One session stands in many haystacks."""
+    return tuple(fact for turn in session.turns for fact in facts_of_turn(turn, session))
 
 
 def _statement(sentence: str) -> str:

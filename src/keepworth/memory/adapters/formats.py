@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import UNKNOWN, Item, ItemKind, Provenance, checked_provenance, checked_text
+from keepworth.memory.item import Item, ItemKind, Provenance, checked_provenance, checked_text, to_record
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 
 Record = dict[str, Any]
 SCOPES = {"user_id": "user", "agent_id": "agent", "session_id": "session"}
+KEPT = ("kind", "key", "event_time", "valid_from", "valid_to", "expires_at", "trust", "metadata")
+"""What is written of an item beside its text, scope and provenance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +82,13 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
 
 def _record(item: Item) -> Record:
     """What is not as usual."""
-    record: Record = {"text": item.text}
-    for name, part in SCOPES.items():
-        if value := getattr(item.scope, part):
-            record[name] = value
-    if item.kind is not ItemKind.FACT:
-        record["kind"] = item.kind.value
-    for name in ("key", "event_time", "valid_from", "valid_to", "expires_at"):
-        if value := getattr(item, name):
-            record[name] = value
-    if item.trust != 1.0:
-        record["trust"] = item.trust
-    if item.metadata:
-        record["metadata"] = dict(item.metadata)
-    if item.provenance != UNKNOWN:
-        record["provenance"] = {name: value for name, value in asdict(item.provenance).items() if value not in ("", -1)}
+    filed, record = to_record(item), Record(text=item.text)
+    record |= {name: value for name, part in SCOPES.items() if (value := getattr(item.scope, part))}
+    record |= {name: filed[name] for name in KEPT if name in filed}
+    if item.kind is ItemKind.FACT:
+        del record["kind"]
+    if "provenance" in filed:
+        record["provenance"] = {name: value for name, value in filed["provenance"].items() if value not in ("", -1)}
     return record
 
 

@@ -246,9 +246,11 @@ def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Pre
     )
 
 
-Writer = Callable[[Finished], Iterable[Advice | Operation]]
-"""What memory is to do about what happened: messages, or an episode with its reward. Advice becomes an item; an operation is
-carried out as it comes, so that the next is written with what it did in view."""
+class Writer(Protocol):
+    """Turns what happened (messages, or an episode with its reward) into what memory is to do about it. Advice becomes an item;
+    an operation is carried out as it comes, so that the next is written with what it did in view."""
+
+    def __call__(self, finished: Finished) -> Iterable[Advice | Operation]: ...
 
 
 def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:

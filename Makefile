@@ -112,7 +112,7 @@ numbers: $(STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy --num-workers 2
+	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 # One file for Linux and macOS and every Python from 3.11: what differs has a marker. Only this asks an index for versions.

@@ -5,13 +5,16 @@
     python -m benchmarks.streams.memories FOLDER ... --json benchmarks/streams/more.json --table-only
 
 A folder may hold other streams or other arms of the same streams; of a row that two have the later counts, and of seeds those
-that all have. The score of an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences
-are paired by seed, with 95 % intervals. *Plain similarity* is on each stream the best of `exprag` with its tuned and with its
-published settings, and of four similar successes (`dead-ends-without-cap`): on `key-door` it was tuned to show two notes, where
-most others show four, and had seven points more. That was added after rows had been seen. A *control* is the method without its
-idea: a part left out, values that are learned and not used (`+masked`, `+on+masked`), rewards of other tasks
-(`+shuffled`), or records drawn by chance. A method that has settings under which its mechanism decides something (`+on`) is
-judged by those, any other by the better of its tuned and its published settings.
+that all have. With `--onto` the arms of these folders take their place among those that the file holds already, and
+`--evidence METHOD ...` writes the evidence of these methods alone.
+
+The score of an arm and a seed is its success over the tasks of a stream, and its mean over streams. Differences are paired by
+seed, with 95 % intervals. *Plain similarity* is on each stream the best of `exprag` with its tuned and with its published
+settings, and of four similar successes (`dead-ends-without-cap`): on `key-door` it was tuned to show two notes, where most
+others show four, and had seven points more. That was added after rows had been seen. A *control* is the method without its
+idea: a part left out, values that are learned and not used (`+masked`, `+on+masked`), rewards of other tasks (`+shuffled`), or
+records drawn by chance. A method that has settings under which its mechanism decides something (`+on`) is judged by those, any
+other by the better of its tuned and its published settings.
 
 The verdict, by a rule from before any row was seen:
 
@@ -253,9 +256,6 @@ def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
         if streams == table.streams:
             row["mean"] = estimated("", table.mean(arm, streams))
             row["mean frozen"] = estimated("", table.mean(arm, streams, "final"))
-            row["plain similarity"] = against(table, arm, list(map(table.plain, streams)), streams, "plain similarity")
-            if "default" in table.arms:
-                row["default"] = against(table, arm, ["default"] * len(streams), streams, "default")
         for stream in streams:
             if stream.partition(":")[0] == "injection":
                 aim, of_exprag = (table.scores(of, stream, "target") for of in (arm, "exprag"))
@@ -266,16 +266,40 @@ def record(table: Table, commands: Sequence[str]) -> dict[str, Any]:
         "commands": list(commands),
         **circumstances(table),
         "streams": {
-            stream: {
-                "tasks": len(table.rows[stream, "none", table.seeds[0]].bits),
-                "frozen": len(table.rows[stream, "none", table.seeds[0]].held_out_bits),
-            }
-            for stream in table.streams
+            row.family: {"tasks": len(row.bits), "frozen": len(row.held_out_bits)}
+            for row in table.rows.values()
+            if row.seed == table.seeds[0]
         },
-        "plain similarity": {stream: table.plain(stream) for stream in table.streams},
-        "best simple rule": max(table.everywhere(RULES), key=table.over),
+        "plain similarity": {stream: table.plain(stream) for stream in table.streams if set(PLAIN) & set(table.arms)},
+        "best simple rule": max(table.everywhere(RULES), key=table.over, default=""),
         "arms": arms,
     }
+
+
+def onto(before: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
+    """A record with the arms of a fresh one in place of its own."""
+    arms = {row["arm"]: row for row in (*before["arms"], *fresh["arms"])}
+    revision = f"{before['revision']}; {', '.join(row['arm'] for row in fresh['arms'])}: {fresh['revision']}"
+    commands = list(dict.fromkeys((*before["commands"], *fresh["commands"])))
+    return {**before, "commands": commands, "revision": revision, "arms": list(arms.values())}
+
+
+def compare(record: dict[str, Any]) -> None:
+    """Write down how far each arm is from plain similarity and from the default, by rule set, where both have the scores."""
+    scores = {
+        row["arm"]: {stream: np.array(of.split(), float) for stream, of in row.get("by rule set", {}).items()}
+        for row in record["arms"]
+    }
+    for rival, arms in (
+        ("plain similarity", record["plain similarity"]),
+        ("default", dict.fromkeys(record["streams"], "default")),
+    ):
+        if all(stream in scores.get(arm, ()) for stream, arm in arms.items()):
+            theirs = np.mean([scores[arm][stream] for stream, arm in arms.items()], axis=0)
+            for row in record["arms"]:
+                if set(arms) <= set(scores[row["arm"]]):
+                    mine = np.mean([scores[row["arm"]][stream] for stream in arms], axis=0)
+                    row[rival] = gap(rival, mine.tolist(), theirs.tolist())
 
 
 def command(folder: Path) -> str:
@@ -292,18 +316,24 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--table-only", action="store_true", help="leave the evidence of the methods as it is")
+    parser.add_argument("--onto", action="store_true", help="keep the other arms of the file")
+    parser.add_argument("--evidence", nargs="+", default=(), metavar="METHOD", help="write the evidence of these alone")
     options = parser.parse_args()
     table = Table([row for folder in options.folders for row in load(folder / "rows.jsonl")])
     commands = [*map(command, options.folders), "python -m benchmarks.streams.memories FOLDER ..."]
-    save(options.json, record(table, commands))
+    made = record(table, commands)
+    if options.onto:
+        made = onto(json.loads(options.json.read_text(encoding="utf-8")), made)
+    compare(made)
+    save(options.json, made)
     if options.table_only:
         return
     declared = methods("policy")
-    for name in dict.fromkeys(arm.partition("+")[0] for arm in table.arms):
+    for name in options.evidence or dict.fromkeys(arm.partition("+")[0] for arm in table.arms):
         if name in declared and name not in JUDGED_ELSEWHERE:
             write(name, "; ".join(commands), **evidence(table, name, declared[name].claim, declared[name].paper))
     for name, arm in WRITERS.items():
-        if arm in table.arms:
+        if arm in table.arms and not options.evidence:
             write(name, "; ".join(commands), **writer_evidence(table, arm))
 
 

@@ -72,9 +72,12 @@ def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_
     memory.close()
 
 
-# A near tie that OpenBLAS decides by the kernels that it picks for the processor: frozen with those for AVX2
-# (`OPENBLAS_CORETYPE=Haswell`), here with those for AVX-512 (`SkylakeX`).
+# Near ties that OpenBLAS decides by the kernels that it picks for the processor: what comes out with others than those of the
+# machine that froze them (`OPENBLAS_CORETYPE=Haswell` and `SkylakeX` differ, and so do processors with the same kernels).
 OTHER_KERNELS = {
+    "t-maze kernel-mean 1": {
+        "success": 0.2291667, "held_out": 0.3333333, "items": 587, "choices": "92e926e9470dc5d5",
+    },
     "tool-graph kernel-mean-items 1": {
         "success": 0.375, "held_out": 0.55, "items": 329, "choices": "a8a7844bc4be0aee",
     },

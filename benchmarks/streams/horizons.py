@@ -25,9 +25,8 @@ def horizons(table: Table) -> list[dict[str, Any]]:
     for name in table.streams:
         stream = open_stream(name, length=1)
         success = {arm: estimated("", table.scores(arm, name)) for arm in table.arms}
-        rows.append(
-            {"stream": name, "K": stream.context, "xi": [min(stream.horizons), max(stream.horizons)], "arms": success}
-        )
+        xi = [min(stream.horizons), max(stream.horizons)]
+        rows.append({"stream": name, "K": stream.context, "xi": xi, "arms": success})
     return rows
 
 
@@ -37,8 +36,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     table = Table(load(options.folder / "rows.jsonl"))
-    unit = "rule set: 50 tasks, success while learning"
-    about = {"command": command(options.folder), **circumstances(table), "unit": unit}
+    about = {"command": command(options.folder), **circumstances(table), "unit": "rule set: 50 tasks, while learning"}
     save(options.json, {**about, "rows": horizons(table)})
 
 

@@ -154,10 +154,7 @@ def evidence(table: Table, name: str, claim: str, paper: str) -> dict[str, Any]:
         gaps.append(against(table, arm, [best] * len(rivals), table.streams, f"{best} on all streams"))
     single = []
     for other in (dict(zip(table.streams, rivals, strict=True)), dict.fromkeys(there, control)):
-        named = [
-            (stream, np.subtract(table.scores(arm, stream), table.scores(of, stream)).tolist())
-            for stream, of in other.items()
-        ]
+        named = [(to, np.subtract(table.scores(arm, to), table.scores(of, to)).tolist()) for to, of in other.items()]
         single.append({row.name for row in family(named) if row.low > 0.0})
     ahead = [stream for stream in table.streams if all(stream in of for of in single)]
     verdict = "held in part" if ahead else "not held"
@@ -233,10 +230,11 @@ def worded(row: dict[str, Any], unit: str = " points") -> str:
 def circumstances(table: Table) -> dict[str, Any]:
     """What a reader needs to judge a record."""
     setting = machine(1)
+    place = f"{setting['processor']}, {setting['cores']} cores"
     return {
         "revision": setting["revision"],
         "versions": setting["versions"],
-        "machine": f"{setting['processor']}, {setting['cores']} cores",
+        "machine": place,
         "seeds": len(table.seeds),
     }
 
@@ -290,16 +288,13 @@ def compare(record: dict[str, Any]) -> None:
         row["arm"]: {stream: np.array(of.split(), float) for stream, of in row.get("by rule set", {}).items()}
         for row in record["arms"]
     }
-    for rival, arms in (
-        ("plain similarity", record["plain similarity"]),
-        ("default", dict.fromkeys(record["streams"], "default")),
-    ):
-        if all(stream in scores.get(arm, ()) for stream, arm in arms.items()):
-            theirs = np.mean([scores[arm][stream] for stream, arm in arms.items()], axis=0)
-            for row in record["arms"]:
-                if set(arms) <= set(scores[row["arm"]]):
-                    mine = np.mean([scores[row["arm"]][stream] for stream in arms], axis=0)
-                    row[rival] = gap(rival, mine.tolist(), theirs.tolist())
+    default = dict.fromkeys(record["streams"], "default")
+    for rival, others in (("plain similarity", record["plain similarity"]), ("default", default)):
+        for row in record["arms"]:
+            mine = scores[row["arm"]]
+            if others and all(stream in mine and stream in scores.get(of, ()) for stream, of in others.items()):
+                gaps = [mine[stream] - scores[of][stream] for stream, of in others.items()]
+                row[rival] = gap(rival, np.mean(gaps, axis=0).tolist(), [0.0])
 
 
 def command(folder: Path) -> str:
@@ -321,9 +316,8 @@ def main() -> None:
     options = parser.parse_args()
     table = Table([row for folder in options.folders for row in load(folder / "rows.jsonl")])
     commands = [*map(command, options.folders), "python -m benchmarks.streams.memories FOLDER ..."]
-    made = record(table, commands)
-    if options.onto:
-        made = onto(json.loads(options.json.read_text(encoding="utf-8")), made)
+    fresh = record(table, commands)
+    made = onto(json.loads(options.json.read_text(encoding="utf-8")), fresh) if options.onto else fresh
     compare(made)
     save(options.json, made)
     if options.table_only:

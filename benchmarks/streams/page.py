@@ -51,14 +51,8 @@ def by_method(record: Record) -> str:
         for name, row, other, idea in rows
     ]
     lines += [(f"`{arm}`", points(arms[arm]["mean"]), points(arms[arm]["mean frozen"]), "", "", "") for arm in LIMITS]
-    columns = (
-        "learning",
-        "frozen",
-        "learning, other settings",
-        "minus plain similarity",
-        "minus the same without its idea",
-    )
-    return markdown(("memory", *columns), lines)
+    scores = ("learning", "frozen", "learning, other settings")
+    return markdown(("memory", *scores, "minus plain similarity", "minus the same without its idea"), lines)
 
 
 def by_stream(record: Record) -> str:
@@ -111,7 +105,5 @@ def by_horizon(record: Record) -> str:
 
 def source(record: Record) -> str:
     streams = ", ".join(f"`{name}` ({of['tasks']} and {of['frozen']})" for name, of in record["streams"].items())
-    return (
-        f"Streams, with their tasks while learning and frozen: {streams}. {record['seeds']} rule sets, {record['machine']}, "
-        f"revision {record['revision']}."
-    )
+    where = f"{record['seeds']} rule sets, {record['machine']}, revision {record['revision']}."
+    return f"Streams, with their tasks while learning and frozen: {streams}. {where}"

@@ -72,8 +72,8 @@ def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_
     memory.close()
 
 
-# Near ties that OpenBLAS decides by the kernels that it picks for the processor: what comes out with others than those of the
-# machine that froze them (`OPENBLAS_CORETYPE=Haswell` and `SkylakeX` differ, and so do processors with the same kernels).
+# Near ties that OpenBLAS decides by the kernels that it picks for the processor (`OPENBLAS_CORETYPE` names them): what comes out
+# with others than those of the machine that froze the rest.
 OTHER_KERNELS = {
     "t-maze kernel-mean 1": {
         "success": 0.2291667, "held_out": 0.3333333, "items": 587, "choices": "92e926e9470dc5d5",

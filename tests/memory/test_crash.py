@@ -29,7 +29,7 @@ for n in range(int(sys.argv[3])):
 """
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(30, marks=pytest.mark.slow)])
 def test_kill_9(tmp_path: Path, rounds: int):
     result = crash_rounds(tmp_path / "a.mem", rounds, seconds=0.1)
     assert result["lost"] == 0

@@ -119,12 +119,12 @@ def test_threads_at_work_in_the_parent_neither_stop_the_child_nor_are_stopped(tm
         threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
         for thread in threads:
             thread.start()
-        codes = [forked(lambda: _refused(m, path), 5.0) for _ in range(20)]
+        codes = [forked(lambda: _refused(m, path), 5.0) for _ in range(40)]
         stop.set()
         for thread in threads:
             thread.join()
         assert problems == []
-        assert codes == [0] * 20
+        assert codes == [0] * 40
         assert len(m) == sum(written)
         assert check(m.store) == []
 

@@ -43,7 +43,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "cues": {"kitchens": 2, "steps": 300, "rollouts": 4},
     "context_evolve": {"rounds": 3, "length": 8, "budget": 2},
     "difficulty_space": {"seeds": 3, "answers": 64},
-    "hierarchy": {"model": "tiny", "branches": 2, "passes": 1, "rewarded": 1},
+    "hierarchy": {"model": "tiny", "branches": 3, "passes": 1, "rewarded": 1},
     "igl_nav": {"scenes": 2, "dial": "0.1", "budget": 20},
     "exploitation": {"worlds": "rare", "steps": 1024, "seeds": 2, "trials": 10},
     "macro_hft": {"markets": 2, "bars": 400, "epochs": 1},
@@ -58,7 +58,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "spurious": {"samples": 2, "questions": 4},
     "starling": {"seeds": 2, "games": 4, "few": 1, "episodes": 2, "tests": 2},
     "vilomem": {"seeds": 2, "length": 60, "reader": "letters"},
-    "written_or_neural": {"worlds": "t-maze", "written": 8, "neural": 40, "seeds": 2},
+    "written_or_neural": {"worlds": "t-maze", "written": 8, "neural": 120, "seeds": 2},
 }
 """What makes a study small; one that is not here runs as it is."""
 BOOK = ["0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"]

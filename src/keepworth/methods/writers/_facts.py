@@ -59,7 +59,7 @@ def facts_of(sessions: Iterable[Session]) -> list[Fact]:
 
 @lru_cache(maxsize=4096)
 def _facts_of_session(session: Session) -> tuple[Fact, ...]:
-    """One session stands in many haystacks."""
+    """The facts of one session, which many tasks share."""
     return tuple(fact for turn in session.turns for fact in facts_of_turn(turn, session))
 
 

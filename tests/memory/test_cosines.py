@@ -17,15 +17,19 @@ from keepworth.memory.search.scan import CACHED, MANY, cosines
     rows=st.integers(0, 3 * CACHED + 1),
     queries=st.integers(1, MANY + 2),
     dimension=st.integers(1, 40),
+    share=st.integers(1, 4 * CACHED),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_they_are_those_of_a_matrix_product(rows, queries, dimension, seed):
+def test_they_are_those_of_a_matrix_product(rows, queries, dimension, share, seed):
     draw = np.random.default_rng(seed)
     # Sixteenths: every sum of products is exact, so there is one right answer whatever the order of adding.
     matrix = draw.integers(-16, 17, (rows, dimension)).astype(np.float32) / 16
     asked = draw.integers(-16, 17, (queries, dimension)).astype(np.float32) / 16
     exact = asked.astype(np.float64) @ matrix.T.astype(np.float64)
-    found = cosines(asked, matrix)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "SHARE", share)
+        patch.setattr(scan, "READERS", 4)
+        found = cosines(asked, matrix)
     assert found.dtype == np.float32
     assert np.array_equal(found, exact)
 
@@ -63,9 +67,12 @@ def test_the_same_items_are_found_ties_in_order_of_arrival(count, queries, kept,
         assert index.search(asked, count, str(ids), ids, rule) == plain
 
 
+@pytest.mark.parametrize("readers", [1, 3])
 @pytest.mark.parametrize("queries", [1, 3])
-def test_equal_rows_have_equal_scores_wherever_they_stand(queries, monkeypatch):
+def test_equal_rows_have_equal_scores_wherever_they_stand(queries, readers, monkeypatch):
     monkeypatch.setattr(scan, "CACHED", 7)
+    monkeypatch.setattr(scan, "SHARE", 20)
+    monkeypatch.setattr(scan, "READERS", readers)
     draw = np.random.default_rng(0)
     row = draw.standard_normal(385).astype(np.float32)
     asked = draw.standard_normal((queries, 385)).astype(np.float32)

@@ -26,12 +26,10 @@ from keepworth.episodes.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
-from keepworth.memory.search.scan import best, cosines, in_mask
+from keepworth.memory.search.scan import best, cosines, in_mask, threads
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     import numpy as np
     import numpy.typing as npt
 
@@ -229,24 +227,11 @@ class Embedder:
         are in the cache."""
         if self._recent.has(texts):
             return lambda: self(texts)
-        from concurrent.futures import ThreadPoolExecutor
-
-        if not _POOL:
-            _POOL.append(ThreadPoolExecutor(4, "keepworth-encode"))
-        return _POOL[0].submit(self, texts).result
+        return threads("encode", os.getpid()).submit(self, texts).result
 
     def forget(self, text: str) -> None:
         """Drop one text's vector from the cache."""
         self._recent.forget(text)
-
-
-_POOL: list[ThreadPoolExecutor] = []
-"""Threads that outlive one search: some libraries start a team of their own for every thread that calls them."""
-
-
-if hasattr(os, "register_at_fork"):
-    # The threads of a pool do not come along into a forked process.
-    os.register_at_fork(after_in_child=_POOL.clear)
 
 
 TINY = 1e-15

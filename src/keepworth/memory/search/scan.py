@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     import numpy as np
     import numpy.typing as npt
 
@@ -14,26 +18,52 @@ MANY = 8
 """Queries from which on one matrix product is faster than a dot product for each row."""
 CACHED = 256
 """Rows that stay in the cache of a processor while several queries go over them: 384 kB at 384 numbers each."""
+SHARE = 16384
+"""Rows from which on another thread takes a share: 25 MB at 384 numbers each, which are read in about 2 ms."""
+READERS = min(4, os.cpu_count() or 1)
+"""Threads that read at once: more are not faster than memory."""
+
+
+@cache
+def threads(name: str, process: int) -> ThreadPoolExecutor:
+    """Four threads that outlive one search: some libraries start a team of their own for every thread that calls them.
+    process: id of the process that asks, as threads do not come along into a forked one."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(4, f"keepworth-{name}")
 
 
 def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
     """Of each query with each row. Shape (queries, rows).
 
     A few queries go row by row: that reads the matrix at the speed of memory, where the matrix product of some libraries
-    takes twice as long with one thread, and gives equal rows equal scores wherever they stand. Several go over a part of the
-    rows at a time, which stays in the processor's cache. From MANY on a matrix product is faster."""
+    takes twice as long, and gives equal rows equal scores wherever they stand and whatever the number of threads. From MANY
+    on a matrix product is faster."""
     import numpy as np
 
     if len(queries) >= MANY:
         product: Vectors = queries @ matrix.T
         return product
     out = np.empty((len(queries), len(matrix)), np.float32)
+    count = min(READERS, 1 + len(matrix) // SHARE)
+    ends = [len(matrix) * share // count for share in range(count + 1)]
+    shares = [(queries, matrix[start:end], out[:, start:end]) for start, end in zip(ends, ends[1:], strict=False)]
+    others = [threads("scan", os.getpid()).submit(_by_rows, *share) for share in shares[1:]]
+    _by_rows(*shares[0])
+    for other in others:
+        other.result()
+    return out
+
+
+def _by_rows(queries: Vectors, matrix: Vectors, out: Vectors) -> None:
+    """Several queries go over a part of the rows at a time, which stays in the processor's cache."""
+    import numpy as np
+
     step = CACHED if len(queries) > 1 else max(1, len(matrix))
     for start in range(0, len(matrix), step):
         part = matrix[start : start + step]
         for query, line in zip(queries, out, strict=True):
             np.vecdot(part, query, out=line[start : start + step])
-    return out
 
 
 def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:

@@ -288,9 +288,10 @@ def conclude(raw: dict[str, Any]) -> None:
     def compare(name: str, ours: Any, theirs: Any, above: float = 0.0) -> tuple[Row, bool]:
         """A difference over tasks, and whether it counts."""
         row = gap(name, ours.mean(0), theirs.mean(0))
-        row["by seed"] = (ours - theirs).mean(1).round(4).tolist()
-        return row, row["interval"][0] > above and min(row["by seed"]) > above
+        by_seed[name] = (ours - theirs).mean(1).round(4).tolist()
+        return row, row["interval"][0] > above and min(by_seed[name]) > above
 
+    by_seed: dict[str, list[float]] = {}
     windows = [name for name in memories if name.startswith("trmrl")]
     arms, comparisons, passed, reached, chosen = [], [], {}, [], {}
     for world in WORLDS:
@@ -344,7 +345,7 @@ def conclude(raw: dict[str, Any]) -> None:
         }
         for world, kinds in raw["rules"].items()
     }
-    save(Path(__file__).with_suffix(".json"), {**raw, "rules": rules, "cells": small})
+    save(Path(__file__).with_suffix(".json"), {**raw, "rules": rules, "cells": small, "by seed": by_seed})
     print(chosen, passed, reached)
     write(
         "trmrl_ppo",

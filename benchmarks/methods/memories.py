@@ -68,8 +68,8 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
     else:
         verdict = "held" if climbed == within and not claim else "held in part"
     seeds = {seed for _, seed in places}
-    if len(seeds) == 1 and verdict == "held":
-        verdict = "held in part"
+    verdict = "held in part" if len(seeds) == 1 and verdict == "held" else verdict
+    tried = "is tried by trmrl_ppo" if name == "trmrl" else "was not tried"
     others = [other for other in ("mlp", "gru") if other != name]
     comparisons = [gap(f"{other} over all rungs", success[name], success[other]) for other in others if len(places) > 2]
     sentence = f"Cue {' / '.join(map(str, rungs))} steps before: {' / '.join(phrases)}"
@@ -81,7 +81,7 @@ def judge(name: str, ladder: dict[str, Any], claim: str) -> dict[str, Any]:
     outside = [str(xi) for xi in rungs if xi not in within]
     sentence += f"; out of reach: {', '.join(outside)}." if outside else "."
     sentence += " One seed." if len(seeds) == 1 else ""
-    sentence += tables(name) + (" The paper's claim was not tried." if claim else "")
+    sentence += tables(name) + (f" The paper's claim {tried}." if claim else "")
     return {
         "model": "a network of one memory and two layers, trained by recurrent PPO",
         "n": len(places),

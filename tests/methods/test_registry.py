@@ -135,10 +135,8 @@ def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
     assert "memrl" in shown.stderr
 
 
-def test_every_method_has_evidence_but_one_whose_trials_were_never_run() -> None:
-    assert [method.name for kind in KINDS for method in methods(kind).values() if evidence(method) is None] == [
-        "trmrl_ppo"
-    ]
+def test_every_method_has_evidence() -> None:
+    assert not [method.name for kind in KINDS for method in methods(kind).values() if evidence(method) is None]
 
 
 def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:

@@ -14,12 +14,13 @@ from keepworth.environments.scene import Stream
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.registry import method, methods
 
-Kind = Literal["one-step", "several-steps", "paid-at-end", "seen-before"]
+Kind = Literal["one-step", "several-steps", "paid-at-end", "seen-before", "linked"]
 KIND_NAMES: dict[Kind, str] = {
     "one-step": "one decision a task",
     "several-steps": "several decisions a task",
     "paid-at-end": "several decisions a task, and no word of any before the end",
     "seen-before": "something seen earlier has to be remembered",
+    "linked": "two things seen earlier have to be put together",
 }
 """What a memory has to do. Settings that are right for one kind are wrong for another, so they are tuned for each."""
 

@@ -119,8 +119,8 @@ def test_events_are_answered_by_the_last_report_or_by_nobody() -> None:
 
 def nearest(text: str, records: Collection[str]) -> str:
     """The record other than `text` that shares most words with it, the shorter of two that share as many."""
-    others = (record.split() for record in records if record != text)
-    return " ".join(max(others, key=lambda record: (len({*record} & {*text.split()}), -len(record))))
+    others = (record for record in records if record != text)
+    return max(others, key=lambda record: (len({*record.split()} & {*text.split()}), -len(record)))
 
 
 @pytest.mark.parametrize("order", ["random", "easy-to-hard"])

@@ -20,24 +20,28 @@ from keepworth.registry import Method
 
 NOTE = "note"
 ASKED, KEPT = 7, 3
-"""Questions after each round of facts, and people of it who are asked about only where memory is frozen."""
+"""Questions after each round of facts, and people of it who are asked about only while memory is frozen."""
 SURE = 20.0
-"""How much the agent leans to what the text before it says, and away from `NOTE` where it is asked for a room."""
+"""Log-odds with which the agent leans to what the text before it says, and away from `NOTE` where it is asked for a room."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedStream:
-    """Rounds of facts, each followed by questions. Every person is asked about once, so no earlier question has the answer.
+    """Rounds of facts, each followed by questions.
 
     A round tells two facts of each of its people, all in random order: "PERSON THING", where it is right to note it, and
     "THING ROOM", where it is right to go there. The agent does what it is told, and memory keeps both as cases of its own.
-    A question is the person with another word, and the right action is the room. NOTE can be chosen there too, because a
-    memory shows only records of something that can be done, and is never right there.
+    A question is the person with another word, and the right action is the room. Every person is asked about once, so no
+    earlier question has the answer. A question offers `NOTE` too, which is never right there, because a memory shows only
+    records of something that can be done.
 
     Persons share words with other persons, things with other things, and questions with other questions.
 
-    rooms: how many; names, people, fillers: words of which things (four each), persons (two each) and questions (one beside
-    the person) are made; length: how many tasks, rounds among them."""
+    Args:
+        rooms: Their number.
+        names, people, fillers: Numbers of words for things (four each), persons (two each) and questions (one each).
+        length: Number of tasks, rounds among them.
+    """
 
     family: str = "linked"
     rooms: int = 6
@@ -48,9 +52,12 @@ class LinkedStream:
 
 
 def linked(parameters: LinkedStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """An order other than "random" has the same facts and asks about them in another order. `rule` of a question says which of
-    its two facts was told earlier: a record can be linked to those that are there when it comes. ValueError where there are too
-    few words for so many tasks."""
+    """Builds the stream. An order other than "random" has the same facts and asks about them in another order. A question's
+    `rule` says which of its two facts was told earlier, since a new record can link only to those that are there.
+
+    Raises:
+        ValueError: There are too few words for so many tasks.
+    """
     generator = np.random.default_rng([67, check_split(split, order), seed])
     asking = np.random.default_rng([68, check_split(split, order), len(order), seed])
     counts = parameters.rooms, parameters.names, parameters.people, parameters.fillers

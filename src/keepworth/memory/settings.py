@@ -21,7 +21,8 @@ class MemorySettings(TypedDict, total=False):
         log: "background" logs every search outside episodes, "off" none.
         scan: Looks for secrets in all that is written, and says what to do with them; None looks for nothing.
         reward_range: The lowest and the highest reward; others are refused. By default (0, 1).
-        clock: Returns the present time as canonical text."""
+        clock: Returns the present time as canonical text.
+    """
 
     durability: str
     log: str

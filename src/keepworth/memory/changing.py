@@ -119,7 +119,7 @@ class Changes:
             options: See `ItemOptions`. With `infer` they apply to the items that the writer adds; a reworded item keeps its own.
 
         Returns:
-            The item for a text; for messages, or with `infer`, a list of the items that were written.
+            The item for a text; for messages a list with one for each; with `infer` a list of the items that the writer wrote.
 
         Raises:
             MemoryProblem: With `infer`, the memory has no writer.

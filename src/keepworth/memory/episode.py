@@ -174,8 +174,8 @@ class LiveEpisode:
         store.change(self.scope, work)
 
     def _narrower(self) -> dict[str, Any]:
-        """The names in the episode's scope that are not in the memory's. A name that is left out in a search keeps the scopes
-        that are shared with the memory in view."""
+        """Return the names in the episode's scope that the memory's scope lacks. A search that repeated the memory's own user
+        would not see what others share with it."""
         bounds = self._memory.scope
         same = {"user_id": bounds.user, "agent_id": bounds.agent, "session_id": bounds.session}
         return {name: value for name, value in self._bounds().items() if value != same[name]}

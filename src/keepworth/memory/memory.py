@@ -148,7 +148,7 @@ class Memory(Changes, Learned):
         self.store.scan = settings.get("scan")
         self.learning = None
         try:
-            if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one
+            if isinstance(encoder, str):  # opens the encoder that made the vectors on file, else the default one
                 encoder = by_name.encoder("default", self.store.encoder_identity())
             if encoder is not None:
                 self.store.use(Embedder(encoder))
@@ -166,7 +166,7 @@ class Memory(Changes, Learned):
 
     @property
     def scope(self) -> Scope:
-        """The scope of this handle: no call sees or changes anything outside it."""
+        """The scope of this handle, without what others share with it."""
         return self.scopes.own
 
     @property
@@ -526,17 +526,17 @@ class Memory(Changes, Learned):
     def rollback(
         self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "", entry: int = 0
     ) -> undo.Rollback:
-        """Undo what exactly one of the arguments names, as if it had never happened, with all that was learned from it.
+        """Undo something, with all that was learned from it, as if it had never happened. Give exactly one argument.
 
         The result lists later entries that no longer apply. `rollback(result.id)` undoes the rollback. Raises UnknownEpisode,
         UnknownSnapshot, Purged.
 
         Args:
-            target: The id of an episode, for everything that was done in it, or of a rollback.
-            source: A source, for everything that came from it.
-            since: A snapshot, for everything that happened after it.
-            rewarder: A person, for everything that follows from that person's rewards.
-            entry: One change, by the `seq` that `history` gives it.
+            target: The id of an episode or a rollback: undo everything that was done in it.
+            source: Undo everything that came from this source.
+            since: A snapshot: undo everything that happened after it.
+            rewarder: A person: undo everything that follows from that person's rewards.
+            entry: Undo one change, by the `seq` that `history` gives it.
         """
         given = [bool(target), bool(source), bool(since), bool(rewarder), bool(entry)]
         if sum(given) != 1:

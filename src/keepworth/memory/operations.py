@@ -253,7 +253,7 @@ def _update(view: View, operation: Operation, draft: Draft, new_id: str, now: st
 
 
 def _replace_with_new(view: View, operation: Operation, draft: Draft, new_id: str, now: str) -> OperationOutcome:
-    """SUPERSEDE and MERGE."""
+    """Carry out SUPERSEDE or MERGE: close the targets, and write an item with the new text that is linked to them."""
     targets, merging = _distinct(operation.targets), operation.kind is OperationKind.MERGE
     if not targets and not merging:
         return OperationOutcome(False, reason="SUPERSEDE needs a target")

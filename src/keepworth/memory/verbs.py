@@ -328,7 +328,7 @@ def list_items(
     where: Annotated[str, Field(max_length=MOST, description="A filter on metadata, as JSON.")] = "",
     **options: Any,
 ) -> list[Item]:
-    """Items in order of writing, or the newest first, a page at a time."""
+    """List items in order of writing, or the newest first, a page at a time."""
     matching = _filter(where or None)
     if matching is not None:  # whether a filter matches an item in quarantine would reveal its metadata
         matching = replace(matching, function=lambda item: not caller.withholds(item))
@@ -346,7 +346,7 @@ def delete_items(caller: VerbCaller, **bounds: Any) -> int:
 
 @verb("GET /items/{id}", "read", of=Memory.get)
 def get_item(caller: VerbCaller, id: str) -> Item:
-    """An item in its latest state."""
+    """Get an item in its latest state."""
     return caller.item(caller.memory.get(id))
 
 
@@ -395,7 +395,7 @@ def supersede_item(
 
 @verb("GET /items/{id}/history", "read", of=Memory.history, key="revisions")
 def item_history(caller: VerbCaller, id: str) -> Any:
-    """Everything that happened to an item."""
+    """List everything that happened to an item, oldest first."""
     revisions = caller.memory.history(id)
     if revisions and revisions[-1].after is not None and caller.withholds(revisions[-1].after):
         caller.access.require("admin")  # an earlier wording may hold the secret, too
@@ -410,7 +410,7 @@ def item_worth(caller: VerbCaller, id: str, query: str) -> Any:
 
 @verb("GET /quarantine", "admin", Page, of=Memory.quarantined, key="items", pages=True)
 def list_quarantined(caller: VerbCaller, **page: Any) -> list[Item]:
-    """Items in quarantine, which no search shows, a page at a time."""
+    """List items in quarantine, which no search shows, a page at a time."""
     return caller.memory.quarantined(**page)
 
 
@@ -435,7 +435,7 @@ def forget_items(
 
 @verb("POST /search", "read", Searching, InEpisode, of=Memory.search)
 def search(caller: VerbCaller, query: str, **options: Any) -> Any:
-    """The items that fit a query, best first."""
+    """Find the items that fit a query, best first."""
     caller.open.touch(options.get("episode", ""))
     return caller.memory.search(query, **caller.search(options.get("user_id", ""), options))
 
@@ -449,13 +449,13 @@ def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: boo
 
 @verb("GET /episodes", "read", Bounds, Page, of=Memory.episodes, key="episodes", pages=True)
 def list_episodes(caller: VerbCaller, **options: Any) -> list[str]:
-    """Ids of episodes, oldest first, a page at a time."""
+    """List ids of episodes, oldest first, a page at a time."""
     return caller.memory.episodes(**options, **caller.nobody(options.get("user_id", "")))
 
 
 @verb("GET /episodes/{id}", "read", of=Memory.episode_record)
 def get_episode(caller: VerbCaller, id: str) -> Any:
-    """The record of an episode."""
+    """Get the record of an episode."""
     memory = caller.memory
     record = memory.episode_record(id)
     if "admin" not in caller.access.roles:  # items that it wrote or was shown may be in quarantine
@@ -475,7 +475,7 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 
 @verb("GET /episodes/{id}/receipt", "read")
 def get_receipt(caller: VerbCaller, id: str) -> Any:
-    """Which items were recalled for a call through the gateway, and which are in the bytes that went upstream."""
+    """List the items that were recalled for a call through the gateway, and those in the bytes that went upstream."""
     receipt = notes.receipt(caller.memory.store, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(
@@ -506,13 +506,13 @@ def episode_step_reward(caller: VerbCaller, id: str, value: float) -> None:
 
 @verb("POST /episodes/{id}/reward", "reward", of=LiveEpisode.reward, writes=True)
 def episode_reward(caller: VerbCaller, id: str, value: float, by: str | None = None, source: str = "user") -> Any:
-    """Credit everything an episode showed."""
+    """Reward an episode, which credits every item that it showed."""
     return caller.open.episode(id).reward(value, by=caller.access.person(by), source=source)
 
 
 @verb("POST /episodes/{id}/end", "read", of=LiveEpisode.end, writes=True)
 def episode_end(caller: VerbCaller, id: str, outcome: str = "") -> None:
-    """Note that an episode is over."""
+    """Record that an episode is over."""
     caller.open.episode(id).end(outcome)
 
 
@@ -524,13 +524,13 @@ def reward(
     by: str | None = None,
     source: str = "user",
 ) -> Any:
-    """Credit an episode, or one search, at once or days later."""
+    """Reward an episode, or one search, at once or days later."""
     return caller.memory.reward(target, value, by=caller.access.person(by), source=source)
 
 
 @verb("GET /pending", "read", of=Memory.pending, key="episodes")
 def pending(caller: VerbCaller) -> list[str]:
-    """Episodes in which something was done and that have no reward."""
+    """List episodes in which something was done and that have no reward."""
     return caller.memory._pending(**caller.nobody())
 
 
@@ -550,13 +550,13 @@ def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bo
 
 @verb("POST /snapshots", "admin", of=Memory.snapshot, key="snapshot")
 def snapshot(caller: VerbCaller) -> str:
-    """A name for the present state."""
+    """Name the present state, for a later diff or rollback."""
     return caller.memory.snapshot()
 
 
 @verb("GET /diff", "admin", of=Memory.diff, key="differences")
 def diff(caller: VerbCaller, one: str, other: str = "") -> Any:
-    """Items that differ between two snapshots."""
+    """List the items that differ between two snapshots."""
     return caller.memory.diff(one, other)
 
 
@@ -576,7 +576,7 @@ def rollback(
 
 @verb("GET /export", "admin", Bounds, lines=True)
 def export(caller: VerbCaller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
-    """All items and episodes of a user, an agent or a session, as lines of JSON."""
+    """Export all items and episodes of a user, an agent or a session, as lines of JSON."""
     bounds["user_id"] = user_id or caller.access.user_id  # leaves out what other users share with the caller
     memory, after = caller.memory, ""
     while page := memory.get_all(limit=MOST, after=after, all_states=True, **bounds):

@@ -39,8 +39,8 @@ _LOG = logging.getLogger("keepworth.serving")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a token allows. `id` is its name in lists and logs, `until` the time at which it expires ("" for never). `shared` says
-    by the name of a user that stands for a team what a person's token may do with the items of that user."""
+    """What a token allows. `id` is its name in lists and logs, `until` the time at which it expires ("" for never). `shared` maps
+    users that stand for teams, by name, to what a person's token may do with their items."""
 
     id: str
     tenant: str = ""

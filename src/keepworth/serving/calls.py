@@ -14,8 +14,14 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 
 
 class NotServed(KeepworthError):
-    """A refusal of a request. `status` is the HTTP status of the answer; `hang_up` closes the connection; `code` is the name of
-    the error; `about` and `value` are the field that is wrong and its value."""
+    """A refusal of a request.
+
+    Args:
+        status: The HTTP status of the answer.
+        hang_up: Whether to close the connection.
+        code: The name of the error; "" for the name of the status.
+        about, value: The field that is wrong, and its value.
+    """
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
-"""Values of the header X-Keepworth-Memory, the default first. "read" recalls but writes nothing."""
+"""Values of the header X-Keepworth-Memory, the default first. "read" recalls, but stores nothing that the user says."""
 SOON = 1.0
 """The most seconds that a call waits until the same person's last turn has been stored."""
 RETRY_SECONDS = 5.0
@@ -392,8 +392,8 @@ class Gateway:
         return Response(whole, answer.status, headers)
 
     async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
-        """Send a call upstream. Returns the answer, and its body unless it is a stream of events: a body is read whole, so that an
-        answer that breaks off can still become an error. Raises NotServed if it is too long."""
+        """Send a call upstream. Returns the answer, and its body unless it is a stream of events: the body is read whole, so that
+        an answer that breaks off can still become an error. Raises NotServed if it is too long."""
         answer = await self.upstream.send(
             request.method,
             request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
@@ -576,7 +576,11 @@ class MemoryRoom:
     """A filter of hits that lets pass those that are in the prompt already, and as many others, best first, as there is room for.
     All that pass fit together, so the policy can choose freely among them, and what it chooses is shown.
 
-    `there` are the lines in the prompt, by id; `tokens` is the room for a new block; `recalled` are the ids of all hits."""
+    Args:
+        there: The lines that are in the prompt already, by the ids of their items.
+        tokens: The most tokens of a new block.
+        recalled: Ids of all hits of the last call, best first.
+    """
 
     there: Mapping[str, str]
     tokens: int

@@ -39,11 +39,17 @@ class FoundRecord:
 def take(
     memory: Memory, records: Iterable[FoundRecord], *, where: str = "the file", skip_bad: bool = False, **bounds: str
 ) -> tuple[list[Item], list[str]]:
-    """Import records in one transaction. Returns the items, and a line for each record that was left out. What the memory holds
-    already is not stored again. If a record is bad, or the memory's scan refuses it, none is imported unless `skip_bad` is set.
+    """Import records in one transaction. What the memory holds already is not stored again. A record that the memory's scan
+    refuses counts as bad. Raises MemoryProblem, InvalidScope, StorageFull.
 
-    `where` names the file in messages; `bounds` are the user_id, agent_id and session_id of records that name none. Raises
-    MemoryProblem, InvalidScope, StorageFull."""
+    Args:
+        where: The name of the file in messages.
+        skip_bad: Leave bad records out. Otherwise one bad record means that none is imported, and MemoryProblem is raised.
+        bounds: user_id, agent_id and session_id of records that name none.
+
+    Returns:
+        The items, and a line for each record that was left out.
+    """
     acts: list[tuple[Operation, Draft]] = []
     bad: list[str] = []
     for record in records:

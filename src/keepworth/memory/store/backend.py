@@ -2,7 +2,6 @@
 
 Writes queue up. Those that wait together run in one transaction, each under its own savepoint, so that a single sync to disk
 makes all of them durable.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 The rows of `vectors_<set>` are the source of truth. A block copies the vectors of a range of item numbers of the set that serves,
 and is written by the transaction that fills the range. The table `outdated` lists the items in blocks that have changed since:
 they are read from their rows. A block whose checksum does not match its content and its set is ignored and written again.
-
 """
 
 from __future__ import annotations

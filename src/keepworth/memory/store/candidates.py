@@ -4,7 +4,6 @@ Three forms are read: "[]" (no candidates, or dropped by `compact`); JSON `[["m7
 hold; and the packed form, which is written otherwise: four bytes for the number of each item, then four for each score in
 millionths, lowest byte first. It takes some two fifths of the bytes of JSON. In Postgres, whose columns have one type, the packed
 form is text: \\x and its bytes in hexadecimal digits.
-
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
     are found; which rows the full-text index holds; the tombstones; the blocks of vectors. With `deep`, also: the journal's
     chain; the journal replayed as it happened, against every image it keeps, and without what was rolled back, against every item
     with its values; every word of the full-text index; every vector; every decision, also against the rewards that name it.
-
     """
     problems: list[str] = []
     with store.database.reading() as connection:

@@ -3,7 +3,6 @@ implements in its own way.
 
 Only the modules that implement them depend on one database: `database` and `fts5` on SQLite, `postgres` on a server. What both
 have in common is in `backend`.
-
 """
 
 from __future__ import annotations

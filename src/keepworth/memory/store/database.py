@@ -1,7 +1,6 @@
 """Connections to one memory file: who may use it, and what a failure means.
 
 Readers have a connection per thread and never wait for writers. Writes are committed in groups: see `backend`.
-
 """
 
 from __future__ import annotations

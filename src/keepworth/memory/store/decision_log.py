@@ -3,7 +3,6 @@
 Inside an episode a decision is durable before the search returns. Outside, decisions are collected and committed together by a
 background thread; the newest are lost if the process is killed. If something is erased while decisions wait, through whatever
 handle, their queries are left out of the log.
-
 """
 
 from __future__ import annotations

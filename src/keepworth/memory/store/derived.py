@@ -1,7 +1,6 @@
 """What a process caches of a memory: vectors, words of scopes, columns of metadata, and counts.
 
 All of it can be made again from the file, and follows the journal to the state that a connection sees when it asks.
-
 """
 
 from __future__ import annotations

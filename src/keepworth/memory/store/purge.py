@@ -6,7 +6,6 @@ vectors and logged queries go. All of that is one transaction.
 
 What has to be done outside it (files beside the memory, the slack of pages, the write-ahead log) is noted in it and done
 afterwards, or when the memory is next opened if the process is killed in between: see `finish`.
-
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ the value of the entry it was made at.
 
 chain(event) = digest(chain(event before), salt, event) || salt. The salt is random, and erased together with an event's text:
 what is left then proves no guess of the text, and later events still build on it.
-
 """
 
 from __future__ import annotations

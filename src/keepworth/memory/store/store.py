@@ -3,7 +3,6 @@
 For search by words, see `words.py`. For search by meaning, a matrix of all vectors is kept in memory and follows the journal.
 
 The store knows nothing about the verbs that users call (see `memory.py`), or agents' overlays (see `overlay.py`).
-
 """
 
 from __future__ import annotations

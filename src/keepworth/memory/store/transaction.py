@@ -3,7 +3,6 @@
 Everything here runs under the store's write lock, inside one database transaction: journal, items, full-text index, vectors and
 content hashes change together or not at all. Rows are collected and written together: an item that several acts change is written
 once, and each act's own before-image is journaled.
-
 """
 
 from __future__ import annotations

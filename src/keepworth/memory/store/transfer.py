@@ -2,7 +2,6 @@
 
 The first line describes the export. Then come scopes, journal, images, episodes, decisions and parameters: enough to rebuild
 every snapshot. Vectors are left out; the importing memory makes its own.
-
 """
 
 from __future__ import annotations
@@ -82,7 +81,6 @@ def imported(store: Store, lines: Iterable[str]) -> int:
 
     Open items in which the store's scan finds a secret go into quarantine, except those that were released from it before; the
     journal is taken as it is. Raises MemoryProblem if the memory is not empty, NotAMemoryFile, RefusedText.
-
     """
     if store.head():
         raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")

@@ -2,7 +2,6 @@
 
 Rollback is replay without the rolled-back entries. A rollback is itself an entry, so it can be rolled back. Only the items that
 the entries concern, and whatever those depend on, are replayed.
-
 """
 
 from __future__ import annotations
@@ -123,7 +122,6 @@ def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[Repl
     here do not.
 
     `only` are the item numbers whose rewards count; a reward concerns each of its items alone, so others need not be there.
-
     """
     view = ReplayView()
     no_ops = []

@@ -3,7 +3,6 @@
 The index has no early termination, so its cost is the number of postings read. Common words are therefore not used to propose
 rows (they still count in the score) when there are rarer ones. A query of common words alone looks for rows that hold several of
 them at once: those score best, and are few enough to be ranked, if need be the newest of them.
-
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = P
 
     `share` is the fraction of all rows that the scope holds. The index skips postings outside it, for about a tenth of their
     cost.
-
     """
     price = min(1.0, share + SKIPPING)
     chosen: list[str] = []

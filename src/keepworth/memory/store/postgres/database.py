@@ -3,7 +3,6 @@
 There is one writer at a time: a write transaction holds the memory's advisory lock to its end. So the journal has one order
 without gaps, and a reader sees all of it up to some entry. Readers never wait; each `reading` sees one snapshot. Each search asks
 the journal whether something was written; notifications are not used.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The full-text index in Postgres: plain tables of how often each row holds each term, ranked by the BM25 of `search.index`.
 
 Every row also has an entry for the empty term, so that a row without words is in the index, too.
-
 """
 
 from __future__ import annotations

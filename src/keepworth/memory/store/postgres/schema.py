@@ -1,7 +1,6 @@
 """The tables of a memory in Postgres: those of a file, with replacements for what only SQLite has.
 
 A memory is a schema of its own, so one database holds many, and the rights to each are given with Postgres's `GRANT`.
-
 """
 
 from __future__ import annotations

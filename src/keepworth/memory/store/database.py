@@ -34,6 +34,7 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.store import schema
 from keepworth.memory.store.backend import FORKED, Backend
+from keepworth.memory.store.checkpoints import Checkpoints, identity
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5
 from keepworth.memory.store.rows import Unreadable
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
 
 def writable(path: str) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
-
-
-def identity(path: str) -> tuple[int, int]:
-    status = os.stat(path)
-    return status.st_dev, status.st_ino
 
 
 def _refuse_strangers(path: str) -> None:
@@ -97,9 +93,6 @@ def _check_version(path: str, connection: apsw.Connection) -> None:
         )
 
 
-LOG_PAGES = 2000
-"""Pages of 8 kB the write-ahead log grows to before SQLite moves it into the file. Pages that change with every write (the ends
-of tables, the roots of indexes) are moved once per so many, not per thousand."""
 SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
 
@@ -192,6 +185,7 @@ class Database(Backend):
         self.in_memory = self.path == ":memory:"
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
+        self._checkpoints = Checkpoints(self._where)
         self._identity: tuple[int, int] | None = None
         self.file: tuple[int, int] | None = None  # while it is open, for writing or for reading alone
         self._damage = ""  # the first damage that was found, in words
@@ -232,7 +226,7 @@ class Database(Backend):
             self.file = identity(self.path)
             _DATABASES.add(self)
             if not self.read_only:
-                self._identity = self.file
+                self._identity = self._checkpoints.file = self.file
                 OPEN[self._identity] += 1
         return connection
 
@@ -277,7 +271,7 @@ class Database(Backend):
             connection.set_busy_handler(_Patience(self._timeout))
             if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
-                connection.wal_autocheckpoint(LOG_PAGES)
+                connection.set_wal_hook(self._checkpoints.note)
             connection.pragma("synchronous", SYNCHRONOUS[self._durability])
             connection.pragma("secure_delete", 1)
         connection.pragma("foreign_keys", 1)
@@ -397,13 +391,13 @@ class Database(Backend):
         if self._damage:
             return False
         self.check_open()
-        with self._write_lock, self.translated():
+        with self._write_lock, self._checkpoints.lock, self.translated():
             return not scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
 
     def exclusive(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
         self.check_writable()
-        with self._write_lock, self.translated():
+        with self._write_lock, self._checkpoints.lock, self.translated():
             return work(self._to_write())
 
     @property
@@ -454,13 +448,15 @@ class Database(Backend):
             with contextlib.suppress(apsw.Error):
                 select(writer, "SELECT 1 FROM sqlite_schema LIMIT 1")
         self._writer = None
-        for reference in reversed(self._opened):
-            connection = reference()
-            if connection is not None:
-                with contextlib.suppress(apsw.Error):
-                    if self._damage:  # the log stays beside the file: nothing more is written to that
-                        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-                    connection.close(True)
+        with self._checkpoints.lock:
+            self._checkpoints.file = None
+            for reference in reversed(self._opened):
+                connection = reference()
+                if connection is not None:
+                    with contextlib.suppress(apsw.Error):
+                        if self._damage:  # the log stays beside the file: nothing more is written to that
+                            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                        connection.close(True)
         self._opened = []
 
 

@@ -32,8 +32,7 @@ Result = TypeVar("Result")
 FORKED = "{} was open when the process forked, and cannot be used in the child: open it there alone, or start it with 'spawn'"
 
 GATHERING = 0.0005
-"""Most seconds that the leader of a group commit waits for others to join, where a commit costs a sync of several
-milliseconds."""
+"""Most seconds that the leader of a group commit waits for others, where a commit costs a sync of several milliseconds."""
 
 
 class QueuedWrite:
@@ -83,19 +82,19 @@ class Backend(ABC):
 
     @abstractmethod
     def _reader(self) -> AnyConnection:
-        """Returns a connection to read from, in a transaction that sees one snapshot."""
+        """Return a connection to read from, in a transaction that sees one snapshot."""
 
     @abstractmethod
     def _leave(self, connection: AnyConnection) -> None:
-        """Ends the read transaction of this connection."""
+        """End the read transaction of this connection."""
 
     @abstractmethod
     def translated(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context manager that raises the database's errors as this package's own."""
+        """Return a context manager that raises the database's errors as this package's own."""
 
     @abstractmethod
     def _begun(self) -> AnyConnection:
-        """Begins a transaction that excludes all other writers, and returns its connection. The caller holds the write lock."""
+        """Begin a transaction that excludes all other writers, and return its connection. The caller holds the write lock."""
 
     @abstractmethod
     def _close_connections(self) -> None: ...
@@ -107,37 +106,37 @@ class Backend(ABC):
 
     @abstractmethod
     def pack(self, *, optimise: bool = False) -> bool:
-        """Overwrites and frees the space of deleted rows; with `optimise`, also gathers the query planner's statistics. Returns
+        """Overwrite and free the space of deleted rows; with `optimise`, also gather the query planner's statistics. Returns
         False where something deleted remains that this user has no right to remove."""
 
     @abstractmethod
     def truncate_log(self) -> bool:
-        """Empties the write-ahead log. Returns False where another process prevented it."""
+        """Emptie the write-ahead log. Returns False where another process prevented it."""
 
     @abstractmethod
     def forget_samples(self, connection: AnyConnection) -> None:
-        """Removes or renews the query planner's samples of column values, which may quote what is erased."""
+        """Remove or renew the query planner's samples of column values, which may quote what is erased."""
 
     @abstractmethod
     def damage(self, connection: AnyConnection) -> list[str]:
-        """Returns what the database's own integrity check finds wrong."""
+        """Return what the database's own integrity check finds wrong."""
 
     @abstractmethod
     def size(self) -> int:
-        """Returns the memory's size on disk in bytes."""
+        """Return the memory's size on disk in bytes."""
 
     @abstractmethod
     def copy(self, target: Path) -> None:
-        """Writes a copy of the memory to `target`, a new and empty file."""
+        """Write a copy of the memory to `target`, a new and empty file."""
 
     def made_anew(self) -> EncoderMismatch:
-        """Returns the error to raise when the vectors in use were replaced by those of another encoder."""
+        """Return the error to raise when the vectors in use were replaced by those of another encoder."""
         return EncoderMismatch(
             f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with that one"
         )
 
     def invalid(self, error: UnicodeEncodeError) -> InvalidText:
-        """Returns the error to raise for a text that is not valid Unicode."""
+        """Return the error to raise for a text that is not valid Unicode."""
         return InvalidText(
             f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
         )
@@ -146,7 +145,7 @@ class Backend(ABC):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Any]:
-        """Yields a connection in a read transaction: everything read inside belongs to one snapshot. Calls nest."""
+        """Yield a connection in a read transaction: everything read inside belongs to one snapshot. Calls nest."""
         self.check_open()
         local = self._local
         present = getattr(local, "reading", None)
@@ -169,14 +168,14 @@ class Backend(ABC):
         return self._process != os.getpid()
 
     def check_open(self) -> None:
-        """Raises Forked in a child of the process that opened the memory, and MemoryProblem after `close`."""
+        """Raise Forked in a child of the process that opened the memory, and MemoryProblem after `close`."""
         if self.forked:
             raise Forked(FORKED.format(self.path))
         if self._closed:
             raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
 
     def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result:
-        """Returns `read()`. Inside one `reading`, where nothing changes, the result is cached under `name`."""
+        """Return `read()`. Inside one `reading`, where nothing changes, the result is cached under `name`."""
         local = self._local
         asked: dict[Hashable, Any] | None = getattr(local, "known", None)
         if asked is None or connection is not local.reading:
@@ -189,13 +188,13 @@ class Backend(ABC):
     # Writing.
 
     def check_writable(self) -> None:
-        """Raises ReadOnly for a memory that was opened read-only, and what `check_open` raises."""
+        """Raise ReadOnly for a memory that was opened read-only, and what `check_open` raises."""
         self.check_open()
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
 
     def write(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """Runs `work` in a durable transaction and returns its result. Concurrent calls share one transaction. If `work` raises,
+        """Run `work` in a durable transaction and return its result. Concurrent calls share one transaction. If `work` raises,
         nothing of it is written."""
         self.check_writable()
         if self._leader == threading.get_ident():
@@ -211,7 +210,7 @@ class Backend(ABC):
         return result
 
     def _join(self, queued: QueuedWrite) -> None:
-        """Waits until another thread has carried out this write, or becomes the leader and carries out all queued writes."""
+        """Wait until another thread has carried out this write, or become the leader and carry out all queued writes."""
         with self._turn:
             self._queued.append(queued)
             try:
@@ -241,7 +240,7 @@ class Backend(ABC):
                 self._turn.notify_all()
 
     def _commit(self, batch: Sequence[QueuedWrite]) -> None:
-        """Carries out a group of writes in one transaction and stores the result or the error of each."""
+        """Carry out a group of writes in one transaction and store the result or the error of each."""
         try:
             with self._write_lock, self.translated():
                 connection = self._begun()
@@ -265,7 +264,7 @@ class Backend(ABC):
             queued.done = True
 
     def _run(self, connection: AnyConnection, queued: QueuedWrite) -> None:
-        """Carries out one of several writes under a savepoint, so that its failure leaves the others alone."""
+        """Carry out one of several writes under a savepoint, so that its failure leaves the others alone."""
         connection.execute("SAVEPOINT one")
         try:
             with self.translated():
@@ -289,7 +288,7 @@ class Backend(ABC):
     # Coming and going.
 
     def close(self) -> None:
-        """Closes every connection; later calls raise MemoryProblem."""
+        """Close every connection; later calls raise MemoryProblem."""
         if self.forked:
             return  # the connections are the parent's
         with self._write_lock:

@@ -35,17 +35,17 @@ Range = tuple[int, int]
 
 
 def covered(connection: AnyConnection) -> int:
-    """Returns the largest item number that blocks cover, or 0 without blocks."""
+    """Return the largest item number that blocks cover, or 0 without blocks."""
     return (scalar(connection, "SELECT max(last) FROM blocks") or 0) if connection.in_file else 0
 
 
 def mark_outdated(connection: AnyConnection, numbers: Iterable[int]) -> None:
-    """Records that the blocks' vectors of these items are out of date."""
+    """Record that the blocks' vectors of these items are out of date."""
     connection.executemany("INSERT INTO outdated VALUES(?) ON CONFLICT DO NOTHING", [(n,) for n in numbers])
 
 
 def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
-    """Writes blocks for the items that no block covers yet, as far as they fill blocks, and rewrites worn blocks.
+    """Write blocks for the items that no block covers yet, as far as they fill blocks, and rewrite worn blocks.
 
     Args:
         connection: A connection in a write transaction.
@@ -76,7 +76,7 @@ def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
 
 
 def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
-    """Writes the block of a range of item numbers, from the rows."""
+    """Write the block of a range of item numbers, from the rows."""
     import numpy as np
 
     made, dimension = first(connection, "SELECT made, dimension FROM vector_sets WHERE id = ?", (set_id,))
@@ -94,7 +94,7 @@ def write_block(connection: AnyConnection, set_id: int, span: Range) -> None:
 
 
 def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
-    """Rewrites every block that covers one of these items or has outdated ones."""
+    """Rewrite every block that covers one of these items or has outdated ones."""
     if not connection.in_file:
         return
     mark_outdated(connection, numbers)
@@ -106,7 +106,7 @@ def write_again(connection: AnyConnection, numbers: Iterable[int] = ()) -> None:
 
 
 def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> tuple[Block, list[Range], int]:
-    """Reads the vectors of all current items, from blocks where these are sound and from the rows elsewhere.
+    """Read the vectors of all current items, from blocks where these are sound and from the rows elsewhere.
 
     Returns:
         The vectors, the ranges of blocks that were rejected, and how many vectors came from the rows.
@@ -144,7 +144,7 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
 
 
 def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str, values: str) -> Block:
-    """Returns the vectors of some current items, from the rows. `which` is an SQL condition on `v`, the rows of the set, and
+    """Return the vectors of some current items, from the rows. `which` is an SQL condition on `v`, the rows of the set, and
     `values` its parameter."""
     block = Block(dimension)
     _append_rows(block, connection, set_id, which, (values,))
@@ -152,7 +152,7 @@ def of_items(connection: AnyConnection, set_id: int, dimension: int, which: str,
 
 
 def problems(connection: AnyConnection) -> list[str]:
-    """Returns a message for each damaged block, for `check`."""
+    """Return a message for each damaged block, for `check`."""
     out: list[str] = []
     served = first(connection, "SELECT id, made, dimension FROM vector_sets WHERE state = 'serving'")
     if not connection.in_file or served is None:
@@ -165,7 +165,7 @@ def problems(connection: AnyConnection) -> list[str]:
 
 
 def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> Any:
-    """Selects number, scope id and vectors of current items. `which` is an SQL condition on `v`, the rows of the set."""
+    """Select number, scope id and vectors of current items. `which` is an SQL condition on `v`, the rows of the set."""
     return connection.execute(
         f"SELECT v.n, i.scope, v.vector FROM {VECTORS.format(set_id)} v JOIN items i USING(n) WHERE {CURRENT} AND {which} "
         "ORDER BY v.n",
@@ -174,7 +174,7 @@ def _current(connection: AnyConnection, set_id: int, which: str, values: tuple[A
 
 
 def _append_rows(block: Block, connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> int:
-    """Appends vectors from the rows to `block` and returns how many there were."""
+    """Append vectors from the rows to `block` and return how many there were."""
     import numpy as np
 
     before = block.size
@@ -189,7 +189,7 @@ def _append_rows(block: Block, connection: AnyConnection, set_id: int, which: st
 
 
 def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...], size: Any, checksum: Any) -> bool:
-    """Appends the body of a stored block to `block`. Returns False, and appends nothing, where its length or checksum is wrong.
+    """Append the body of a stored block to `block`. Returns False, and appends nothing, where its length or checksum is wrong.
     `stamp` holds the set's id, its `made`, and the block's range."""
     import numpy as np
 
@@ -212,7 +212,7 @@ def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...]
 def _checksum(
     stamp: tuple[Any, ...], matrix: npt.NDArray[np.float32], ids: npt.NDArray[np.int64], homes: npt.NDArray[np.int32]
 ) -> int:
-    """Returns a checksum that takes no longer than reading the memory: a CRC of the column sums of the vectors, of a sum that
+    """Return a checksum that takes no longer than reading the memory: a CRC of the column sums of the vectors, of a sum that
     depends on the order of the rows, and of the other arguments as they are."""
     import numpy as np
 

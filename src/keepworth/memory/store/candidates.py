@@ -25,7 +25,7 @@ _NAMED = re.compile(r'"m(\d+)"')
 
 
 def packed(pairs: Pairs) -> str | bytes:
-    """Returns the stored form of (id, score) pairs: packed where possible, else JSON."""
+    """Return the stored form of (id, score) pairs: packed where possible, else JSON."""
     if not pairs:
         return "[]"
     try:
@@ -36,8 +36,7 @@ def packed(pairs: Pairs) -> str | bytes:
 
 
 def unpacked(candidates: str | bytes) -> tuple[tuple[str, float], ...]:
-    """Returns the (id, score) pairs that `packed` was given, scores with DIGITS places. Raises ValueError or TypeError for what
-    `packed` cannot have returned."""
+    """Return the pairs that `packed` was given, scores with DIGITS places. Raises ValueError or TypeError for anything else."""
     candidates = _plain(candidates)
     if isinstance(candidates, str):
         return tuple([(item, score) for item, score in from_json(candidates)])
@@ -49,7 +48,7 @@ def unpacked(candidates: str | bytes) -> tuple[tuple[str, float], ...]:
 
 
 def named(listed: str | bytes) -> set[int]:
-    """Returns the item numbers in a list of candidates, or in a JSON list of ids, also where the row is damaged."""
+    """Return the item numbers in a list of candidates, or in a JSON list of ids, also where the row is damaged."""
     listed = _plain(listed)
     if isinstance(listed, str):
         return set(map(int, _NAMED.findall(listed)))
@@ -57,10 +56,10 @@ def named(listed: str | bytes) -> set[int]:
 
 
 def _plain(listed: str | bytes) -> str | bytes:
-    """Returns the packed form as bytes, also where Postgres has it as text; leaves JSON as it is."""
+    """Return the packed form as bytes, also where Postgres has it as text; leaves JSON as it is."""
     return bytes.fromhex(listed[2:]) if isinstance(listed, str) and listed.startswith("\\x") else listed
 
 
 def as_json(pairs: Pairs) -> str:
-    """Returns pairs as JSON, which is for exports and for what cannot be packed."""
+    """Return pairs as JSON, which is for exports and for what cannot be packed."""
     return json.dumps([[id, round(score, DIGITS)] for id, score in pairs])

@@ -27,7 +27,7 @@ NAMED = 5
 
 
 def check(store: Store, *, deep: bool = True) -> list[str]:
-    """Returns a message for each problem of the memory, or [] if it is sound; changes nothing.
+    """Return a message for each problem of the memory, or [] if it is sound; change nothing.
 
     It always checks: the database's own integrity; each scope's count, words and content hash; the numbers by which duplicates
     are found; which rows the full-text index holds; the tombstones; the blocks of vectors. With `deep`, also: the journal's
@@ -95,7 +95,7 @@ def _scope_problems(store: Store, connection: AnyConnection, items: dict[str, It
 
 
 def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
-    """Checks small tables, and columns that can be computed from others."""
+    """Check small tables, and columns that can be computed from others."""
     head = scalar(connection, "SELECT max(seq) FROM events") or 0
     if scalar(connection, "SELECT count(*) FROM events") != head or scalar(
         connection, "SELECT min(seq) FROM events"
@@ -148,13 +148,12 @@ def _chain_problems(connection: AnyConnection) -> Iterator[str]:
 
 
 def journal_problems(store: Store, connection: AnyConnection) -> list[str]:
-    """Returns where the journal, as `connection` sees it, does not lead to the stored items, images and decisions. Raises
-    rows.Unreadable."""
+    """Return where the journal, as `connection` sees it, does not lead to the rows of the tables. Raises rows.Unreadable."""
     return [*_journal_problems(store, connection, dict(_all_items(store, connection))), *_decision_problems(connection)]
 
 
 def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
-    """Replays the journal, without what was rolled back and then as it happened, and compares the results with the tables."""
+    """Replay the journal, without what was rolled back and then as it happened, and compare the results with the tables."""
     erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
     listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "true", ())
     cancelled = undo.cancelled(connection)
@@ -176,7 +175,7 @@ def _carry_out(
     items: dict[str, Item],
     erased: set[str],
 ) -> list[str]:
-    """Replays the journal as it happened in an empty memory and returns where the tables differ from the result.
+    """Replay the journal as it happened in an empty memory and return where the tables differ from the result.
 
     What cannot be done again, such as a rollback or what concerned an erased item, is taken from the images that follow."""
     images: dict[str, deque[tuple[int, str | None]]] = defaultdict(deque)
@@ -208,7 +207,7 @@ def _carry_out(
     again = set(done)
 
     def differing(query: str) -> tuple[list[int], list[int]]:
-        """Returns the first columns of the rows that are missing, and of those that should not be there."""
+        """Return the first columns of the rows that are missing, and of those that should not be there."""
         there, expected = set(select(connection, query)), set(select(empty, query))
         return sorted({row[0] for row in expected - there}), sorted({row[0] for row in there - expected})
 

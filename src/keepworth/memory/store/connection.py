@@ -28,19 +28,19 @@ class FullText(Protocol):
     """A full-text index of the current items."""
 
     def write(self, connection: AnyConnection, rows: Sequence[tuple[int, str, str]]) -> None:
-        """Adds rows, each of an item number, the tokens of its scope, and its terms; tokens and terms are separated by blanks."""
+        """Add rows, each of an item number, the tokens of its scope, and its terms; tokens and terms are separated by blanks."""
 
     def remove(self, connection: AnyConnection, numbers: Sequence[int]) -> None:
-        """Removes these rows from the index."""
+        """Remove these rows from the index."""
 
     def tidy(self, connection: AnyConnection) -> None:
-        """Packs the index, so that nothing of removed rows is left in it."""
+        """Pack the index, so that nothing of removed rows is left in it."""
 
     def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
-        """Returns how many current rows hold each term: None or 0 for a term that no row holds."""
+        """Return how many current rows hold each term: None or 0 for a term that no row holds."""
 
     def holds(self, connection: AnyConnection, term: str) -> bool:
-        """Returns whether a row holds the term."""
+        """Return whether a row holds the term."""
 
     def best(
         self,
@@ -53,28 +53,28 @@ class FullText(Protocol):
         together: bool = False,
         admitted: str = "",
     ) -> list[int]:
-        """Returns the numbers of the `count` current rows that rank best for the terms, best first.
+        """Return the numbers of the `count` current rows that rank best for the terms, best first.
 
         Args:
-            terms, scope_tokens: The terms, and the tokens of each scope to look in (none for everywhere). Both are runs of
-                letters and digits, so quoting them makes them safe; no token comes from a name.
+            terms: What to look for: runs of letters and digits, so quoting them makes them safe.
+            scope_tokens: The tokens of each scope to look in, none for everywhere. They hold numbers, never names.
             newest_only: Look at rows above this number only.
             together: Whether a row must hold all terms, not just any.
             admitted: An SQL condition that rows must meet, made by `admit`.
         """
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
-        """Returns an SQL condition for this connection: whether the item number in column `row` is set in `mask`."""
+        """Return an SQL condition for this connection: whether the item number in column `row` is set in `mask`."""
 
     def wrong(self, connection: AnyConnection) -> set[int]:
-        """Returns the rows whose terms in the index are not those of their texts."""
+        """Return the rows whose terms in the index are not those of their texts."""
 
 
 class AnyConnection(Protocol):
     """A connection in a transaction."""
 
     def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor:
-        """Executes SQL, with a value for each `?` in turn, and returns the rows."""
+        """Execute SQL, with a value for each `?` in turn, and return the rows."""
 
     @property
     def in_transaction(self) -> bool: ...
@@ -86,7 +86,7 @@ class AnyConnection(Protocol):
 
     @property
     def types(self) -> Mapping[str, str]:
-        """Returns what to replace in SQLite's table definitions, and with what, for this database."""
+        """Return what to replace in SQLite's table definitions, and with what, for this database."""
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 
@@ -102,21 +102,21 @@ class Listed(str):
 
 
 def among(values: Iterable[int] | Iterable[str]) -> Listed:
-    """Returns the parameter of AMONG for these values."""
+    """Return the parameter of AMONG for these values."""
     return Listed(json.dumps([*values]))
 
 
 def select(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Returns all rows of a query."""
+    """Return all rows of a query."""
     return connection.execute(query, values).fetchall()
 
 
 def first(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
-    """Returns the first row of a query as a tuple, or None."""
+    """Return the first row of a query as a tuple, or None."""
     return connection.execute(query, values).fetchone()
 
 
 def scalar(connection: AnyConnection, query: str, values: Sequence[Any] = ()) -> Any:
-    """Returns the first value of the first row of a query, or None."""
+    """Return the first value of the first row of a query, or None."""
     row = connection.execute(query, values).fetchone()
     return None if row is None else row[0]

@@ -48,7 +48,7 @@ def writable(path: str) -> bool:
 
 
 def _refuse_strangers(path: str) -> None:
-    """Raises NotAMemoryFile by the file's header, before SQLite opens it, so that another program's file is never touched."""
+    """Raise NotAMemoryFile by the file's header, before SQLite opens it, so that another program's file is never touched."""
     if Path(path).is_dir():
         raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
     if not os.path.isfile(path):  # opening a pipe waits until a program writes to it
@@ -101,8 +101,7 @@ OPEN: Counter[tuple[int, int]] = Counter()
 """Files that this process has open for writing. If it opened and closed one of them by other means, POSIX would drop SQLite's
 locks on it."""
 _CARRIED: set[tuple[int, int]] = set()
-"""Files that the parent had open when it forked this process. SQLite would take the parent's locks on them for this process's
-own."""
+"""Files that the parent had open when it forked this process, where SQLite would take the parent's locks for its own."""
 
 
 def _carry() -> None:
@@ -120,8 +119,7 @@ _DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
 class _Patience:
     """Waits for a lock that another process holds, looking again at short random intervals.
 
-    SQLite's own handler waits ever longer between two looks, so a process can starve for seconds while four others write all the
-    time."""
+    SQLite's own handler waits ever longer between looks: a process can starve for seconds while four others always write."""
 
     __slots__ = ("_begun", "_draw", "_timeout")
 
@@ -231,8 +229,8 @@ class Database(Backend):
         return connection
 
     def _make(self) -> None:
-        """Creates an empty memory, which appears at its path whole or not at all. Leaves one alone that another process created
-        just then."""
+        """Create an empty memory, which appears at its path whole or not at all, unless another process creates one just
+        then."""
         target = Path(os.path.realpath(self.path))
         try:
             with self.translated(), appearing(target) as part:
@@ -284,16 +282,15 @@ class Database(Backend):
         return connection
 
     def _still(self) -> tuple[int, int] | None:
-        """Returns modification time (ns) and size (bytes) of a file whose folder this process may not write, by which later
-        changes are noticed. None where it may, or where a write-ahead log beside the file says that a process has it open for
-        writing."""
+        """Return modification time (ns) and size (bytes) of a file whose folder this process may not write, to notice later
+        changes. None where it may, or where the file has a write-ahead log, so that it may be open for writing."""
         if self.in_memory or writable(os.path.dirname(self._where)) or os.path.exists(f"{self._where}-wal"):
             return None
         status = os.stat(self._where)
         return status.st_mtime_ns, status.st_size
 
     def _require_in_place(self) -> None:
-        """Raises NotAMemoryFile if the file was deleted or replaced while open, as what is written to it would be lost."""
+        """Raise NotAMemoryFile if the file was deleted or replaced while open, as what is written to it would be lost."""
         if self._identity is None:
             return
         try:
@@ -328,12 +325,12 @@ class Database(Backend):
             connection.execute("COMMIT")
 
     def _to_write(self) -> FileConnection:
-        """Returns the connection to write with; the caller holds the write lock."""
+        """Return the connection to write with; the caller holds the write lock."""
         assert self._writer is not None
         return self._writer
 
     def check_writable(self) -> None:
-        """Raises ReadOnly for a memory that is read-only, and NotAMemoryFile where damage was found."""
+        """Raise ReadOnly for a memory that is read-only, and NotAMemoryFile where damage was found."""
         super().check_writable()
         if self._damage:
             raise NotAMemoryFile(

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 FLUSH_SECONDS = 0.2
-"""Most seconds that a decision outside an episode waits. Decisions are committed together, as every commit makes readers look at
-the file anew."""
+"""Most seconds that a decision outside an episode waits. They share commits, each of which makes readers look at the file
+anew."""
 LARGEST_BATCH = 512
 _INSERT = "INSERT INTO decisions VALUES(NULL,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 SELECT = "SELECT id, kind, query, candidates, chosen, propensity, policy, step"
@@ -69,13 +69,12 @@ class DecisionLog:
         _OPEN.add(self)
 
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
-        """Writes decisions durably. `since` is the number of the newest purge when the first of them was queued, None if none
-        was."""
+        """Write decisions durably. `since` is the number of the newest purge when the first was queued, None if none was."""
         if entries:
             self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
 
     def later(self, entry: Callable[[], Logged]) -> None:
-        """Queues a decision, which `entry` makes just before it is committed together with others."""
+        """Queue a decision, which `entry` makes just before it is committed together with others."""
         with self._wake:
             if not self._waiting:
                 with self._store.database.reading() as connection:
@@ -90,7 +89,7 @@ class DecisionLog:
                 self._wake.notify()
 
     def flush(self) -> None:
-        """Commits all queued decisions, and waits for those that another thread is committing."""
+        """Commit all queued decisions, and wait for those that another thread is committing."""
         if self._store.database.forked:
             return  # the queue belongs to the parent, one of whose threads may hold the lock
         with self._flushing:
@@ -107,7 +106,7 @@ class DecisionLog:
                 self._written(made, since)
 
     def _written(self, entries: Sequence[Logged], since: int) -> None:
-        """Writes decisions, and only warns where that fails: a search that succeeded must not fail later for its log. Rewards for
+        """Write decisions, and only warn where that fails: a search that succeeded must not fail later for its log. Rewards for
         decisions that were not logged will be refused."""
         try:
             self.write(entries, since)
@@ -140,23 +139,23 @@ class DecisionLog:
 
 
 def shorten(connection: AnyConnection, through: int) -> None:
-    """Drops the candidates and the details of the decisions with row number up to `through`."""
+    """Drop the candidates and the details of the decisions with row number up to `through`."""
     query = "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND candidates <> '[]'"
     connection.execute(query, (through,))
 
 
 def newest_purge(connection: AnyConnection) -> int:
-    """Returns the number of the newest journal entry that erased something, or 0."""
+    """Return the number of the newest journal entry that erased something, or 0."""
     return scalar(connection, f"SELECT max(seq) FROM events WHERE {OF_KIND} AND kind = 'PURGE'") or 0
 
 
 def is_erased(connection: AnyConnection, episode: str) -> bool:
-    """Returns whether this episode was erased; nothing that still happens in it is written."""
+    """Return whether this episode was erased; nothing that still happens in it is written."""
     return episode != "" and scalar(connection, "SELECT outcome FROM episodes WHERE id = ?", (episode,)) == "erased"
 
 
 def _without_erased(connection: AnyConnection, entry: Logged, waited: bool) -> list[Logged]:
-    """Returns the decision without what a purge would have removed from it: its query, details and vector if it may quote what
+    """Return the decision without what a purge would have removed from it: its query, details and vector if it may quote what
     was erased; [] if its scope was erased. `waited` says whether something was erased after the search."""
     if waited:
         if scalar(connection, f"SELECT 1 FROM scopes WHERE {OF_SCOPE}", entry.scope.parts()) is None:
@@ -169,7 +168,7 @@ def _without_erased(connection: AnyConnection, entry: Logged, waited: bool) -> l
 
 
 def find(connection: AnyConnection, id: str) -> tuple[Decision, str, int] | None:
-    """Returns (decision, episode, scope id) by the decision's id, or None."""
+    """Return (decision, episode, scope id) by the decision's id, or None."""
     row = first(connection, f"{SELECT}, episode, scope FROM decisions WHERE id = ?", (id,))
     return None if row is None else (decision(row), row[8], row[9])
 
@@ -182,7 +181,7 @@ def of_episode(connection: AnyConnection, episode: str) -> list[Decision]:
 
 
 def decision(row: tuple[Any, ...]) -> Decision:
-    """Returns the decision in a row of SELECT, which may have more columns. Raises rows.Unreadable."""
+    """Return the decision in a row of SELECT, which may have more columns. Raises rows.Unreadable."""
     id, kind, query, candidates, chosen, propensity, policy, step, *_ = row
     with readable(f"decision {id!r:.40}"):
         considered = unpacked(candidates)
@@ -209,7 +208,7 @@ def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
 
 
 def _keep_flushing(reference: weakref.ref[DecisionLog]) -> None:
-    """Flushes the log at intervals until it is closed. Between them it holds only a weak reference, so that a memory that is no
+    """Flushe the log at intervals until it is closed. Between them it holds only a weak reference, so that a memory that is no
     longer used can be collected."""
     while True:
         log = reference()

@@ -72,8 +72,7 @@ FEW = 5000
 _COUNT = f"SELECT coalesce(sum(count), 0) FROM scopes WHERE id {AMONG}"
 
 _FOLLOWED = f"c.changed AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.seq = c.seq AND e.kind = '{rows.REWARD}')"
-"""SQL condition for the changes `c` that vectors, words and columns follow. Rewards are not among them: they change no text or
-metadata."""
+"""SQL condition for the changes `c` that vectors, words and columns follow: not rewards, which change no text or metadata."""
 
 
 class Derived:
@@ -103,7 +102,7 @@ class Derived:
     # Facts about all scopes together.
 
     def corpus(self, connection: AnyConnection) -> CorpusState:
-        """Returns the facts about all scopes together, as this connection sees them."""
+        """Return the facts about all scopes together, as this connection sees them."""
         return self.database.once(connection, ("corpus", self._store.set_id), lambda: self._corpus_now(connection))
 
     def _corpus_now(self, connection: AnyConnection) -> CorpusState:
@@ -134,7 +133,7 @@ class Derived:
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
     ) -> list[list[tuple[int, float]]] | None:
-        """Returns, for each query, the `count` best current items as (item number, cosine); None if there are no vectors."""
+        """Return, for each query, the `count` best current items as (item number, cosine); None if there are no vectors."""
         with self.database.reading() as connection:
             if self._store.set_id is None and not self._store.find_set(connection):
                 return None
@@ -147,7 +146,7 @@ class Derived:
         return result
 
     def _of_few(self, connection: AnyConnection, inside: frozenset[int] | None, mask: Mask | None) -> DenseIndex | None:
-        """Returns an index of only the vectors that this search needs, if it is the process's first and they are few; else None.
+        """Return an index of only the vectors that this search needs, if it is the first by meaning and they are few; else None.
 
         The process may end after one search, for which it need not load all vectors."""
         import numpy as np
@@ -168,7 +167,7 @@ class Derived:
         return DenseIndex(dimension, block if block.size else None)
 
     def _dimension(self, connection: AnyConnection) -> int:
-        """Returns the dimension of the vectors in use. Raises EncoderMismatch if another encoder's have replaced them."""
+        """Return the dimension of the vectors in use. Raises EncoderMismatch if another encoder's have replaced them."""
         dimension: int | None = scalar(
             connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self._store.set_id,)
         )
@@ -177,7 +176,7 @@ class Derived:
         return dimension
 
     def _synced(self, connection: AnyConnection) -> DenseIndex:
-        """Returns the vector index, brought up to the newest journal entry that this connection sees, or beyond."""
+        """Return the vector index, brought up to the newest journal entry that this connection sees, or beyond."""
         with self._lock:
             corpus = self.corpus(connection)
             if self._dense is not None and self._dense_state == corpus.state:
@@ -199,7 +198,7 @@ class Derived:
             return self._dense
 
     def _loaded(self, connection: AnyConnection, made: str, dimension: int) -> DenseIndex:
-        """Builds the vector index of all current items from the file."""
+        """Build the vector index of all current items from the file."""
         assert self._store.set_id is not None
         block, self._unfit, loose = blocks.load(connection, self._store.set_id, made, dimension)
         if self._unfit:
@@ -208,7 +207,7 @@ class Derived:
         return DenseIndex(dimension, block if block.size else None)
 
     def _follow(self, connection: AnyConnection, since: int) -> bool:
-        """Takes what changed after journal entry `since` into the vector index."""
+        """Update the vector index with what changed after journal entry `since`."""
         import numpy as np
 
         assert self._dense is not None
@@ -232,7 +231,7 @@ class Derived:
         return True
 
     def write_blocks(self) -> None:
-        """Writes new blocks of vectors and rewrites rejected ones, so that the next process loads faster. Each block has its own
+        """Write new blocks of vectors and rewrite rejected ones, so that the next process loads faster. Each block has its own
         transaction, so that other writers wait for one block only."""
         unfit, self._unfit = self._unfit, []
         if self._store.set_id is None or self.database.read_only:
@@ -257,7 +256,7 @@ class Derived:
         at_once: bool = False,
         exact: bool = False,
     ) -> ScopeWords | None:
-        """Returns the words of these scopes, or None if they are not held in memory.
+        """Return the words of these scopes, or None if they are not held in memory.
 
         Args:
             at_once: Read them at the first search, not at the second, as the full-text index cannot tell these scopes from
@@ -281,8 +280,8 @@ class Derived:
         return held
 
     def _follow_words(self, connection: AnyConnection, seq: int, since: int) -> bool:
-        """Takes what changed after journal entry `since` into the words of scopes. Returns False where that is too much, or
-        cannot be told from the file."""
+        """Update the words of scopes with what changed after entry `since`. Returns False if that is too much or cannot be
+        told."""
         if seq - since > PASSED_STATES or erased_since(connection, since):
             return False
         changed = (
@@ -300,7 +299,7 @@ class Derived:
     # Columns of metadata.
 
     def mask(self, connection: AnyConnection, where: Filter | None) -> Mask | None:
-        """Returns, by item number, whether an item is current and its metadata meet `where`, or `where` exempts it. None if
+        """Return, by item number, whether an item is current and its metadata meet `where`, or `where` exempts it. None if
         `where` asks nothing of metadata."""
         if where is None or where.tree is None:
             return None
@@ -339,7 +338,7 @@ class Derived:
         return mask
 
     def _follow_columns(self, connection: AnyConnection, since: int) -> bool:
-        """Takes what changed after journal entry `since` into the columns. Returns False if something was erased since."""
+        """Update the columns with what changed after journal entry `since`. Returns False if something was erased since."""
         if erased_since(connection, since):
             return False
         changes = select(
@@ -358,7 +357,7 @@ class Derived:
 def _metadata_in(
     connection: AnyConnection, which: str, numbers: Sequence[int] = ()
 ) -> list[tuple[int, Mapping[str, Any] | None]]:
-    """Returns number and metadata of the items that `which`, the end of an SQL query, selects. `numbers` become its parameter."""
+    """Return number and metadata of the items that `which`, the end of an SQL query, selects. `numbers` become its parameter."""
     decoded: dict[str, Any] = {}
     values = (among(numbers),) if numbers else ()
     listed = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
@@ -367,7 +366,7 @@ def _metadata_in(
 
 
 def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.int64], list[str], list[Any]] | None:
-    """Reads what all current items have under one name of their metadata, or as kind or time, put together by SQLite.
+    """Read what all current items have under one name of their metadata, or as kind or time, put together by SQLite.
 
     Returns:
         The items' numbers, the texts of their values, and the values of the distinct texts; None where the items have to be read
@@ -397,7 +396,7 @@ def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.
 
 
 def _facts(decoded: dict[str, Any], text: str | None, kind: str, when: str) -> Mapping[str, Any] | None:
-    """Returns what filters read of an item: its metadata, kind and time; None if `text` is None. `decoded` caches metadata by
+    """Return what filters read of an item: its metadata, kind and time; None if `text` is None. `decoded` caches metadata by
     their text, as many items have the same."""
     if text is None:
         return None

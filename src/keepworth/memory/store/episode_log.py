@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
-    """Begins an episode and returns its number, counted from 0. Raises ClosedEpisode if there is one with this id."""
+    """Begin an episode and return its number, counted from 0. Raises ClosedEpisode if there is one with this id."""
 
     def work(transaction: Transaction) -> int:
         if first(transaction.connection, "SELECT 1 FROM episodes WHERE id = ?", (id,)) is not None:
@@ -51,7 +51,7 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
 
 
 def begun(connection: AnyConnection) -> int:
-    """Returns how many episodes were begun, which is the number of the next one."""
+    """Return how many episodes were begun, which is the number of the next one."""
     return scalar(connection, "SELECT max(rowid) FROM episodes") or 0
 
 
@@ -70,7 +70,7 @@ def completed(transaction: Transaction, episode: str, now: str) -> None:
 
 
 def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
-    """Returns the ids of the first `limit` episodes inside `scope` with a number, counted from 0, above `after`. With `nobody`,
+    """Return the ids of the first `limit` episodes inside `scope` with a number, counted from 0, above `after`. With `nobody`,
     only those in scopes without a user."""
     homes = among(homes_inside(connection, scope, nobody))
     query = (
@@ -114,7 +114,7 @@ def summaries(
     limit: int,
     nobody: bool = False,
 ) -> list[EpisodeSummary]:
-    """Returns the `limit` newest episodes inside `scope` with a number, counted from 0, below `before`, newest first."""
+    """Return the `limit` newest episodes inside `scope` with a number, counted from 0, below `before`, newest first."""
     homes = among(homes_inside(connection, scope, nobody))
     listed = select(
         connection,
@@ -143,8 +143,7 @@ def summaries(
 
 
 def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
-    """Returns how many current items and how many episodes there are inside `scope`; with `nobody`, in scopes without a user
-    only."""
+    """Return how many current items and episodes there are inside `scope`; with `nobody`, only in scopes without a user."""
     homes = among(homes_inside(connection, scope, nobody))
     items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {AMONG}", (homes,)) or 0
     query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND scope {AMONG}"
@@ -152,8 +151,8 @@ def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tup
 
 
 def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list[str]:
-    """Returns the episodes inside `scope` that have an act and no reward yet, oldest first; with `nobody`, in scopes without a
-    user only."""
+    """Return the episodes inside `scope` with an act and no reward, oldest first; with `nobody`, only in scopes without a
+    user."""
     homes, waiting, over = homes_inside(connection, scope, nobody), dict[str, None](), set[str]()
     for entry in counting(connection, f"{OF_KIND} AND episode <> ''"):
         if entry.home not in homes:
@@ -166,7 +165,7 @@ def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list
 
 
 def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], str | None, int]:
-    """Returns the progress of an episode that is resumed: (searches, ids of the searches without an act, last act, acts)."""
+    """Return the progress of an episode that is resumed: (searches, ids of the searches without an act, last act, acts)."""
     query = f"SELECT id FROM decisions WHERE {IN_EPISODE} AND kind = ? ORDER BY n"
     choices = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
     acts = [entry.body for entry in counting(connection, IN_EPISODE, (episode,)) if entry.what == "act"]
@@ -185,7 +184,7 @@ class Begun:
 
 
 def begun_as(store: Store, scope: Scope, id: object) -> Begun | None:
-    """Returns the episode with this id, or None if there is none inside `scope`."""
+    """Return the episode with this id, or None if there is none inside `scope`."""
     if not isinstance(id, str) or not id.isascii():
         return None
     query = "SELECT scope, task, person, rowid - 1 FROM episodes WHERE id = ? AND outcome <> 'erased'"
@@ -207,7 +206,7 @@ class Rewarded:
 
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
-    """Returns what the episode or the decision with the id `target` showed. Raises UnknownEpisode."""
+    """Return what the episode or the decision with the id `target` showed. Raises UnknownEpisode."""
     with store.database.reading() as connection:
         episode = begun_as(store, scope, target)
         if episode is not None:
@@ -223,7 +222,7 @@ def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
 
 
 def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
-    """Returns, for each operation of an episode in order, the items that it names and the one that it may have created."""
+    """Return, for each operation of an episode in order, the items that it names and the one that it may have created."""
     made = (OperationKind.ADD, OperationKind.SUPERSEDE, OperationKind.MERGE)
     acts = [(entry.seq, decoded[0]) for entry in store.entries(IN_EPISODE, (id,)) if (decoded := entry.act())]
     return [
@@ -232,7 +231,7 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
 
 
 def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
-    """Puts an episode together from the file, rolled-back operations included. It has no segments, as a memory records no model
+    """Put an episode together from the file, rolled-back operations included. It has no segments, as a memory records no model
     calls. Raises UnknownEpisode."""
     if not isinstance(id, str) or not id.isascii():
         raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")

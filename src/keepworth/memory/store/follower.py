@@ -30,7 +30,7 @@ class Follower:
         *,
         anew: bool = False,
     ) -> bool:
-        """Brings a cache to the state that this connection sees.
+        """Bring a cache to the state that this connection sees.
 
         Args:
             seq, name: The number of the newest entry in that state, and the state's name.

@@ -86,7 +86,7 @@ class Fts5:
         return f"admitted({row})"
 
     def wrong(self, connection: AnyConnection) -> set[int]:
-        """Compares every occurrence of every word with an index made anew from the items."""
+        """Compare every occurrence of every word with an index made anew from the items."""
         import apsw
 
         fresh = apsw.Connection("")  # a temporary file that SQLite deletes on close

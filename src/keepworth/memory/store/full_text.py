@@ -25,7 +25,7 @@ TOKENS = "(SELECT tokens FROM scopes WHERE scopes.id = items.scope)"
 
 
 def index_rows(connection: AnyConnection, since: int, through: int, newer: Iterable[Row] = ()) -> None:
-    """Adds the current items with since < n <= through to the full-text index, and then the rows in `newer`, which are beyond."""
+    """Add the current items with since < n <= through to the full-text index, and then the rows in `newer`, which are beyond."""
     query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {CURRENT} ORDER BY n"
     listed = chain(connection.execute(query, (since, through)), newer)
     while part := list(islice(listed, TOGETHER)):
@@ -33,7 +33,7 @@ def index_rows(connection: AnyConnection, since: int, through: int, newer: Itera
 
 
 def note_indexed(connection: AnyConnection, through: int) -> None:
-    """Records up to which row the full-text index goes."""
+    """Record up to which row the full-text index goes."""
     connection.execute("UPDATE indexed SET through = ?", (through,))
 
 
@@ -42,7 +42,7 @@ TOGETHER = 1000
 
 
 def write_terms(connection: AnyConnection, listed: Sequence[Row]) -> None:
-    """Adds texts to the full-text index, and their languages to the languages in it."""
+    """Add texts to the full-text index, and their languages to the languages in it."""
     of_texts, languages = terms_of_many([text for *_, text in listed])
     written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, of_texts, strict=True)]
     connection.full_text.write(connection, written)

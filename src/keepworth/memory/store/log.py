@@ -34,9 +34,8 @@ NOTHING: undo.Ranges = ()
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A decision, with what came of it. `details` is what the policy knew ({} if not on file), `vector` the query's vector as the
-    policy packed it, `action` what was done then ("" if unknown), and `reward` the reward of this step alone (nan if it has
-    none)."""
+    """A decision and what came of it. `details` is what the policy knew ({} if not on file), `vector` the query's vector as the
+    policy packed it, `action` what was done then ("" if unknown), `reward` that of this step alone (nan if it has none)."""
 
     decision: Decision
     details: Mapping[str, Any]
@@ -73,14 +72,14 @@ class News:
 
 
 def news_since(connection: AnyConnection, since: int) -> tuple[int, bool]:
-    """Returns the number of the newest journal entry, and whether any entry after `since` bears on what is learned."""
+    """Return the number of the newest journal entry, and whether any entry after `since` concerns what is learned."""
     query = f"SELECT (SELECT max(seq) FROM events), EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?)"
     newest, any_ = first(connection, query, (since,))
     return newest or 0, bool(any_)
 
 
 def turned_back(connection: AnyConnection, since: int) -> bool:
-    """Returns whether something was rolled back or erased after journal entry `since`."""
+    """Return whether something was rolled back or erased after journal entry `since`."""
     query = f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE') AND seq > ? LIMIT 1"
     return scalar(connection, query, (since,)) is not None
 
@@ -88,7 +87,7 @@ def turned_back(connection: AnyConnection, since: int) -> bool:
 def news(
     connection: AnyConnection, scope: Scope, gone: undo.Ranges, since: int = 0, newest: int | None = None
 ) -> list[News]:
-    """Returns the rewards inside `scope` after entry `since` that are not in `gone`, in order; only the `newest` latest if that
+    """Return the rewards inside `scope` after entry `since` that are not in `gone`, in order; only the `newest` latest if that
     is given."""
     homes: dict[int, Scope] | None = None  # read only if there are rewards, as a file may hold very many scopes
     listed: list[News] = []
@@ -121,8 +120,13 @@ def record(
     until: int | None = None,
     items: int = -1,
 ) -> Record | None:
-    """Returns an episode with the acts and rewards before entry `until` that are not in `gone`, the cancelled entries, or None if
-    there is no such episode. Only the decisions that showed its first `items` items are in it (-1: all)."""
+    """Return an episode, or None if there is none with this id.
+
+    Args:
+        gone: Cancelled journal entries, as `cancelled` returns them; looked up if None.
+        until: Leave out acts and rewards from this journal entry on.
+        items: Leave out decisions after those that showed the first so many items; -1 leaves out none.
+    """
     on_file = _OnFile(connection, [id], [])
     gone = cancelled(connection) if gone is None else gone
     return on_file.record(id, scope_of, gone, until=until, items=items)
@@ -131,7 +135,7 @@ def record(
 def with_choices(
     connection: AnyConnection, scope_of: ScopeLookup, listed: Sequence[News], gone: undo.Ranges
 ) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
-    """Yields each reward with a function that returns what it is about: the task, the person, and the choices. Many rewards are
+    """Yield each reward with a function that returns what it is about: the task, the person, and the choices. Many rewards are
     read with one query. The function raises where its reward cannot be read, so the others can be."""
     for begin in range(0, len(listed), TOGETHER):
         part = listed[begin : begin + TOGETHER]
@@ -165,7 +169,7 @@ class _OnFile:
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
     def about(self, reward: News, scope_of: ScopeLookup, gone: undo.Ranges) -> tuple[str, str, list[Choice]]:
-        """Returns the task, the person, and the choices that a reward is about."""
+        """Return the task, the person, and the choices that a reward is about."""
         items = -1 if reward.decision else reward.items
         record = self.record(reward.episode, scope_of, gone, until=reward.seq, items=items) if reward.episode else None
         task, person = (record.task, record.person) if record is not None else ("", "")
@@ -180,7 +184,7 @@ class _OnFile:
     def record(
         self, id: str, scope_of: ScopeLookup, gone: undo.Ranges, *, until: int | None = None, items: int = -1
     ) -> Record | None:
-        """Returns an episode: see the function `record`."""
+        """Return an episode: see the function `record`."""
         if id not in self._episodes:
             return None
         home, task, person = self._episodes[id]
@@ -213,14 +217,14 @@ class _OnFile:
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
-    """Returns (choice, reward, weight) for each choice: its own reward with weight 1, or `value` with weight 1 over the number of
+    """Return (choice, reward, weight) for each choice: its own reward with weight 1, or `value` with weight 1 over the number of
     choices that share it."""
     shared = sum(not math.isfinite(choice.reward) for choice in choices)
     return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
 def single(connection: AnyConnection, decision: str) -> Choice | None:
-    """Returns a decision by its id, inside an episode or outside, or None."""
+    """Return a decision by its id, inside an episode or outside, or None."""
     row = first(connection, f"{_CHOICE} FROM decisions WHERE id = ?", (decision,))
     return None if row is None else _choice(row)
 
@@ -238,7 +242,7 @@ class LearnedEntry(NamedTuple):
 
 
 def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) -> Iterator[LearnedEntry]:
-    """Yields the entries to learn from that are not rolled back, in order. `where` is SQL, never a user's."""
+    """Yield the entries to learn from that are not rolled back, in order. `where` is SQL, never a user's."""
     query = (
         f"SELECT seq, kind, scope, episode, source, payload FROM events WHERE {where} AND "
         f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
@@ -256,26 +260,26 @@ def counting(connection: AnyConnection, where: str, values: Sequence[Any] = ()) 
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:
-    """Returns (entry number, source, value) of the rewards for a whole episode that are not rolled back."""
+    """Return (entry number, source, value) of the rewards for a whole episode that are not rolled back."""
     entries = counting(connection, f"{IN_EPISODE} AND kind = '{REWARD}'", (episode,))
     return [(entry.seq, entry.source, entry.body.get("value", 0.0)) for entry in entries if entry.what == "reward"]
 
 
 def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
-    """Returns the names of those who rewarded something inside `scope`, sorted."""
+    """Return the names of those who rewarded something inside `scope`, sorted."""
     homes = homes_inside(connection, scope)
     sources = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
     return sorted({whose(source) for source, home in sources if home in homes})
 
 
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:
-    """Writes an entry to learn from, which belongs to its episode and is rolled back with it. Returns its number."""
+    """Write an entry to learn from, which belongs to its episode and is rolled back with it. Returns its number."""
     payload = json.dumps({"name": NAME, "what": what, **body}, ensure_ascii=False, separators=(",", ":"))
     return transaction.write_event(PARAMETERS, scope, payload, now=now, episode=episode)
 
 
 def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
-    """Returns the choices that a reward is about which was given after `items` shown items; later ones had not been made yet."""
+    """Return the choices that a reward is about which was given after `items` shown items; later ones had not been made yet."""
     earlier, shown = {}, 0
     for id, choice in choices.items():
         shown += len(choice.decision.chosen)
@@ -291,7 +295,7 @@ def _choice(row: tuple[Any, ...]) -> Choice:
 
 
 def homes_inside(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[int, Scope]:
-    """Returns the scopes inside `scope` by id; with `nobody`, only those without a user."""
+    """Return the scopes inside `scope` by id; with `nobody`, only those without a user."""
     listed = select(connection, f"SELECT id, {SCOPE} FROM scopes")
     return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts)) and not (nobody and home.user)}
 
@@ -309,7 +313,7 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
             self.setdefault(id, (1.0, True))
 
     def read(self, connection: AnyConnection, number: int) -> None:
-        """Takes in the choices of the episode with this number, counted from 0, that were logged since the last call."""
+        """Take in the choices of the episode with this number, counted from 0, that were logged since the last call."""
         query = (
             "SELECT n, chosen, CASE WHEN details LIKE '%\"odds\"%' THEN json_extract(details, '$.odds') END FROM decisions "
             "WHERE episode = (SELECT id FROM episodes WHERE rowid = ?) AND episode <> '' AND n > ? ORDER BY n"
@@ -320,7 +324,7 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
 
 
 def written_in(connection: AnyConnection, number: int, oldest: int, newest: int) -> list[str]:
-    """Returns the ids of the items that the episode with this number, counted from 0, wrote, in order: at most the `oldest` first
+    """Return the ids of the items that the episode with this number, counted from 0, wrote, in order: at most the `oldest` first
     and the `newest` last ones. An item that existed before is listed each time it was written."""
     written = dict[int, int]()
     for direction, most in (("ASC", oldest), ("DESC", newest)):
@@ -334,7 +338,7 @@ def written_in(connection: AnyConnection, number: int, oldest: int, newest: int)
 
 
 def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:
-    """Returns (newest journal entry at that time, item id) for each item that a keeper gave up inside `scope`, in order."""
+    """Return (newest journal entry at that time, item id) for each item that a keeper gave up inside `scope`, in order."""
     homes = among(homes_inside(connection, scope))
     query = (
         f"SELECT chosen, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
@@ -346,7 +350,7 @@ def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]
 
 
 def questions(connection: AnyConnection, scope: Scope) -> dict[str, tuple[str, Scope]]:
-    """Returns (query, its scope) of the searches inside `scope`, by the id of each search and, for the latest of an episode, by
+    """Return (query, its scope) of the searches inside `scope`, by the id of each search and, for the latest of an episode, by
     that of the episode."""
     homes, asked = homes_inside(connection, scope), dict[str, tuple[str, Scope]]()
     query = "SELECT id, episode, query, scope FROM decisions WHERE query <> '' ORDER BY n"

@@ -30,8 +30,7 @@ _SEARCHED = "coalesce(nullif(i.key, ''), i.text)"
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Figures of a whole memory. `unembedded` counts the current items without a vector, which only a search by words can
-    find."""
+    """Figures of a whole memory. `unembedded` counts the current items that have no vector: only searches by words find them."""
 
     path: str
     current: int
@@ -89,10 +88,10 @@ def statistics(store: Store) -> Statistics:
 
 
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
-    """Frees space without changing what the memory says, and returns its size in bytes before and after.
+    """Free space without changing what the memory says, and return its size in bytes before and after.
 
-    Merges the full-text index, drops vectors that no undo needs, rewrites blocks with outdated items, and packs the file. With
-    `keep_decisions`, also drops the candidates of all but the newest so many decisions."""
+    Merge the full-text index, drop vectors that no undo needs, rewrite blocks with outdated items, and pack the file. With
+    `keep_decisions`, also drop the candidates of all but the newest so many decisions."""
     before = store.database.size()
 
     def work(connection: AnyConnection) -> None:
@@ -113,7 +112,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
 
 
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
-    """Copies a memory that is in use to a new file and returns the file's path. The file appears only when it is complete and on
+    """Copy a memory that is in use to a new file and return the file's path. The file appears only when it is complete and on
     disk. Raises MemoryProblem if `target` exists."""
     path = Path(target)
     if os.path.lexists(path):
@@ -135,7 +134,7 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
 
 
 def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tuple[int, int]]:
-    """Makes new vectors of all items with `encoder`, or, with the encoder in use, those that are missing; yields (done, all).
+    """Make new vectors of all items with `encoder`, or, with the encoder in use, those that are missing; yield (done, all).
 
     The old vectors are used until all new ones are there. After an interruption, a call with the same encoder continues. Open the
     memory with the new encoder afterwards."""
@@ -218,6 +217,6 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
 
 def _to_make(listed: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:
-    """Returns (row number, text) of the rows to embed: those without a vector, and long texts. Each row given is (row number,
+    """Return (row number, text) of the rows to embed: those without a vector, and long texts. Each row given is (row number,
     text, whether it has no vector)."""
     return [(n, text) for n, text, new in listed if new or spans(text)]

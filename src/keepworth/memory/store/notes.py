@@ -38,24 +38,24 @@ BEGINNING = "name >= ? AND name < ?"
 
 
 def beginning(prefix: str) -> tuple[str, str]:
-    """Returns the parameters of BEGINNING for a prefix."""
+    """Return the parameters of BEGINNING for a prefix."""
     return prefix, prefix + "\U0010ffff"
 
 
 def keep(connection: AnyConnection, name: str, text: str) -> None:
-    """Stores a fact under a name, in place of an earlier one."""
+    """Store a fact under a name, in place of an earlier one."""
     put = "INSERT INTO facts_of_file VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET value = excluded.value"
     connection.execute(put, (name, text))
 
 
 def fact(connection: AnyConnection, name: str) -> str | None:
-    """Returns the text of a fact, or None if there is none of this name."""
+    """Return the text of a fact, or None if there is none of this name."""
     text: str | None = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (name,))
     return text
 
 
 def drop(connection: AnyConnection, names: Iterable[str]) -> None:
-    """Deletes facts by name."""
+    """Delete facts by name."""
     connection.executemany("DELETE FROM facts_of_file WHERE name = ?", [(name,) for name in names])
 
 
@@ -66,7 +66,7 @@ def _body(store: Store, name: str) -> Any:
 
 
 def _beginning(connection: AnyConnection, prefix: str) -> list[tuple[str, Any]]:
-    """Returns (rest of the name, body) of the notes whose names begin with `prefix`, ordered by name."""
+    """Return (rest of the name, body) of the notes whose names begin with `prefix`, ordered by name."""
     query = f"SELECT name, value FROM facts_of_file WHERE {BEGINNING} ORDER BY name"
     facts = select(connection, query, beginning(prefix))
     return [(name.removeprefix(prefix), json.loads(value)) for name, value in facts]
@@ -102,7 +102,7 @@ class NotedRequest:
 
 
 def noted_request(store: Store, name: str) -> NotedRequest | None:
-    """Returns the record of the request with this name, or None if none was carried out in the last day."""
+    """Return the record of the request with this name, or None if none was carried out in the last day."""
     body = _body(store, _REQUEST + name)
     if body is None or body["until"] < timestamp(store.clock()):
         return None
@@ -118,7 +118,7 @@ def noting(store: Store, name: str, digest: str) -> Iterator[None]:
 
 
 def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
-    """Adds the answer to a request's record, for clients that ask again; does nothing if the request wrote nothing. Now and then
+    """Add the answer to a request's record, for clients that ask again; do nothing if the request wrote nothing. Now and then
     it also deletes records that are more than a day old."""
     if len(answer) > LARGEST_ANSWER:
         return
@@ -133,7 +133,7 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
 
 
 def forget_answers(connection: AnyConnection) -> None:
-    """Deletes the answers of all requests, as they may quote what is erased. The records of the requests stay."""
+    """Delete the answers of all requests, as they may quote what is erased. The records of the requests stay."""
     query = f"UPDATE facts_of_file SET value = json_remove(value, '$.answer') WHERE {BEGINNING}"
     connection.execute(query, beginning(_REQUEST))
 
@@ -142,7 +142,7 @@ def forget_answers(connection: AnyConnection) -> None:
 
 
 def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
-    """Returns the blocks that are stored under these digests, where there are any."""
+    """Return the blocks that are stored under these digests, where there are any."""
     query = f"SELECT name, value FROM facts_of_file WHERE name {AMONG}"
     with store.database.reading() as connection:
         facts = select(connection, query, (among([_BLOCK + digest for digest in digests]),))
@@ -152,9 +152,15 @@ def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
 def begin_turn(
     store: Store, digest: str, block: Json, episode: str, receipt: Json, turn: Json | None, *, since: int
 ) -> bool:
-    """Stores, in one transaction, what is about to be sent: a block, a receipt, and `turn`, which is to be written once it was
-    answered. Returns False and stores nothing if something was erased after journal entry `since`, the newest when the memory was
-    asked: the block may quote it."""
+    """Store, in one transaction, what is about to be sent: a block, a receipt, and a turn.
+
+    Args:
+        turn: What is to be written to the memory once the turn was answered; None for nothing.
+        since: The newest journal entry when the memory was searched.
+
+    Returns:
+        False, with nothing stored, if something was erased after `since`, as the block may quote it.
+    """
     until = later(timestamp(store.clock()), BLOCK_SECONDS)
     bodies = {_BLOCK + digest: {**block, "until": until}, _RECEIPT + episode: {**receipt, "until": until}}
     if turn is not None:
@@ -174,7 +180,7 @@ def begin_turn(
 
 
 def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
-    """Stores a block under one more digest, such as that of the conversation with the model's answer. Does nothing if something
+    """Store a block under one more digest, such as that of the conversation with the model's answer. Does nothing if something
     was erased after journal entry `since`, as in `begin_turn`."""
     body = {**block, "until": later(timestamp(store.clock()), BLOCK_SECONDS)}
 
@@ -186,27 +192,26 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
 
 
 def receipt(store: Store, episode: str) -> Json | None:
-    """Returns the receipt of an episode, or None if there is none any more."""
+    """Return the receipt of an episode, or None if there is none any more."""
     body: Json | None = _body(store, _RECEIPT + episode)
     return body
 
 
 def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
-    """Returns those of the episodes that have a receipt."""
+    """Return those of the episodes that have a receipt."""
     query = f"SELECT name FROM facts_of_file WHERE name {AMONG}"
     facts = select(connection, query, (among([_RECEIPT + episode for episode in episodes]),))
     return {name.removeprefix(_RECEIPT) for (name,) in facts}
 
 
 def waiting_turn(store: Store, episode: str) -> Json | None:
-    """Returns what is still to be written of an episode's turn, or None."""
+    """Return what is still to be written of an episode's turn, or None."""
     body: Json | None = _body(store, _TURN + episode)
     return body
 
 
 def waiting_turns(store: Store) -> list[tuple[str, Json]]:
-    """Returns (episode, what is to be written of its turn) for turns that were not written, such as when the process was
-    killed."""
+    """Return (episode, what is to be written of its turn) for turns that were left unwritten, as by a killed process."""
     with store.database.reading() as connection:
         return _beginning(connection, _TURN)
 
@@ -234,7 +239,7 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
 
 def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
-    """Deletes all blocks, as they may quote what is erased; the provider's cache of conversations that continue no longer fits
+    """Delete all blocks, as they may quote what is erased; the provider's cache of conversations that continue no longer fits
     them. With `whose`, a scope that is erased as a whole, also deletes the turns in it that are still to be written."""
     connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(_BLOCK))
     turns = [] if whose is None else _beginning(connection, _TURN)

@@ -59,7 +59,7 @@ class Erased:
 
 
 def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
-    """Erases items of `scope`, also rolled-back ones, with all their history and the queries that quote them. Raises UnknownItem,
+    """Erase items of `scope`, also rolled-back ones, with all their history and the queries that quote them. Raises UnknownItem,
     and then erases nothing."""
 
     def work(transaction: Transaction) -> _Gone:
@@ -71,7 +71,7 @@ def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
 
 
 def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
-    """Erases everything that was written inside the scope `whose`, its names included. `scope` is that of the handle."""
+    """Erase everything that was written inside the scope `whose`, its names included. `scope` is that of the handle."""
 
     def work(transaction: Transaction) -> _Gone:
         connection = transaction.connection
@@ -165,14 +165,14 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
 
 
 def _forget_notes(connection: AnyConnection, gone: _Gone) -> None:
-    """Deletes what servers noted of requests and prompts, and notes that the work outside the tables is still to be done."""
+    """Delete what servers noted of requests and prompts, and note that the work outside the tables is still to be done."""
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
     keep(connection, UNFINISHED, "1")
 
 
 def _repeats(connection: AnyConnection, numbers: set[int]) -> set[int]:
-    """Returns the numbers of items that an undo removed and that said the same as one of these in the same scope: a rollback can
+    """Return the numbers of items that an undo removed and that said the same as one of these in the same scope: a rollback can
     bring them back."""
     contents = _column(
         connection,
@@ -189,7 +189,7 @@ def _repeats(connection: AnyConnection, numbers: set[int]) -> set[int]:
 
 
 def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]:
-    """Returns the scope ids of the items by number, and adds every text and key that they ever had to `gone.texts`."""
+    """Return the scope ids of the items by number, and add every text and key that they ever had to `gone.texts`."""
     homes: dict[int, int] = {}
     for n in sorted(gone.numbers):
         before = _column(
@@ -204,7 +204,7 @@ def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]
 
 
 def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int, int]:
-    """Removes from the journal what it says about the erased items, and nothing about others. `by` is the number of the erasing
+    """Remove from the journal what it says about the erased items, and nothing about others. `by` is the number of the erasing
     entry. Returns the entries that are void now, with the ids of their scopes."""
     touched: dict[int, set[int]] = defaultdict(set)
     changed: dict[int, set[int]] = defaultdict(set)
@@ -273,8 +273,7 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
 
 class _Shapes:
     """Reduces journal entries to what they did, without their text. Each text, and each name and value of metadata, is replaced
-    by a number, so that what was equal stays equal. Where lines are indented, the number is indented by the number of that
-    layout."""
+    by a number, so that what was equal stays equal. Where lines are indented, so is the number, by the number of that layout."""
 
     def __init__(self, by: int) -> None:
         self._by = by
@@ -309,7 +308,7 @@ class _Shapes:
 
 
 def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
-    """Deletes the searches in erased scopes, what their episodes were about, and their names. Their rows stay, as journal entries
+    """Delete the searches in erased scopes, what their episodes were about, and their names. Their rows stay, as journal entries
     refer to them, under a random name; later writes under the old name begin a new scope."""
     homes = among(gone.homes)
     gone.queries += scalar(connection, f"SELECT count(*) FROM decisions WHERE scope {AMONG}", (homes,))
@@ -335,7 +334,7 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
 
 
 def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -> None:
-    """Removes the queries of searches that considered an erased item or quote a word that only erased items held, and the tasks
+    """Remove the queries of searches that considered an erased item or quote a word that only erased items held, and the tasks
     of episodes that quote one. Quotes are looked for in the scopes inside those of the items and around them."""
     scopes = {id: Scope(*parts) for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes")}
     near = {id for id, scope in scopes.items() if any(scope.contains(home) or home.contains(scope) for home in homes)}
@@ -355,7 +354,7 @@ def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -
 
 
 def _not_used(words: set[str], connection: AnyConnection) -> set[str]:
-    """Returns those of `words` that no item holds any more."""
+    """Return those of `words` that no item holds any more."""
     aside = (
         f"SELECT {WHOLE_TEXT} FROM items WHERE NOT deleted AND (n > (SELECT through FROM indexed) OR NOT ({CURRENT}))"
     )
@@ -375,7 +374,7 @@ def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
 
 
 def finish(store: Store) -> bool:
-    """Does what erasing has to do outside the tables: packs the database and empties the write-ahead log. Returns False where
+    """Do what erasing has to do outside the tables: packs the database and empties the write-ahead log. Returns False where
     something prevented it, such as a reader in another process; then it is done the next time."""
     database = store.database
     if database.in_memory:
@@ -398,7 +397,7 @@ def finish(store: Store) -> bool:
 
 
 def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
-    """Returns whether `id` was an item inside `scope` that is erased."""
+    """Return whether `id` was an item inside `scope` that is erased."""
     number = rows.number_of(id)
     with store.database.reading() as connection:
         homes = select(connection, "SELECT scope FROM tombstones WHERE n = ?", (number,))

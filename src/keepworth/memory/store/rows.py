@@ -75,7 +75,7 @@ _scan = json.JSONDecoder().raw_decode
 
 
 def from_json(text: str) -> Any:
-    """Does what `json.loads` does, which takes twice as long, as it looks for white space around the value."""
+    """Do what `json.loads` does in half the time, as it does not look for white space around the value."""
     if type(text) is not str:
         return json.loads(text)
     value, end = _scan(text)
@@ -83,7 +83,7 @@ def from_json(text: str) -> Any:
 
 
 def number_of(id: object) -> int | None:
-    """Returns the row number of an id such as "m17", or None for anything that is not one."""
+    """Return the row number of an id such as "m17", or None for anything that is not one."""
     if not isinstance(id, str) or not id.startswith("m") or len(id) > 19 or not id.isascii():
         return None
     digits = id[1:]
@@ -91,7 +91,7 @@ def number_of(id: object) -> int | None:
 
 
 def content_number(item: Item) -> int:
-    """Returns 64 bits of an item's duplicate key, signed as SQLite wants them. Rows that share them are compared in full."""
+    """Return 64 bits of an item's duplicate key, signed as SQLite wants them. Rows that share them are compared in full."""
     return key_number(duplicate_key(item))
 
 
@@ -104,7 +104,7 @@ _NUMBER = struct.Struct("<q")
 
 
 def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
-    """Returns the scope of a row with its four parts. Raises Unreadable."""
+    """Return the scope of a row with its four parts. Raises Unreadable."""
     if row is None:
         raise Unreadable(f"scope {id} is missing")
     with readable(f"scope {id}"):
@@ -112,7 +112,7 @@ def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
 
 
 def to_vectors(blob: Any, dimension: int) -> npt.NDArray[np.float32]:
-    """Returns the stored vectors of an item: that of its text, and that of each part of a long one. Shape (1 + parts, dimension).
+    """Return the stored vectors of an item: that of its text, and that of each part of a long one. Shape (1 + parts, dimension).
     Raises Unreadable."""
     import numpy as np
 
@@ -131,19 +131,19 @@ OF_SCOPE = 'tenant = ? AND "user" = ? AND agent = ? AND session = ?'
 
 
 def inside(scope: Scope) -> tuple[str, list[str]]:
-    """Returns an SQL condition for the scopes inside `scope`, and its parameters."""
+    """Return an SQL condition for the scopes inside `scope`, and its parameters."""
     parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(scope, part))]
     return " AND ".join(f'"{part}" = ?' for part in parts), [getattr(scope, part) for part in parts]
 
 
 def text_number(text: str) -> int:
-    """Returns a 64-bit hash of a text that a vector is made of."""
+    """Return a 64-bit hash of a text that a vector is made of."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tuple[Any, ...]:
-    """Returns the row of an item. `content` is its `content_number`, None if it is not open; `metadata` is their text."""
+    """Return the row of an item. `content` is its `content_number`, None if it is not open; `metadata` is their text."""
     values, provenance = item.values, item.provenance
     return (
         int(item.id[1:]),
@@ -179,14 +179,14 @@ def to_row(item: Item, scope_id: int, content: int | None, metadata: str) -> tup
 
 
 def differ_in_values_alone(before: Item, after: Item) -> bool:
-    """Returns whether only the value statistics of `after` differ from those of `before`, as after a reward."""
+    """Return whether only the value statistics of `after` differ from those of `before`, as after a reward."""
     return before.values is not after.values and all(
         getattr(before, name) is getattr(after, name) for name in _BESIDE_VALUES
     )
 
 
 def to_credit(item: Item) -> tuple[Any, ...]:
-    """Returns the parameters of CREDIT."""
+    """Return the parameters of CREDIT."""
     values = item.values
     return (
         values.shown,
@@ -199,7 +199,7 @@ def to_credit(item: Item) -> tuple[Any, ...]:
 
 
 def to_item(row: Sequence[Any], scope: Scope) -> Item:
-    """Returns the item of a row selected with SELECT; the inverse of `to_row`. Raises Unreadable."""
+    """Return the item of a row selected with SELECT; the inverse of `to_row`. Raises Unreadable."""
     provenance = row[13:18]
     values = row[22:27]
     try:
@@ -230,7 +230,7 @@ def to_item(row: Sequence[Any], scope: Scope) -> Item:
 
 
 def image(text: str | None) -> Item | None:
-    """Returns the item of an image in the journal, None for None. Raises Unreadable."""
+    """Return the item of an image in the journal, None for None. Raises Unreadable."""
     if text is None:
         return None
     with readable("an image in the journal"):
@@ -250,8 +250,7 @@ _texts_of = attrgetter(*_TEXTS)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A journal entry. `seq` is its position, `at` its time, `scope` the one it was written in; `payload` is None after a
-    purge."""
+    """A journal entry. `seq` is its position, `at` its time, `scope` where it was written; `payload` is None after a purge."""
 
     seq: int
     at: str
@@ -264,7 +263,7 @@ class Entry:
     reason: str
 
     def act(self) -> tuple[Act, Draft] | None:
-        """Returns the act that a replay carries out, or None for a purged entry or one about the journal itself."""
+        """Return the act that a replay carries out, or None for a purged entry or one about the journal itself."""
         if self.payload is None or self.kind in (ROLLBACK, PURGE, PARAMETERS):
             return None
         with readable(f"journal entry {self.seq}"):
@@ -272,7 +271,7 @@ class Entry:
 
 
 def encoded(act: Act, draft: Draft) -> tuple[str, str]:
-    """Returns (kind, payload) of an act. Fields with their usual values are left out."""
+    """Return (kind, payload) of an act. Fields with their usual values are left out."""
     if isinstance(act, Assignment):
         return ASSIGN, _json({"target": act.target, "fields": dict(act.fields)})
     if isinstance(act, Credit):
@@ -289,7 +288,7 @@ def encoded(act: Act, draft: Draft) -> tuple[str, str]:
 
 
 def _fields(draft: Draft) -> dict[str, Any]:
-    """Returns the fields of a draft that do not have their usual values."""
+    """Return the fields of a draft that do not have their usual values."""
     texts, body = _texts_of(draft), dict[str, Any]()
     if any(texts):
         body = {name: text for name, text in zip(_TEXTS, texts, strict=True) if text}
@@ -310,7 +309,7 @@ def _fields(draft: Draft) -> dict[str, Any]:
 
 
 def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
-    """Returns the act and the draft of an entry; the inverse of `encoded`."""
+    """Return the act and the draft of an entry; the inverse of `encoded`."""
     body: Mapping[str, Any] = json.loads(payload)
     if kind == ASSIGN:
         return Assignment(body["target"], body["fields"]), Draft(scope=scope)
@@ -328,7 +327,7 @@ def decoded(kind: str, payload: str, scope: Scope) -> tuple[Act, Draft]:
 
 
 def targets_of(act: Act) -> tuple[str, ...]:
-    """Returns the ids that an act names."""
+    """Return the ids that an act names."""
     if isinstance(act, Assignment):
         return (act.target,)
     if isinstance(act, Credit):
@@ -366,7 +365,7 @@ NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
 
 
 def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> bytes:
-    """Returns the chain value of `event`. `before` is that of the event before it, None if it has none."""
+    """Return the chain value of `event`. `before` is that of the event before it, None if it has none."""
     if salt is None:
         salt = os.urandom(SALT)
     seq, at, kind, scope, episode, source, payload, applied, reason, body = event
@@ -380,12 +379,12 @@ def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> by
 
 
 def named(chain: bytes | None) -> bytes:
-    """Returns the part of a chain value that stays when the event is erased: the name of the state."""
+    """Return the part of a chain value that stays when the event is erased: the name of the state."""
     return (chain or b"")[:DIGEST]
 
 
 def holds(before: bytes | None, event: Fields, chain: bytes | None) -> bool:
-    """Returns whether `chain` is the chain value of `event`. Also True where that cannot be told: for an event from before
+    """Return whether `chain` is the chain value of `event`. Also True where that cannot be told: for an event from before
     chains, or an erased one."""
     if chain is None or (isinstance(chain, bytes) and len(chain) <= DIGEST):
         return True

@@ -32,7 +32,7 @@ _SAVED = "learned "
 
 
 def save(connection: AnyConnection, name: str, state: Saved) -> None:
-    """Saves a state. It is valid as long as the journal goes on from its reward and nothing is rolled back or erased."""
+    """Save a state. It is valid as long as the journal goes on from its reward and nothing is rolled back or erased."""
     seqs = array("q", [seq for seq, trusts in state.trusts.items() for _ in trusts])
     trusts = array("d", [trust for listed in state.trusts.values() for trust in listed])
     numbers = [base64.b64encode(column.tobytes()).decode() for column in (seqs, trusts)]
@@ -43,7 +43,7 @@ def save(connection: AnyConnection, name: str, state: Saved) -> None:
 
 
 def saved(connection: AnyConnection, name: str) -> Saved | None:
-    """Returns the state saved under this name, or None if there is no valid one."""
+    """Return the state saved under this name, or None if there is no valid one."""
     text = fact(connection, _SAVED + name)
     if text is None:
         return None
@@ -65,5 +65,5 @@ def saved(connection: AnyConnection, name: str) -> Saved | None:
 
 
 def forget_saved(connection: AnyConnection) -> None:
-    """Deletes all saved states, as they name rewarders."""
+    """Delete all saved states, as they name rewarders."""
     connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(_SAVED))

@@ -111,7 +111,7 @@ CREATE TABLE outdated(n INTEGER PRIMARY KEY);
 
 
 def create(connection: AnyConnection, store_id: str) -> None:
-    """Creates the tables of an empty file. The caller holds a write transaction."""
+    """Create the tables of an empty file. The caller holds a write transaction."""
     connection.execute(TABLES + FILTERED + BLOCKS)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -119,14 +119,14 @@ def create(connection: AnyConnection, store_id: str) -> None:
 
 
 def create_vectors(connection: AnyConnection, set_id: int) -> None:
-    """Creates the table of a set of vectors."""
+    """Create the table of a set of vectors."""
     columns = "n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL"
     table = f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}({columns})"
     connection.execute(in_types(table, connection.types))
 
 
 def in_types(layout: str, types: Mapping[str, str]) -> str:
-    """Returns a table definition for another database: see `connection.AnyConnection.types`."""
+    """Return a table definition for another database: see `connection.AnyConnection.types`."""
     for word, instead in types.items():
         layout = layout.replace(word, instead)
     return layout

@@ -94,7 +94,7 @@ class ScopeBook:
             row.dirty = False
 
     def _tokens(self, scope: Scope) -> list[str]:
-        """Returns a token for each named part of a scope, made of an integer so that no name can break the query language."""
+        """Return a token for each named part of a scope, made of an integer so that no name can break the query language."""
         out = []
         for letter, part in PARTS:
             name = getattr(scope, part)
@@ -123,13 +123,13 @@ LONG = 2000
 
 
 def changed_since(connection: AnyConnection, seq: int) -> list[str]:
-    """Returns the ids of the items that entries after number `seq` changed."""
+    """Return the ids of the items that entries after number `seq` changed."""
     changed = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
     return [f"m{n}" for (n,) in changed]
 
 
 def erased_since(connection: AnyConnection, seq: int) -> bool:
-    """Returns whether something was erased after entry `seq`."""
+    """Return whether something was erased after entry `seq`."""
     return scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,)) is not None
 
 
@@ -191,12 +191,11 @@ class Transaction:
     # For callers.
 
     def provide(self, vectors: Vectors) -> None:
-        """Adds vectors of texts for this write."""
+        """Add vectors of texts for this write."""
         self._vectors = {**self._vectors, **vectors}
 
     def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> OperationOutcome:
-        """Executes one act and journals it. An act that changes nothing and concerns no item leaves no entry. Raises
-        RefusedText."""
+        """Execute one act and journal it. One that changes nothing and concerns no item leaves no entry. Raises RefusedText."""
         held = ""
         if self.scan is not None and isinstance(act, Operation):
             before = act
@@ -245,7 +244,7 @@ class Transaction:
         touched: Iterable[str] = (),
         body: bytes | None = None,
     ) -> int:
-        """Appends an entry to the journal, with images of what `put` has replaced since the last one. Returns its number."""
+        """Append an entry to the journal, with images of what `put` has replaced since the last one. Returns its number."""
         seq = self.seq
         applied, reason = (True, "applied") if outcome is None else (outcome.applied, outcome.reason)
         home = self.book.row(scope).id
@@ -274,11 +273,11 @@ class Transaction:
         return seq
 
     def remove(self, id: str) -> None:
-        """Removes an item whose creation was undone, on `finish`."""
+        """Remove an item whose creation was undone, on `finish`."""
         self._replace(id, None)
 
     def finish(self) -> None:
-        """Writes everything that was collected."""
+        """Write everything that was collected."""
         self.flush_journal()
         changed = [(int(id[1:]), before, self._items[id]) for id, before in self._original.items()]
         self._original = {}
@@ -305,7 +304,7 @@ class Transaction:
         self.book.close()
 
     def load(self, id: str) -> Item | None:
-        """Returns an item of any scope, or None."""
+        """Return an item of any scope, or None."""
         if id in self._items:
             return self._items[id]
         number = rows.number_of(id)
@@ -336,7 +335,7 @@ class Transaction:
         self._items[id] = item
 
     def _touched(self, act: Act, outcome: OperationOutcome) -> list[str]:
-        """Returns the items that the outcome depends on and did not change: those named, and the one a duplicate check found."""
+        """Return the items that the outcome depends on and did not change: those named, and the one a duplicate check found."""
         targets = targets_of(act)
         if not targets and outcome.item in self._before:  # an item was added, as by most acts
             return []
@@ -356,7 +355,7 @@ class Transaction:
         return home is not None and self.scope.contains(self.scope_of(home))
 
     def flush_journal(self) -> None:
-        """Writes the collected journal entries and what belongs to them."""
+        """Write the collected journal entries and what belongs to them."""
         if self._events:
             self.connection.executemany("INSERT INTO events VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", self._events)
             self._events = []
@@ -423,7 +422,7 @@ class Transaction:
         self._begun = newest + 1
 
     def _note_former(self, before: Item, after: Item | None) -> None:
-        """Keeps for undo the content number that the item no longer has, and the vector of a text that came and went within this
+        """Keep for undo the content number that the item loses, and the vector of a text that came and went in this
         transaction."""
         if before.open and (after is None or not after.open or duplicate_key(before) != duplicate_key(after)):
             self._lost_contents.append((rows.content_number(before), int(before.id[1:])))
@@ -473,7 +472,7 @@ class Transaction:
             )
 
     def _mark_outdated(self, changed: Sequence[Changed]) -> None:
-        """Records which items in blocks are no longer current, are current again, or have another text."""
+        """Record which items in blocks are no longer current, are current again, or have another text."""
 
         def searched(item: Item | None) -> str | None:
             return item.searched_text if item is not None and item.current else None

@@ -48,7 +48,7 @@ _SAID = {
 
 
 def exported(store: Store) -> Generator[str, None, None]:
-    """Yields the lines of an export, JSON without line breaks, from one snapshot even while others write."""
+    """Yield the lines of an export, JSON without line breaks, from one snapshot even while others write."""
     with store.database.reading() as connection:
         items = scalar(connection, "SELECT count(*) FROM items")
         identity = store.encoder_identity()
@@ -68,8 +68,7 @@ def exported(store: Store) -> Generator[str, None, None]:
 
 
 def encoder_of(first_line: str) -> EncoderIdentity | None:
-    """Returns the identity of the encoder that made the vectors of an exported memory, or None if it had none. `first_line` is
-    the first of the export."""
+    """Return the identity of the encoder that made an exported memory's vectors, or None if its first line names none."""
     try:
         return EncoderIdentity(**json.loads(first_line)["encoder"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -77,7 +76,7 @@ def encoder_of(first_line: str) -> EncoderIdentity | None:
 
 
 def imported(store: Store, lines: Iterable[str]) -> int:
-    """Fills an empty memory from exported lines, all or nothing in one transaction; returns the number of items.
+    """Fill an empty memory from exported lines, all or nothing in one transaction; return the number of items.
 
     Open items in which the store's scan finds a secret go into quarantine, except those that were released from it before; the
     journal is taken as it is. Raises MemoryProblem if the memory is not empty, NotAMemoryFile, RefusedText.
@@ -124,7 +123,7 @@ _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError,
 
 
 def _parsed(lines: Iterable[str]) -> tuple[dict[str, Any], list[tuple[int, str, Any]]]:
-    """Returns the header, and (number, name, value) of each line; items are decoded already. Raises NotAMemoryFile."""
+    """Return the header, and (number, name, value) of each line; items are decoded already. Raises NotAMemoryFile."""
     try:
         lines = list(lines)
     except UnicodeDecodeError as error:
@@ -153,7 +152,7 @@ def _parsed(lines: Iterable[str]) -> tuple[dict[str, Any], list[tuple[int, str, 
 
 
 def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, int]) -> None:
-    """Writes what a line holds to the file. `scopes` maps scope ids of the export to those of this file."""
+    """Write what a line holds to the file. `scopes` maps scope ids of the export to those of this file."""
     if name == "scope":
         scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
         return
@@ -172,7 +171,7 @@ def _insert(transaction: Transaction, name: str, value: Any, scopes: dict[int, i
 
 
 def _check_whole(connection: AnyConnection, header: dict[str, Any], lines: int, items: int) -> None:
-    """Raises NotAMemoryFile if lines are missing."""
+    """Raise NotAMemoryFile if lines are missing."""
     last, entries = first(connection, "SELECT coalesce(max(seq), 0), count(*) FROM events")
     there = {"lines": lines, "head": last, "items": items}
     announced = {"lines": lines, "items": items, **{name: header[name] for name in there if name in header}}
@@ -184,7 +183,7 @@ def _check_whole(connection: AnyConnection, header: dict[str, Any], lines: int, 
 
 
 def _hold(transaction: Transaction, scan: Scan, now: str) -> None:
-    """Puts into quarantine what a write with this scan would; what was released from quarantine before stays out."""
+    """Put into quarantine what a write with this scan would; what was released from quarantine before stays out."""
     held_once = "SELECT DISTINCT n FROM touches WHERE json_extract(before, '$.status') = 'quarantined'"
     released = {f"m{n}" for (n,) in select(transaction.connection, held_once)}
     open_ones = select(transaction.connection, "SELECT n FROM items WHERE content IS NOT NULL AND status = 'active'")
@@ -233,13 +232,12 @@ def _check_header(record: dict[str, Any]) -> None:
 
 
 def _plain(value: object) -> object:
-    """Returns a value of a row as JSON can hold it: bytes as base64."""
+    """Return a value of a row as JSON can hold it: bytes as base64."""
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
 def _plain_row(name: str, row: Iterable[Any]) -> list[object]:
-    """Returns the values of an exported row, which the export calls `name`. Raises rows.Unreadable if a decision's candidates are
-    malformed."""
+    """Return the values of a row, called `name` in the export. Raises rows.Unreadable for malformed candidates of a decision."""
     values = list(row)
     if name == "decision":
         with rows.readable(f"the candidates of decision {values[1]!r:.40}"):
@@ -252,5 +250,5 @@ def _decoded(value: Any) -> Any:
 
 
 def _line(record: dict[str, Any]) -> str:
-    """Returns a line of an export, without its line break."""
+    """Return a line of an export, without its line break."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))

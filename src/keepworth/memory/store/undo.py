@@ -40,7 +40,7 @@ class Rollback:
 
 
 def ranges_of(numbers: Iterable[int]) -> Ranges:
-    """Returns the runs of consecutive numbers as (first, last)."""
+    """Return the runs of consecutive numbers as (first, last)."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
         if runs and runs[-1][1] == number - 1:
@@ -51,13 +51,13 @@ def ranges_of(numbers: Iterable[int]) -> Ranges:
 
 
 def within(number: int, ranges: Ranges) -> bool:
-    """Returns whether the number lies in one of the ranges, which are sorted."""
+    """Return whether the number lies in one of the ranges, which are sorted."""
     index = bisect_right(ranges, number, key=itemgetter(0)) - 1
     return index >= 0 and number <= ranges[index][1]
 
 
 def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
-    """Returns the cancelled entries, sorted, given every rollback as (entry number, ranges). A newer rollback may cancel older
+    """Return the ranges of cancelled entries, given (entry number, ranges) of every rollback. A newer one may cancel older
     ones."""
     active: Ranges = ()
     for seq, ranges in sorted(rollbacks, reverse=True):
@@ -73,7 +73,7 @@ def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
 
 
 def cancelled(connection: AnyConnection, until: int | None = None) -> Ranges:
-    """Returns the journal entries that do not count as of entry `until` (None: now)."""
+    """Return the ranges of journal entries that do not count as of entry `until` (None: now)."""
     return active_ranges(rollbacks_in(connection, until))
 
 
@@ -88,7 +88,7 @@ def rollbacks_in(connection: AnyConnection, until: int | None = None) -> list[tu
 
 
 class ReplayView:
-    """Items in a dictionary, for a replay, which records every item and content that operations asked for."""
+    """Items in a dictionary, for a replay. It records every item and content that operations asked for."""
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}
@@ -118,7 +118,7 @@ class ReplayView:
 
 
 def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[ReplayView, list[tuple[int, str]]]:
-    """Carries out `entries`, in order, on an empty view. Returns the view, and (number, reason) of entries that once applied and
+    """Carry out `entries`, in order, on an empty view. Returns the view, and (number, reason) of entries that once applied and
     here do not.
 
     `only` are the item numbers whose rewards count; a reward concerns each of its items alone, so others need not be there.
@@ -142,7 +142,7 @@ def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[Repl
 def entries(
     connection: AnyConnection, scope_of: ScopeLookup, where: str, values: tuple[object, ...] = ()
 ) -> list[Entry]:
-    """Returns the journal entries that meet an SQL condition, which never comes from a user, in order."""
+    """Return the journal entries that meet an SQL condition, which never comes from a user, in order."""
     query = (
         f"SELECT seq, at, kind, scope, episode, source, payload, applied, reason FROM events WHERE {where} ORDER BY seq"
     )
@@ -155,7 +155,7 @@ def entries(
 def rollback(
     store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "", entry: int = 0
 ) -> Rollback:
-    """Undoes an episode or a rollback (`target`), what came from a `source`, everything `since` a snapshot, or one `entry` of the
+    """Undo an episode or a rollback (`target`), what came from a `source`, everything `since` a snapshot, or one `entry` of the
     journal, inside `scope`."""
     position = store.position_of(since) if since else 0
     if not isinstance(target, str) or not isinstance(source, str):
@@ -195,7 +195,7 @@ def _unknown(store: Store, what: str, id: str) -> str:
 
 
 def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str, scope: Scope) -> Rollback:
-    """Makes the items what they would be had the entries in `cancel` never been written, and journals that."""
+    """Make the items what they would be had the entries in `cancel` never been written, and journal that."""
     connection = transaction.connection
     older = rollbacks_in(connection)
     was = active_ranges(older)
@@ -224,7 +224,7 @@ def roll_back(transaction: Transaction, cancel: Ranges, *, now: str, reason: str
 def _moved(
     connection: AnyConnection, cancel: Ranges, older: list[tuple[int, Ranges]], was: Ranges, will_be: Ranges
 ) -> list[int]:
-    """Returns the entries that counted and no longer will, or the reverse."""
+    """Return the entries that counted and no longer will, or the reverse."""
     spans = list(cancel)
     for seq, ranges in older:
         if within(seq, was) != within(seq, will_be):
@@ -250,7 +250,7 @@ def _refuse_purged(connection: AnyConnection, cancel: Ranges, moved: list[int], 
 def _replayed_closure(
     transaction: Transaction, moved: list[int], cancelled: Ranges
 ) -> tuple[ReplayView, set[int], list[tuple[int, str]]]:
-    """Replays what the moved entries concern, and more until the replay asks for nothing outside it. Returns the view, the
+    """Replay what the moved entries concern, and more until the replay asks for nothing outside it. Returns the view, the
     numbers of the items replayed, and the no-ops."""
     connection = transaction.connection
     members = _numbers(connection, f"SELECT DISTINCT n FROM changes WHERE seq {AMONG}", moved)
@@ -303,7 +303,7 @@ def _replayed_closure(
 
 
 def _numbers(connection: AnyConnection, query: str, values: Iterable[int]) -> set[int]:
-    """Returns the numbers that a query selects; `values` are the parameter of each AMONG in it."""
+    """Return the numbers that a query selects; `values` are the parameter of each AMONG in it."""
     return {n for (n,) in select(connection, query, [among(sorted(values))] * query.count(AMONG))}
 
 

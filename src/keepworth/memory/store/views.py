@@ -50,8 +50,7 @@ class ScopeView:
         return {id: self._fetched[id] for id in ids}
 
     def doubtful(self, ids: Sequence[str]) -> list[str]:
-        """Returns the ids whose items have to be read to tell whether they are current and in force; for most items a look at a
-        few columns tells."""
+        """Return the ids of items that must be read to tell if they are current and in force; a few columns clear the others."""
         query = f"SELECT n FROM items WHERE n {AMONG} AND {ALWAYS_IN_FORCE}"
         unknown = [int(id[1:]) for id in ids if id not in self._plain and id not in self._fetched]
         if unknown:
@@ -66,12 +65,12 @@ class ScopeView:
         self._plain.discard(id)
 
     def languages(self) -> frozenset[str]:
-        """Returns the languages of the whole store."""
+        """Return the languages of the whole store."""
         with self.store.database.reading() as connection:
             return self.store.derived.corpus(connection).languages
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Returns the statistics of these terms over the whole store."""
+        """Return the statistics of these terms over the whole store."""
         with self.store.database.reading() as connection:
             return self.store.derived.word_counts.of(connection, self.store.derived.corpus(connection), terms)
 
@@ -83,9 +82,13 @@ class ScopeView:
         statistics: CorpusStatistics | None = None,
         where: Filter | None = None,
     ) -> Ranked:
-        """Returns the `count` best items by BM25 of the whole query, from the full-text index and the rows beyond it, without the
-        `hidden` ids. `statistics` are those to rank with, if more than the store is ranked together; `where` is as in
-        `Corpus`."""
+        """Return the `count` best items by BM25 of the whole query, from the full-text index and the rows beyond it.
+
+        Args:
+            hidden: Ids that are left out.
+            statistics: Those to rank with if more than the store is ranked together.
+            where: A filter on metadata: see `Corpus`.
+        """
         store, derived = self.store, self.store.derived
         with store.database.reading() as connection:
             corpus, inside = derived.corpus(connection), store.scope_ids(connection, self.scope, self.nobody)
@@ -116,7 +119,7 @@ class ScopeView:
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 
     def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        """Returns the vectors of items by id: see `Corpus`."""
+        """Return the vectors of items by id: see `Corpus`."""
         return self.store.vectors_for(items)
 
     def by_meaning(
@@ -149,7 +152,7 @@ class Snapshot:
         return self.position + 1
 
     def sums(self) -> tuple[int, int]:
-        """Returns (sum of the content digests of all items, number of current items)."""
+        """Return (sum of the content digests of all items, number of current items)."""
         total, count, _ = self.store.sums(self.scope)
         images = self._drifted().images
         present = self.store.fetch(self.scope, [f"m{n}" for n in images])
@@ -164,7 +167,7 @@ class Snapshot:
         return self.fetch((id,))[id]
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
-        """Returns items by id as they were at the position."""
+        """Return items by id as they were at the position."""
         images = self._drifted().images
         out: dict[str, Item | None] = dict.fromkeys(ids)
         numbers = {id: number for id in ids if (number := rows.number_of(id)) is not None and number <= self.position}
@@ -174,8 +177,7 @@ class Snapshot:
         return out
 
     def doubtful(self, ids: Sequence[str]) -> list[str]:
-        """Returns the ids whose items have to be read: those that changed since the position, and those that are doubtful in the
-        store."""
+        """Return the ids whose items have to be read: those changed since the position, and those doubtful in the store."""
         images = self._drifted().ids
         here = set(self.view.doubtful([id for id in ids if id not in images]))
         return [id for id in ids if id in images or id in here]
@@ -211,7 +213,7 @@ class Snapshot:
         return self.view.languages() | self._drifted().index.languages
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Returns the statistics of the whole store, corrected for the items of this scope that changed since the position."""
+        """Return the statistics of the whole store, corrected for the items of this scope that changed since the position."""
         live = self.view.statistics(terms)
         drift = self._drifted()
         return drift.corrected(live, terms) if drift.images else live
@@ -251,7 +253,7 @@ class Snapshot:
         ]
 
     def _drifted(self) -> _Drift:
-        """Returns the states at the position of the items that changed since."""
+        """Return the states at the position of the items that changed since."""
         head = self.store.head()
         if head != self._drift_head:
             self.store.refuse_purged(self.position)
@@ -265,8 +267,7 @@ class Snapshot:
 
 
 class _Drift:
-    """States at a snapshot of the items that changed since, by row number (None: did not exist), and an index of the current
-    ones."""
+    """States at a snapshot of the items changed since, by row number (None: did not exist), and an index of the current ones."""
 
     __slots__ = ("_ids", "_present", "ids", "images", "index")
 
@@ -285,7 +286,7 @@ class _Drift:
                 self.index.add(indexed_text(item))
 
     def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
-        """Returns the live statistics with the present states taken out and the past ones put in."""
+        """Return the live statistics with the present states taken out and the past ones put in."""
         import numpy as np
 
         nothing = np.zeros(0, np.intp)

@@ -57,7 +57,7 @@ class WordStatistics:
         self._lock = threading.Lock()
 
     def of(self, connection: AnyConnection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
-        """Returns the statistics of these terms over the current items of all scopes; terms that no item holds are left out."""
+        """Return the statistics of these terms over the current items of all scopes; terms that no item holds are left out."""
         with self._lock:
             if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
                 self._counts = {}
@@ -86,7 +86,7 @@ class WordStatistics:
 
 
 def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
-    """Returns the words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest rows are
+    """Return the words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest rows are
     read).
 
     `share` is the fraction of all rows that the scope holds. The index skips postings outside it, for about a tenth of their
@@ -112,11 +112,16 @@ def proposed(
     head: int,
     mask: Mask | None = None,
 ) -> list[int]:
-    """Returns rows that may answer a query, at a cost that does not grow with the memory.
+    """Return rows that may answer a query, at a cost that does not grow with the memory.
 
-    If all words are common, looks for rows with several of them, then for the newest rows with one, and for older ones as long as
-    there are fewer than `count`. `head` is the largest row number there can be; `mask` says by row number which may be
-    proposed."""
+    If all words are common, look for rows with several of them, then for the newest rows with one, and for older ones as long as
+    there are fewer than `count`.
+
+    Args:
+        share: The fraction of all rows that the scope holds.
+        head: The largest row number there can be.
+        mask: By row number, whether a row may be proposed.
+    """
     admitted, index = "", connection.full_text
     if mask is not None:
         import numpy as np
@@ -149,7 +154,7 @@ def proposed(
 
 
 def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
-    """Returns the words that rows should all hold, rarest first, and in what fraction of the rows, the newest, they can be looked
+    """Return the words that rows should all hold, rarest first, and in what fraction of the rows, the newest, they can be looked
     for at the cost of `postings`. Assumes that words occur independently of each other."""
     rarest = sorted(statistics.frequency, key=lambda term: (statistics.frequency[term], term))[:TOGETHER]
     expected = float(statistics.documents)
@@ -172,7 +177,7 @@ class RankedTexts:
         self._terms: dict[str, tuple[str, ...]] = {}
 
     def of(self, texts: Iterable[str], latin: str | None) -> dict[str, tuple[str, ...]]:
-        """Returns the terms of each text. For `latin`, see `search.terms.terms`."""
+        """Return the terms of each text. For `latin`, see `search.terms.terms`."""
         of_text = {text: self._terms.get(text) for text in texts}
         unknown = [text for text, listed in of_text.items() if listed is None]
         if unknown:
@@ -189,8 +194,7 @@ class RankedTexts:
 def scores(
     texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics, ranked: RankedTexts, latin: str | None
 ) -> list[tuple[int, float]]:
-    """Returns (number, BM25) of each text, with the same scores as `InvertedIndex.scores`. For `latin`, see
-    `search.terms.terms`."""
+    """Return (number, BM25) of each text, scored as by `InvertedIndex.scores`. For `latin`, see `search.terms.terms`."""
     weights, mean = statistics.weights(terms)
     out = []
     of_text = ranked.of(texts.values(), latin)
@@ -217,8 +221,7 @@ class ScopeSums:
         self._documents = self._words = 0
 
     def at(self, connection: AnyConnection, seq: int, name: str) -> tuple[int, int]:
-        """Returns (items, words) as this connection sees them. `seq` and `name` are the newest entry's number and the name of the
-        state after it."""
+        """Return (items, words) as this connection sees them. `seq` and `name` are the newest entry and the state after it."""
         with self._lock:
             follow, begin = partial(self._follow, connection), partial(self._begin, connection)
             if self._follower.reach(connection, seq, name, follow, begin):

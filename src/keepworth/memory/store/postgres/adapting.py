@@ -14,8 +14,8 @@ from keepworth.memory.store.connection import Listed
 
 
 class PlainNumber(Dumper):  # type: ignore[misc]
-    """Sends an integer without a type, which the statement then decides: Postgres takes no 1 for a boolean, and no small integer
-    type for a large one."""
+    """Sends an integer without a type, which the statement then decides: Postgres accepts a typed integer neither as a boolean
+    nor always as one of another size."""
 
     oid = 0
 

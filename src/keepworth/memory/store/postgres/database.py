@@ -56,7 +56,7 @@ _NOWHERE = "\ufffe\uffff\ufffe"
 
 @lru_cache(maxsize=1000)
 def _marked(statement: str) -> str:
-    """Returns a statement with parameters as psycopg takes it: `%s` for `?`, and an array for AMONG."""
+    """Return a statement with parameters as psycopg takes it: `%s` for `?`, and an array for AMONG."""
     return statement.replace("%", "%%").replace(AMONG, "= ANY(?)").replace("?", "%s")
 
 
@@ -99,8 +99,8 @@ class ServerConnection:
             return self._sent(statements, bindings, False)
 
     def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
-        """Sends a statement. `prepare` is False in a pipeline, where after an error psycopg would take statements for prepared
-        that are not."""
+        """Send a statement. `prepare` is False in a pipeline, where an error would leave psycopg with a wrong list of prepared
+        ones."""
         cursor: Cursor
         if bindings:
             cursor = self.raw.execute(_marked(statements), bindings, prepare=prepare)
@@ -176,7 +176,7 @@ class PostgresDatabase(Backend):
             self.read_only = True
 
     def _make(self, connection: ServerConnection) -> None:
-        """Creates an empty memory, in one transaction. Leaves one alone that another process created just then."""
+        """Create an empty memory, in one transaction. Leaves one alone that another process created just then."""
         connection.execute("BEGIN")
         try:
             connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock_number,))
@@ -198,7 +198,7 @@ class PostgresDatabase(Backend):
             ) from error
 
     def _format(self, connection: ServerConnection) -> int | None:
-        """Returns the format of the memory, or None if there is none."""
+        """Return the format of the memory, or None if there is none."""
         # Not with to_regclass, which repeats what it returned before the lock was taken.
         there = "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'facts_of_file'"
         if scalar(connection, there, (self.schema,)) is None:
@@ -290,7 +290,7 @@ class PostgresDatabase(Backend):
     # What each database implements itself.
 
     def pack(self, *, optimise: bool = False) -> bool:
-        """Rewrites the tables and their indexes, so that no data file holds deleted rows any more. The server's write-ahead log,
+        """Rewrite the tables and their indexes, so that no data file holds deleted rows any more. The server's write-ahead log,
         backups and replicas keep theirs.
 
         Args:
@@ -327,7 +327,7 @@ class PostgresDatabase(Backend):
             return True
 
     def _written_anew(self, raw: psycopg.Connection[tuple[Any, ...]], table: str) -> bool:
-        """Runs VACUUM FULL and returns whether it took place, as Postgres only warns if it may not. Raises Busy if an older
+        """Run VACUUM FULL and return whether it took place, as Postgres only warns if it may not. Raises Busy if an older
         transaction still sees deleted rows, so that they were copied."""
         remaining: list[int] = []
 

@@ -156,7 +156,7 @@ def _joined(numbers: npt.NDArray[np.intp]) -> str:
 
 
 def stored_term(term: str) -> str:
-    """Returns a term as the tables store it: a long one as its beginning and a digest."""
+    """Return a term as the tables store it: a long one as its beginning and a digest."""
     encoded = term.encode("utf-8", "surrogatepass")
     if len(encoded) <= LONGEST:
         return term

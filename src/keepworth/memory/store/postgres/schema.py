@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import psycopg
 
 NUMBERED = {"names": "id", "scopes": "id", "vector_sets": "id", "decisions": "n", "episodes": "rowid"}
-"""Tables (and their column) whose rows SQLite numbers by itself: one more than the largest number, without gaps, as there is one
-writer."""
+"""Tables (and their column) that SQLite numbers by itself: one more than the largest number, without gaps, with one writer."""
 
 TYPES = {
     "deleted INTEGER": "deleted BOOLEAN",
@@ -55,7 +54,7 @@ CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SA
 
 
 def statements() -> list[str]:
-    """Returns the SQL statements that create an empty memory, in order."""
+    """Return the SQL statements that create an empty memory, in order."""
     listed = [part.strip() for part in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";")]
     plain = [
         statement for statement in listed if statement and "fts5" not in statement and "automerge" not in statement
@@ -75,7 +74,7 @@ def statements() -> list[str]:
 
 
 def create(raw: psycopg.Connection[Any], store_id: str) -> None:
-    """Creates the tables in the first schema on the connection's search path. The caller holds a write transaction."""
+    """Create the tables in the first schema on the connection's search path. The caller holds a write transaction."""
     raw.execute(";\n".join(statements()).encode())  # in one round trip
     for fact in (("store", store_id), ("format", str(SERVER_VERSION))):
         raw.execute("INSERT INTO facts_of_file VALUES(%s, %s)", fact)

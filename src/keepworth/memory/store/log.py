@@ -87,8 +87,7 @@ def turned_back(connection: AnyConnection, since: int) -> bool:
 def news(
     connection: AnyConnection, scope: Scope, gone: undo.Ranges, since: int = 0, newest: int | None = None
 ) -> list[News]:
-    """Return the rewards inside `scope` after entry `since` that are not in `gone`, in order; only the `newest` latest if that
-    is given."""
+    """Return the rewards inside `scope` after entry `since` and outside `gone`, in order; at most the `newest` last ones."""
     homes: dict[int, Scope] | None = None  # read only if there are rewards, as a file may hold very many scopes
     listed: list[News] = []
     rewards = (
@@ -279,7 +278,7 @@ def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: s
 
 
 def _first(choices: Mapping[str, Choice], items: int) -> dict[str, Choice]:
-    """Return the choices that a reward is about which was given after `items` shown items; later ones had not been made yet."""
+    """Return the first choices, which together showed `items` items: a reward given then is not about later ones."""
     earlier, shown = {}, 0
     for id, choice in choices.items():
         shown += len(choice.decision.chosen)

@@ -239,8 +239,8 @@ class Store:
         episode: str = "",
         vectors: Mapping[str, bytes] | None = None,
     ) -> list[OperationOutcome]:
-        """Carry out `acts` in order in one durable transaction. `vectors` are from `encode`; only words find texts without
-        one."""
+        """Carry out `acts` in one durable transaction. `vectors` are from `encode`; texts without one are found by words
+        alone."""
 
         return [outcome for outcome, _ in self.perform_and_read(scope, acts, episode=episode, vectors=vectors)]
 
@@ -423,8 +423,7 @@ class Store:
         return int(digits)
 
     def images_at(self, scope: Scope, position: int) -> dict[int, Item | None]:
-        """Return the states at entry `position` of the items of `scope` that changed since, by number; None if it did not
-        exist."""
+        """Return the states at entry `position` of the items of `scope` that changed since, by number (None: did not exist)."""
         with self.database.reading() as connection:
             earliest = (
                 "SELECT c.n, c.before FROM changes c JOIN (SELECT n, min(seq) AS seq FROM changes WHERE seq > ? AND changed "

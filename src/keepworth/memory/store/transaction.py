@@ -149,11 +149,11 @@ class Transaction:
         self.scan: Scan | None = None
         self.encode: Callable[[Iterable[str]], Vectors] | None = None
         """Set by the store: `scan` looks through each text, and `encode` makes the vectors of a text that the scan changed."""
-        self._items: dict[str, Item | None] = {}  # as read, or as put last
-        self._original: dict[str, Item | None] = {}  # by id, as on file: the items put in this transaction
-        self._open: dict[bytes, tuple[str, ...]] = {}  # by duplicate key, ids of the open items among them
-        self._keys: dict[str, bytes] = {}  # by id, the duplicate keys of these
-        self._before: dict[str, Item | None] = {}  # by id, as before the present act: the items that it put
+        self._items: dict[str, Item | None] = {}  # by id: items as last read or put
+        self._original: dict[str, Item | None] = {}  # by id: the items put in this transaction, as they are on file
+        self._open: dict[bytes, tuple[str, ...]] = {}  # by duplicate key: ids of the items put that are open
+        self._keys: dict[str, bytes] = {}  # by id: the duplicate keys of these
+        self._before: dict[str, Item | None] = {}  # by id: the items put by the present act, as they were before it
         self._events: list[tuple[Any, ...]] = []
         self._touches: list[tuple[Any, ...]] = []
         self._lost_contents: list[tuple[int, int]] = []
@@ -422,8 +422,7 @@ class Transaction:
         self._begun = newest + 1
 
     def _note_former(self, before: Item, after: Item | None) -> None:
-        """Keep for undo the content number that the item loses, and the vector of a text that came and went in this
-        transaction."""
+        """Keep for undo the content number that the item loses, and the vector of a text that came and went in this write."""
         if before.open and (after is None or not after.open or duplicate_key(before) != duplicate_key(after)):
             self._lost_contents.append((rows.content_number(before), int(before.id[1:])))
         if after is None or before.searched_text != after.searched_text:

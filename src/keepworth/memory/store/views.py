@@ -50,7 +50,8 @@ class ScopeView:
         return {id: self._fetched[id] for id in ids}
 
     def doubtful(self, ids: Sequence[str]) -> list[str]:
-        """Return the ids of items that must be read to tell if they are current and in force; a few columns clear the others."""
+        """Return the ids of items that must be read to tell if they are current and in force; for others a few columns
+        suffice."""
         query = f"SELECT n FROM items WHERE n {AMONG} AND {ALWAYS_IN_FORCE}"
         unknown = [int(id[1:]) for id in ids if id not in self._plain and id not in self._fetched]
         if unknown:

@@ -19,7 +19,7 @@ class MemorySettings(TypedDict, total=False):
     durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
     log: "background" logs every search outside episodes, "off" none. scan: what looks for secrets in all that is written, and
     what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing. reward_range: rewards outside are refused;
-    (0, 1) where it is not given.
+    the file remembers it, and has (0, 1) at first.
     clock: gives the time as canonical text."""
 
     durability: str

@@ -10,6 +10,7 @@ from keepworth.episodes.episode import (
     Decision,
     DecisionKind,
     Episode,
+    Exchange,
     MemoryEvent,
     Operation,
     OperationKind,
@@ -244,6 +245,11 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, seen or scope, decisions)
+        acts = [entry.body for entry in counting(connection, IN_EPISODE, (id,)) if entry.what == "act"]
+    query_of = {decision.id: decision.query for decision in decisions}
+    exchanges = [
+        Exchange("\n".join(query_of.get(at, "") for at in act["decisions"]), act["action"]) for act in acts if act
+    ]
     rewards, operations = [], []
     for entry in entries:
         decoded = entry.act()
@@ -271,6 +277,7 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         shown=shown,
         decisions=tuple(decisions),
         operations=tuple(operations),
+        exchanges=tuple(exchanges),
         errors=(outcome,) if outcome.startswith("stopped by") else (),
     )
 

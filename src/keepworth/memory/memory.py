@@ -71,7 +71,7 @@ from keepworth.memory.search.search import (
 )
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.settings import MemorySettings, check_settings
-from keepworth.memory.store import episode_log, log, purge, undo
+from keepworth.memory.store import episode_log, log, notes, purge, undo
 from keepworth.memory.store.decision_log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, Store
@@ -153,7 +153,7 @@ class Memory(Changes, Learned):
             if encoder is not None:
                 self.store.use(Embedder(encoder))
             if named is not None:
-                bounds = reward_range or (0.0, 1.0)
+                bounds = notes.reward_range(self.store, reward_range)
                 self.learning = Learning(self.store, self.scope, *named, reward_range=bounds, seed=seed)
         except BaseException:
             self.store.close()

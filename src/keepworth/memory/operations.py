@@ -168,7 +168,7 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
     if bounds is not None and not bounds[0] <= number <= bounds[1]:
         raise InvalidReward(
             f"the reward must be a finite number in [{bounds[0]:g}, {bounds[1]:g}], got {value!r:.80}: nothing was learned.",
-            "Scale it, or open the memory with the range that rewards have: Memory(path, reward_range=(lowest, highest))."
+            "Scale it, or tell the file the range once: Memory(path, reward_range=(lowest, highest))."
             if plain
             else "Give a plain number.",
         )

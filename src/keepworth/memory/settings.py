@@ -20,7 +20,7 @@ class MemorySettings(TypedDict, total=False):
         durability: "process" survives a killed process, "power" also a power failure (one disk sync per group of writes).
         log: "background" logs every search outside episodes, "off" none.
         scan: Looks for secrets in all that is written, and says what to do with them; None looks for nothing.
-        reward_range: The lowest and the highest reward; others are refused. By default (0, 1).
+        reward_range: The lowest and the highest reward; others are refused. The file remembers it; a new file has (0, 1).
         clock: Returns the present time as canonical text.
     """
 

@@ -175,21 +175,32 @@ def there(item: Item | None, outcome: OperationOutcome) -> Item:
 
 
 def messages_of(content: object) -> Sequence[Message]:
-    """Return `content`, a text, a message or messages, as messages. Raises InvalidText for anything else."""
+    """Return a text, a message or messages as messages with text as content. Raises InvalidText for anything else."""
     if isinstance(content, str):
         return [{"role": "user", "content": content}]
-    if isinstance(content, Mapping):
-        return [content]
     if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
         raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
-    messages = list(content)
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise InvalidText(
-                f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
-                "use add_many for several texts"
-            )
-    return messages
+    return [_in_words(*numbered) for numbered in enumerate([content] if isinstance(content, Mapping) else content)]
+
+
+def _in_words(number: int, message: object) -> Message:
+    """Return a message whose content is text, or None beside calls of tools: texts of several parts are joined. Raises
+    InvalidText."""
+    if not isinstance(message, Mapping):
+        raise InvalidText(
+            f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
+            "use add_many for several texts"
+        )
+    content = message.get("content")
+    if isinstance(content, (list, tuple)):
+        texts = (part.get("text") for part in content if isinstance(part, Mapping))
+        return {**message, "content": "\n".join(text for text in texts if isinstance(text, str))}
+    if not isinstance(content, str) and (content is not None or not {"content", "tool_calls"}.intersection(message)):
+        raise InvalidText(
+            f"message {number} needs a text as its content, got {type(content).__name__}: give "
+            '{"role": "user", "content": "what was said"}'
+        )
+    return message
 
 
 def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, OperationKind]:

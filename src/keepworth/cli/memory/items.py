@@ -87,9 +87,9 @@ def search(
 def hit_line(hit: Hit, explain: bool = False) -> Line:
     other = f"  (otherwise: {', '.join(hit.conflicts)})" if hit.conflicts else ""
     text = f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.passage)}{other}"
-    if hit.why is not None and hit.why.learned:
+    if hit.why.learned:
         text += f"\n          {hit.why.learned}"
-    if explain and hit.why is not None:
+    if explain:
         terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
         cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
         text += f"\n          words: {terms or 'not found'}; meaning: {cosine}"

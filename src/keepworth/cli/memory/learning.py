@@ -117,14 +117,14 @@ def show_episode(memory: Memory, episode: EpisodeId) -> Lines:
     from keepworth.episodes.episode import episode_to_json
 
     record = memory.episode_record(episode)
-    yield Line(episode_to_json(record), episode_panel(record, []))
+    yield Line(episode_to_json(record), episode_panel(record, [record.task]))
 
 
 @command(
     LEARN,
     examples="""
     keepworth memory reward e4f0c1 1
-    keepworth memory reward e4f0c1 -0.5
+    keepworth memory reward e4f0c1 0.5
     keepworth memory reward d12 0 --by ana
     """,
     encoder=True,

@@ -1,4 +1,5 @@
-"""Duration-aware gradients: an action counts by the time it took, so that quick actions are not learned from more often."""
+"""Duration-aware gradients: an action's weight is the time that it took, so that quick actions are not learned from more
+often."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Duration(Weight):
     percentile: Annotated[float, Field(gt=0, le=100)] = 95.0
 
     def weigh(self, batch: Batch) -> Tensor:
-        """The mean over the turns of the batch is 1, and a turn that nobody measured weighs 1.
+        """Returns weights whose mean over the turns of the batch is 1. A turn without a measured duration weighs 1.
 
         Source: Reinforcement Learning for Machine Learning Engineering Agents, arXiv 2509.01684.
         """

@@ -174,8 +174,8 @@ def _foreign(
     target: str,
     generator: np.random.Generator,
 ) -> dict[int, list[Foreign]]:
-    """Returns, by task number, records of partners and attackers that arrive in the first fifth of the stream, all by the same
-    way."""
+    """Returns, by task number, records of partners and attackers that arrive in the first fifth of the stream through the
+    same interface."""
     items_by_task: dict[int, list[Foreign]] = {}
     for number in range(parameters.partners + parameters.attackers):
         rule = rules[number % len(rules)]

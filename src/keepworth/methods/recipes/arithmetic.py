@@ -1,8 +1,8 @@
 """Word problems, answered in one of three ways: as a number, as an expression, or with a calculator over several turns.
 
-GSM8K and SVAMP ship with keepworth. A small model knows what to reckon long before it can reckon: `answer = "expression"`
-rewards the first alone, `"calculator"` lets a tool do the second and makes episodes of several turns, `"number"` asks for
-both. With `stories` the calculator's question comes without its story, which the model has to search for in a memory of so many.
+GSM8K and SVAMP ship with keepworth. A small model knows what to compute long before it can compute it: `answer = "expression"`
+rewards the first alone, `"calculator"` lets a tool do the second and makes episodes of several turns, `"number"` asks for both.
+With `stories` the calculator's question comes without its story, which the model has to find in a memory of `stories` of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _STORIES = (
 
 
 class Config(Settings):
-    """answer: what is asked for. turns: of the calculator. stories: in the memory, of which one is that of the question."""
+    """Settings. answer: the form of an answer. turns: limit for the calculator. stories: in the memory, one of which is the
+    question's."""
 
     steps: Count = 60
     source: Literal["svamp", "gsm8k"] = "svamp"
@@ -69,7 +70,7 @@ class Config(Settings):
 
 
 def calculate(expression: str) -> str:
-    """The value of an arithmetic expression."""
+    """Returns the value of an arithmetic expression."""
     from keepworth.tasks.verifiers import computed, shown
 
     value = computed(expression)
@@ -79,7 +80,7 @@ def calculate(expression: str) -> str:
 
 
 def head(answer: str, remembered: bool = False) -> str:
-    """The worked examples, in the form of what is asked for. remembered: the story is searched for first."""
+    """Returns the worked examples, in the form of the answer. remembered: the story is searched for first."""
     from keepworth.agents.tool_caller import RECALL, RESULT, TURN, opening
     from keepworth.environments.tool_use import ANSWER, tool
 
@@ -96,7 +97,7 @@ def head(answer: str, remembered: bool = False) -> str:
 
 
 def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task], Bank]:
-    """A bank for each task: its story among others, in seeded order. It is searched by words."""
+    """Returns a function that makes a task's bank: its story among others, in seeded order. It is searched by words."""
     from keepworth.memory.overlay import Bank
     from keepworth.tasks.splits import draw_order
 
@@ -143,7 +144,7 @@ def system(config: Config) -> System:
         return Completer(worked, before="Question: ", after="\nAnswer:", max_tokens=config.max_tokens)
 
     def ways(tasks: Sequence[Task]) -> dict[str, Play]:
-        """The recipe's own way, and where it has tools, the same question without them."""
+        """Returns the recipe's own play, and, where it has tools, one of the same question without them."""
         memory = memory_of(config.stories, tasks, config.seed) if remembered else None
         plays = {"": Play(environment, agent, memory)}
         if with_tools:
@@ -168,7 +169,7 @@ def system(config: Config) -> System:
 
 
 RECALLS = 1
-"""Searches of memory before an action, at most."""
+"""The most searches of memory before an action."""
 
 METHOD = Method(
     kind="recipe",

@@ -1,4 +1,4 @@
-"""LongMemEval: the edition that ships, alone or among sessions of other users, and other editions by path (S, M, the cleaned
+"""LongMemEval: the shipped edition, alone or among sessions of other users, and other editions by path (S, M, the cleaned
 ones)."""
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, heads: int = 4, key: int = 16, convolution: int = 4
 ) -> SequenceMemory:
-    """Builds the module. `key` is the size of a head's keys, and `convolution` the steps of the convolution before it, 1 for
-    none."""
+    """Builds the module. `key` is the size of a head's keys, `convolution` the steps of the first convolution, 1 for none."""
     from torch import nn
     from torch.nn.functional import normalize, silu
 

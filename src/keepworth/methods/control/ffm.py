@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 0, traces: int = 32, contexts: int = 4, horizon: int = 1024
 ) -> SequenceMemory:
-    """Builds the module with `traces` rates of decay and `contexts` rates of rotation; `horizon` is the longest initial time
-    scale in steps."""
+    """Builds the module with `traces` decay rates and `contexts` rotation rates; `horizon` is the longest time scale at first."""
     import math
 
     import torch

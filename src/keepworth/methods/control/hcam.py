@@ -44,8 +44,7 @@ def make(
             self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
         def initial_state(self, batch: int) -> State:
-            """Returns summaries, chunks, the chunk that is being filled, its number of rows, and the number of chunks stored so
-            far."""
+            """Returns summaries, chunks, the chunk being filled, its number of rows, and the number of chunks so far."""
             summaries, rows = self.zeros(batch, chunks, width), self.zeros(batch, chunks, chunk, width)
             return summaries, rows, self.zeros(batch, chunk, width), self.zeros(batch), self.zeros(batch)
 

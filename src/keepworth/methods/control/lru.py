@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, low: float = 0.5, high: float = 0.999
 ) -> SequenceMemory:
-    """Builds the module. Initially |lambda| is from `low` to `high`. There are width / 2 modes: as many numbers as a GRU's state
-    has."""
+    """Builds the module. At first |lambda| is from `low` to `high`. There are width / 2 modes: a state as large as a GRU's."""
     import math
 
     import torch

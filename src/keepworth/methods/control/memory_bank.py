@@ -32,13 +32,8 @@ def make(
     layers: int = 2,
     heads: int = 4,
 ) -> SequenceMemory:
-    """Builds the module.
-
-    Args:
-        rule: What happens when the bank is full: "merge" or "fifo".
-        fused: Whether y is written instead of z.
-        capacity: Rows of the bank.
-    """
+    """Builds the module with `capacity` rows. `rule` says what happens when the bank is full, "merge" or "fifo"; `fused` writes y
+    instead of z."""
     import torch
     from torch import nn
     from torch.nn.functional import cosine_similarity

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 2, turning: float = 0.5, gate_bias: float = -2.0
 ) -> SequenceMemory:
-    """Builds the module. `turning` is the share of rotating modes (1 and 0 are the ablations), `gate_bias` the initial bias of
-    z."""
+    """Builds the module. `turning` is the share of rotating modes (1 and 0 are ablations), `gate_bias` the bias of z at first."""
     import math
 
     import torch

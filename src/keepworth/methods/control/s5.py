@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def make(
     input_size: int, width: int = 128, *, blocks: int = 1, shortest: float = 0.001, longest: float = 0.1
 ) -> SequenceMemory:
-    """Builds the module. Initial step lengths are spread evenly in their logarithm from `shortest` to `longest`. There are width
-    / 2 conjugate pairs."""
+    """Builds the module with width / 2 conjugate pairs. The first step lengths are log-uniform from `shortest` to `longest`."""
     import math
 
     import torch

@@ -89,8 +89,7 @@ def make(
             return h, (*rest, visits, (count + 1).clamp(max=capacity), time + 1)
 
         def choose(self, places: Tensor, visits: Tensor) -> Tensor:
-            """Returns the index of the row to drop, [batch], from the rows' places, [batch, capacity], and the visits, [batch,
-            places]."""
+            """Returns the row to drop, [batch], from the rows' places, [batch, capacity], and the visits, [batch, places]."""
             order = torch.arange(capacity, device=places.device).expand_as(places)
             if rule in ("fifo", "lifo"):
                 return order[:, 0] if rule == "fifo" else order[:, -1]

@@ -1,5 +1,4 @@
-"""Duration-aware gradients: an action's weight is the time that it took, so that quick actions are not learned from more
-often."""
+"""Duration-aware gradients: an action's weight is the time it took, so that quick actions are not learned from more often."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.i
 
 
 def eligible(query: Query, pool: Pool) -> Rows:
-    """Returns the rows that may be shown, oldest first. Where the possible actions are known, only items that speak of one of
-    them."""
+    """Returns the rows that may be shown, oldest first: where actions are known, only items that speak of one of them."""
     rows = pool.active()
     if not query.actions:
         return rows
@@ -166,8 +165,7 @@ class Experiences:
 
 
 def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
-    """Returns each item's value from the gain of its action: a warning gets `-WARNING` times the gain. The more similar item wins
-    a tie."""
+    """Returns each item's value from the gain of its action, `-WARNING` times it for a warning. Similarity breaks ties."""
     result: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
     return result
 

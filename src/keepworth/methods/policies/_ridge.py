@@ -26,8 +26,7 @@ class Ridge:
         self.pull: Floats = np.zeros(0)
 
     def kernel(self, like: Floats, common: Floats, age: Floats) -> Floats:
-        """Returns the kernel of all outcomes with one situation, shape (outcomes, 1), to be multiplied by the sameness of
-        actions."""
+        """Returns the kernel of all outcomes with one situation, shape (outcomes, 1), without the sameness of actions."""
         mixed = (1.0 - self.words) * like + self.words * common
         kernel: Floats = (mixed * self.keep**age)[:, None]
         return kernel

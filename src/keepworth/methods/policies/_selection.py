@@ -29,8 +29,7 @@ class AllRetrieved:
 
 @dataclass(frozen=True, slots=True)
 class BestValue:
-    """Shows the `k` candidates of highest value (Memento's parametric read); `temperature` > 0 samples by softmax instead (its
-    eq. 5)."""
+    """Shows the `k` candidates of highest value (Memento's parametric read), or with `temperature` > 0 a softmax (its eq. 5)."""
 
     k: int = 4
     temperature: float = 0.0

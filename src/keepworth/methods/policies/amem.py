@@ -18,8 +18,7 @@ from keepworth.registry import Method
 
 @dataclass(frozen=True, slots=True)
 class WithLinked:
-    """Retrieves `k` notes: the `near` most similar ones, those that they link to, then the next most similar (arXiv
-    2502.12110)."""
+    """Retrieves `k` notes: the `near` most similar, those that they link to, then the next most similar (arXiv 2502.12110)."""
 
     k: int = 4
     near: int = 2

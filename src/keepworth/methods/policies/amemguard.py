@@ -44,8 +44,7 @@ def path(pool: Pool, row: int, query: Query) -> str:
 
 
 def agreeing(paths: list[str], least: int) -> Bools:
-    """Marks the members of the largest group of equal paths. The group met first wins a tie; below `least` members none is
-    marked."""
+    """Marks the members of the largest group of equal paths, of equals the first; none where it has below `least` members."""
     counts: dict[str, int] = {}
     for other in paths:
         counts[other] = counts.get(other, 0) + 1

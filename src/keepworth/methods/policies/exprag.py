@@ -10,8 +10,7 @@ from keepworth.registry import Method
 
 
 def exprag(*, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
-    """Returns ExpRAG: the `k` most similar cases. `failures` keeps and shows failed cases too, as in the paper's separate
-    table."""
+    """Returns ExpRAG: the `k` most similar cases. `failures` also shows failed cases, as in the paper's separate table."""
     return cases("exprag", MostSimilar(k), Unvalued(), AllRetrieved(k), failures, steps)
 
 

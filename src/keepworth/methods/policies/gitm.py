@@ -27,7 +27,7 @@ def sub_goal(goal: str, observation: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFirst:
-    """Retrieves the reference plan alone where the most similar record is one with a cosine of at least `alike`; else the `k`
+    """Retrieves the reference plan alone if the most similar record is one with a cosine of `alike` or more, else the `k`
     nearest."""
 
     k: int

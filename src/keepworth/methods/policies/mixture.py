@@ -70,12 +70,8 @@ ESTIMATORS = (
 
 
 class MixtureValuer:
-    """Values items by the mixture of estimators that the module describes.
-
-    Args:
-        prior: The reward without outcomes, and of showing nothing.
-        share: Share of the weights that is redistributed at each outcome.
-    """
+    """Values items by the mixture of estimators that the module describes. `prior` is the reward without outcomes, and of showing
+    nothing; `share` of the weights is redistributed at each outcome."""
 
     def __init__(self, estimators: tuple[Estimator, ...] = ESTIMATORS, prior: float = 0.2, share: float = 0.01) -> None:
         need("a mixture", count={"estimators": len(estimators)}, rate={"prior": prior, "share": share})

@@ -107,8 +107,7 @@ class Reranker:
 
 
 def weighted_log_probability(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> float:
-    """Returns the sum over the slate's places of advantage * log P(this item | the places before), with P of Plackett and
-    Luce."""
+    """Returns the sum over the slate's places of advantage * log P(this item | the places before), P of Plackett and Luce."""
     left, total = np.array(logits, dtype=np.float64), 0.0
     for index, advantage in zip(slate, advantages, strict=True):
         total += advantage * float(left[index] - left.max() - np.log(np.exp(left - left.max()).sum()))

@@ -198,8 +198,7 @@ class ModelReader:
         return len(self._model.encode_continuation(f"- {as_line(text)}\n"))
 
     def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
-        """Returns for each (question, memories, options) the index of the option with the highest mean log-probability per
-        token."""
+        """Returns for each (question, memories, options) the index of the option of highest mean log-probability per token."""
         picked = []
         for start in range(0, len(queries), TOGETHER):
             for _, group in groupby(queries[start : start + TOGETHER], key=lambda query: tuple(query[1])):

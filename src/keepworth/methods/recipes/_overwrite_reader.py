@@ -63,8 +63,7 @@ PROMPT_ID = f"overwrite_reader/v1-{hashlib.sha256((READING_HEAD + ANSWERING_HEAD
 
 
 class OverwriteReader:
-    """The agent that overwrites its memory. memory_tokens: limit of a memory, which is cut there. answer_tokens: limit of the
-    answer."""
+    """The agent that overwrites its memory, which is cut at `memory_tokens`; an answer has at most `answer_tokens`."""
 
     def __init__(self, memory_tokens: int = 32, answer_tokens: int = 12) -> None:
         self.memory_tokens, self.answer_tokens = memory_tokens, answer_tokens

@@ -72,8 +72,7 @@ def memories_of(task: Task, nothing: str) -> tuple[str, ...]:
 
 
 def right_operations(task: Task) -> list[str]:
-    """Returns for each fact of a stream the right operation with the text of its memory: UPDATE for a change, ADD for all
-    others."""
+    """Returns each fact's right operation with the text of its memory: UPDATE for a change, ADD for all others."""
     right: list[str] = []
     before = ""
     for turn in (turn for session in task.sessions for turn in session.turns):

@@ -98,7 +98,7 @@ def novel(split: str, depth: int, length: int) -> tuple[tuple[str, ...], ...]:
 
 @lru_cache(maxsize=32)
 def covering(split: str, depth: int) -> tuple[tuple[str, ...], ...]:
-    """Returns the compositions of `split` in a greedy order, in which the first few show as many functions in as many places as
+    """Returns the compositions of `split` in a greedy order: the first few show as many functions in as many places as
     possible."""
     left = list(compositions(split, depth))
     covers: list[tuple[str, ...]] = []

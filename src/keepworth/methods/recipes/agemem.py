@@ -142,8 +142,7 @@ def prevention(now: StagedWriting) -> float:
 
 
 def preservation(now: StagedWriting) -> float:
-    """Returns the share of the key tokens in the context: words of the question that occur in a fact of the stream. 1 without
-    any."""
+    """Returns the share of key tokens in the context: words of the question that a fact of the stream has. 1 without any."""
     key = key_tokens(now.question, now.storing.facts)
     return len(key & tokens_of([entry.text for entry in now.shown])) / len(key) if key else 1.0
 
@@ -154,8 +153,7 @@ def memory_reward(now: StagedWriting) -> float:
 
 
 def quality(now: StagedWriting) -> float:
-    """Returns the share of stored entries more specific than the median of all facts: a rule in place of a judge. 0 for an empty
-    store."""
+    """Returns the share of stored entries more specific than the median fact: a rule in place of a judge. 0 for none."""
     usual = median(map(specificity, now.storing.facts))
     entries = now.bank.entries(STORE)
     return sum(specificity(entry.text) > usual for entry in entries) / len(entries) if entries else 0.0

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 class Config(strings.Config):
-    """Settings: the strings recipe with guided tries; no answer is imitated worked out, so that groups without a success
-    exist."""
+    """Settings: the strings recipe with guided tries. No worked-out answer is imitated, so that some groups have no success."""
 
     worked: int = Field(default=0, ge=0, description="training compositions that are imitated worked out")
     guided: Count = Field(

@@ -39,8 +39,7 @@ _STORIES = (
 
 
 class Config(Settings):
-    """Settings. answer: the form of an answer. turns: limit for the calculator. stories: in the memory, one of which is the
-    question's."""
+    """Settings. answer: its form. turns: limit for the calculator. stories: size of the memory, with the question's story."""
 
     steps: Count = 60
     source: Literal["svamp", "gsm8k"] = "svamp"

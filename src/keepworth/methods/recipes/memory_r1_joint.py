@@ -116,8 +116,7 @@ class ManagerAndAnswerer:
         return await self._manage(observation.text, model)
 
     async def _manage(self, fact: str, model: Caller) -> Action:
-        """Asks the manager about a fact. The action is its operation with the text of the target memory, or "" if it is
-        invalid."""
+        """Asks the manager about a fact. The action is its operation with the target's text, "" if it is invalid."""
         state = self.state(fact)
         line = "ADD"
         if self._managed:

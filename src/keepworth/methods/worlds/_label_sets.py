@@ -61,8 +61,7 @@ def labelled_table(path: Path) -> Labelled:
 
 
 def _tools(folder: Path) -> tuple[Labelled, Labelled]:
-    """Reads BFCL, multi-turn base (Apache 2.0, PyPI bfcl-eval): a user's request, and the function that has to be called
-    first."""
+    """Reads BFCL, multi-turn base (Apache 2.0, PyPI bfcl-eval): a user's request, and the function to call first."""
     questions = {line["id"]: line["question"] for line in _lines(folder / "multi_turn_base.jsonl")}
     texts = [
         (" ".join(message["content"] for message in turn), calls[0].partition("(")[0])

@@ -46,7 +46,6 @@ class Course:
 def stream_task(
     key: str, environment: Callable[[], Staged], rule: str, difficulty: float, goal: str = ""
 ) -> StreamTask:
-    """Returns the task `key`, whose first parts name its stream. `goal` is its goal where that does not change within the
-    episode."""
+    """Returns the task `key`, whose first parts name its stream. `goal` is set where it is the same in all scenes."""
     tags = {"rule": rule, "difficulty": f"{difficulty:.6g}"}
     return StreamTask(Task(key, key.split("/")[0], goal, (), SUCCESS, tags=tags), environment, rule, difficulty)

@@ -29,12 +29,8 @@ class CorridorStream:
     """T-maze: a sign at the start names the way out, a corridor of posters that also name doors follows, and the doors come at
     the end.
 
-    Args:
-        length: Steps between the sign and the doors (a fixed horizon).
-        doors: Number of doors.
-        posters: Probability of a poster at a step of the corridor.
-        context: Number of past scenes that the agent itself sees.
-        episodes, held_out: Numbers of tasks.
+    length: steps between the sign and the doors (a fixed horizon); doors: their number; posters: probability of a poster at a
+    step of the corridor; context: past scenes that the agent itself sees; episodes, held_out: numbers of tasks.
     """
 
     family: str = "t-maze"
@@ -184,8 +180,7 @@ def _stream(
     shuffle: tuple[int, int],
     horizons: tuple[int, ...],
 ) -> Stream:
-    """Builds the stream from tasks made by their keys. All are equally hard: an order is another shuffle, so the order gap shows
-    chance alone."""
+    """Builds the stream from tasks made by their keys. All are equally hard, so an order is another shuffle."""
     prefix = f"{parameters.family}/{split}/{seed}"
     tasks = [episode(f"{prefix}/{number}") for number in range(parameters.episodes)]
     held_out = [episode(f"{prefix}/held-out/{number}") for number in range(parameters.held_out)]

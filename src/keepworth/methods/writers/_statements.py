@@ -49,8 +49,7 @@ def corrected(text: str, before: str) -> str:
 
 
 def _clauses(sentence: str) -> list[str]:
-    """Returns the statements of a sentence: a question at its end is dropped, and parts with a subject of their own are split
-    off."""
+    """Returns the statements of a sentence: a question at its end is dropped, and parts with their own subject are split."""
     asks = sentence.endswith(("?", "\uff1f"))
     tail = min(
         (
@@ -77,7 +76,7 @@ def _clauses(sentence: str) -> list[str]:
 
 
 def _before_question(head: str) -> str:
-    """Returns the words before a question if they are a statement: "Since I moved to Oslo" is one, "when I was a child" is
+    """Returns the words before a question if they state something: "Since I moved to Oslo" does, "when I was a child" does
     not."""
     given = _RULES.given_that.sub("", head)
     if given != head:

@@ -54,8 +54,7 @@ def _steps(finished: Finished) -> str:
 
 
 def distil_prompt(finished: Finished) -> str:
-    """Returns the prompt of ReMe's step 1 (arXiv 2512.10696): name the decision that made it work, or the earliest one that made
-    it fail."""
+    """Returns the prompt of ReMe's step 1 (arXiv 2512.10696): name the decision that made it work, or the earliest bad one."""
     wanted = "the step that made it work" if finished.success else "the earliest step that made it fail"
     return (
         f"Here is what an agent did.\n\n{_steps(finished)}\n\nName {wanted}, as advice for later. Answer with a JSON list of at "

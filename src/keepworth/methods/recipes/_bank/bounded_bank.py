@@ -119,8 +119,7 @@ class BoundedBank:
         return sum(self.size(entry.text) for entry in entries)
 
     def put(self, new: BankEntry) -> str:
-        """Stores an entry and returns "kept", "passed" or "refused". A fact that is too unimportant to be stored drops no
-        other."""
+        """Stores an entry and returns "kept", "passed" or "refused". A fact not important enough drops no other fact."""
         if self._size([new, *(entry for entry in self.entries if entry.pinned)]) > self.budget:
             self.refused += 1
             return "refused"

@@ -70,8 +70,7 @@ class BankReading:
 
 
 def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
-    """Returns the ids of the at most `most` facts of a bank most similar to question and answer by BM25; all where no word is
-    shared."""
+    """Returns the ids of the `most` facts of a bank nearest to question and answer by BM25; all where no word is shared."""
     bank = Bank.empty(None)
     fact_of = {bank.add(line.text, deduplicate=False).id: line.item for line in shown}
     hits = bank.search(query, most, mode="lexical") if shown and query.strip() else []

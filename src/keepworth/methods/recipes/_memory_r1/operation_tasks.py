@@ -29,8 +29,7 @@ def operation_tasks(
 
 
 def as_task(case: OperationCase, key: str, split: str) -> Task:
-    """Converts a case to a task: entry i of the memory is the turn with index i; the right entry is marked as evidence
-    (hidden)."""
+    """Converts a case to a task: entry i of the memory is the turn of index i; the right entry is evidence (hidden)."""
     turns = tuple(
         Turn(speaker=MEMORY_SESSION, text=memory.text, index=number, evidence=number == case.target)
         for number, memory in enumerate(case.memories)

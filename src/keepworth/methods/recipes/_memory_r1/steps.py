@@ -57,8 +57,7 @@ def provenance_of(fact: Fact) -> Provenance:
 
 
 def judged(step: ManagerStep, text: str) -> Consequence:
-    """Rewards the right operation with 1, else 0. Credit for the right kind on a wrong entry would reward always naming one
-    entry."""
+    """Rewards the right operation with 1, else 0. Credit for the right kind alone would reward always naming one entry."""
     bank = step.bank.fork()
     event = act(bank, step.state, text)
     kind, target, status = read_operation(text, shown=len(step.state.ids))

@@ -114,7 +114,7 @@ def _svamp(data: bytes) -> list[Problem]:
             id=record["ID"],
             question=_joined(record["Body"], record["Question"]),
             answer=shown(_exact(record["Answer"])),
-            type=record["Type"].lower().replace("divison", "division"),  # the source misspells one
+            type=record["Type"].lower().replace("divison", "division"),  # corrects a misspelling of the source
             split=side_of[record["ID"]],
             equation=_tidy(record["Equation"]),
             story=_joined(record["Body"], ""),

@@ -79,7 +79,7 @@ def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[
         draw.sample(names, min(12, len(names)))
         for names in (names_of(split), *([value for value in all_ if side(value) == split] for all_ in (_WHERE, _WHAT)))
     )
-    # The last two of each are in no event: cues that nothing matches.
+    # The last two of each are in no event, for cues without a match.
     absent = {"e": people[-2:], "s": places[-2:], "c": kinds[-2:]}
     people, places, kinds = people[:-2], places[:-2], kinds[:-2]
     days = draw.sample(range(365 * 3), chapters)

@@ -29,12 +29,12 @@ PROTOCOLS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "memory-r1": {"train": (0,), "dev": (1,), "test": tuple(range(2, 10))},
     "wide": {"train": tuple(range(6)), "dev": (6, 7), "test": (8, 9)},
 }
-# What the benchmark's own scoring accepts for an unanswerable question.
+# Answers that the benchmark's own scoring accepts for an unanswerable question.
 UNANSWERABLE = ("No information available", "Not mentioned")
 _NAMES = ("locomo10.json.gz", "locomo10.json")
 _CORRECTIONS = "answer_key_errors.json"
 _EVIDENCE = re.compile(r"D:?(\d+):(\d+)")
-# Remarks of the audit that stand in brackets behind an answer and are no part of it.
+# Remarks of the audit in brackets after an answer, which are not part of it.
 _REMARK = re.compile(r"\s*\((?:[^()]*\bcorrect\b|but |D\d|from |per |as stated)[^()]*\)$")
 
 

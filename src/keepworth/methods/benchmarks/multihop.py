@@ -78,7 +78,7 @@ def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:
         texts = [text for text in (str(sentence).strip() for sentence in sentences) if text]
         numbers = [index for index, sentence in enumerate(sentences) if str(sentence).strip()]
         marked = {number for number, index in enumerate(numbers) if (title, index) in wanted}
-        # The title is part of the name: a paragraph on two sides is found by it, in whatever edition.
+        # The name includes the title, so that a paragraph on two sides is found in any edition.
         session_id = name_of(folder, title, *texts)
         sessions[session_id] = passage(session_id, texts, str(title), marked)
     order = sorted(sessions, key=lambda id: draw_order(record["id"], id))

@@ -74,7 +74,7 @@ def make(
             starts: Where an episode starts, [batch, time].
         """
         time = fading.shape[2]
-        since = fading.unsqueeze(3).expand(-1, -1, -1, time).tril(-1).cumsum(2)  # of what step j wrote, at step t
+        since = fading.unsqueeze(3).expand(-1, -1, -1, time).tril(-1).cumsum(2)  # log decay from step j to t
         episode = starts.long().cumsum(1)
         same = (episode.unsqueeze(2) == episode.unsqueeze(1)).tril().unsqueeze(1)
         left = since.exp() * same

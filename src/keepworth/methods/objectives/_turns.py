@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @part
 class _Steps(Advantage):
-    """Whole episodes against their group, and turns against the turns of their cluster; key: a field of `Steps`, equal in a
-    cluster, below 0 for a turn that is compared with none."""
+    """Compares whole episodes with their group, and turns with the turns of their cluster. key: a field of `Steps` that is equal
+    within a cluster, and below 0 for a turn that is compared with none."""
 
     needs = ("steps",)
     compares = True

@@ -44,7 +44,7 @@ class Duration(Weight):
         capped = seconds.clamp(max=float(torch.quantile(turns, self.percentile / 100)))
         mean = float(capped[torch.unique(step[measured])].mean())
         if float(turns.min()) == float(turns.max()) or mean == 0:
-            return weight  # a mean of equal floats may miss them by one rounding
+            return weight  # a mean of equal floats may differ from them by rounding
         weight[measured] = capped[step[measured]] / mean
         return weight
 

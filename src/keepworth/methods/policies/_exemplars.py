@@ -14,7 +14,7 @@ from keepworth.memory.policy.slots import Presented, Query, Use, Valuer, combine
 
 WORKED, FAILED = "worked", "failed"
 _LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
-# Also with letters behind it: to a reader ": it worked0" says that it worked.
+# It also matches with letters after it: a reader takes ": it worked0" for "it worked".
 _ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
 
 

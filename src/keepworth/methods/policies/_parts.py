@@ -56,7 +56,7 @@ def eligible(query: Query, pool: Pool) -> Rows:
     rows = pool.active()
     if not query.actions:
         return rows
-    pool.scan(query.vector, rows)  # of all of them, which serves what is asked of some of them later
+    pool.scan(query.vector, rows)  # scans all rows, so that later similarities of some of them are cached
     return pool.speaking_of(rows, query.actions)
 
 
@@ -210,7 +210,7 @@ class SameEpisodeFirst:
             return choice
         scores = choice.first.copy()
         finite = scores[np.isfinite(scores)]
-        # Far enough apart that no noise of the choice turns the order.
+        # Far enough apart that noise cannot change the order.
         step = 1e3 * (1.0 + float(np.abs(finite).max(initial=0.0)))
         ages = np.argsort(np.argsort(rows[here] if self.newest else -rows[here]))
         scores[here] = step * (1.0 + ages)

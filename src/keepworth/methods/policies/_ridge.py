@@ -43,7 +43,7 @@ class Ridge:
             larger[:n, :n] = self.inverse
             self.inverse = larger
         moved = self.inverse[:n, :n] @ covariance
-        # At least the noise, also where how alike actions are is no true covariance.
+        # At least the noise, since the sameness of actions need not be a valid covariance.
         left = max(variance + noise - float(covariance @ moved), noise)
         surprise = (outcome - self.prior - float(self.pull @ covariance)) / left
         self.inverse[:n, :n] += np.outer(moved, moved / left)

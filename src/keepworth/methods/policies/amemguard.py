@@ -72,7 +72,7 @@ class Guard:
 
     def select(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
         self.note(query, candidates, pool)
-        # What somebody's item said is a lesson for those alone who see such items.
+        # A lesson from an item is shown only where items of its scope can be seen.
         self._seen = frozenset(pool.items[row].scope for row in candidates.rows.tolist())
         return Consensus(self.k, self.least)(query, candidates, values, pool)
 

@@ -30,7 +30,7 @@ class Curator:
             return
         rows = pool.advising()
         shown = valuer.shown.upto(len(pool))
-        # What was just written has had no chance to be used.
+        # Items that were just written have had no chance to be used.
         older = rows[pool.born[rows] < time]
         for row in sorted(older.tolist(), key=lambda row: shown[row])[: max(0, len(rows) - self.lines)]:
             pool.set_status(row, Status.ARCHIVED)

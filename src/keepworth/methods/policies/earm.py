@@ -42,7 +42,7 @@ class CompletedScores:
             return Values(np.zeros(len(rows)), np.zeros(len(rows)))
         questions, shown = self.entries[: self.count, :2].astype(np.intp).T
         near = self._kernel(self.questions[: self._asked] @ query.vector)[questions]
-        # Memories that were shown often are compared once.
+        # Each memory is compared once, however often it was shown.
         different, index = np.unique(shown, return_inverse=True)
         alike = self._kernel(pool.vectors[different] @ pool.vectors[rows].T)
         alike *= (pool.content[different][:, None] == pool.content[rows]) & (

@@ -36,7 +36,7 @@ class KernelQ:
         self.reset()
 
     def reset(self) -> None:
-        # Situations, each once; by row the numbers of those in which it was shown, and what it was worth there.
+        # Distinct situations; for each row the numbers of those in which it was shown, and its values there.
         self._where: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._count = 0
         self._entries: dict[int, tuple[list[int], list[float]]] = {}

@@ -105,7 +105,7 @@ class MixtureValuer:
 
     def learn(self, use: Use, pool: Pool) -> None:
         if not use.taken:
-            return  # nobody said what was done, so no action gets the credit
+            return  # the action is unknown, so none gets the credit
         query, action = use.query, np.array([pool.content_of(use.taken)])
         hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), action, pool)
         chance = self._estimates(query, action, hints, pool)[:, 0]
@@ -152,7 +152,7 @@ class MixtureValuer:
         shared = SHARED * (advised @ hints.T)
         otherwise = same
         if advised[:, 1:].any() or hints[:, 1:].any():
-            # Outcomes of actions that memory advised in another way say less.
+            # Outcomes of actions that memory advised in another way weigh less.
             gaps = advised[:, None, 1:] - hints[None, :, 1:]
             otherwise = same * np.exp(-np.einsum("nah,nah->na", gaps, gaps) / APART)
         ridges: dict[tuple[float, float], Floats] = {}

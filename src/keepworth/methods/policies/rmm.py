@@ -6,7 +6,7 @@ Management for Long-term Personalized Dialogue Agents", arXiv 2503.08026). No la
     with memory.episode(question) as episode:
         shown = episode.search()                # each line begins with the id of its item
         episode.act(reply)                      # "... [m3, m7]": what the reply used, in its last brackets
-        episode.reward(1.0)                     # lets it be learned from
+        episode.reward(1.0)                     # the policy learns from it
 
 As in the paper: K = 20, M = 5, tau = 0.5, rate 1e-3, b = 0.5, batches of 4, rewards of +1 and -1 for what is cited and what is
 not, and nothing else: the size of the reward of the episode is not read. Different here:

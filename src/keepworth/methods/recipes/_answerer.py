@@ -29,7 +29,7 @@ class Style(str, Enum):
     DISTIL = "distil"
 
 
-# (memories, question, useful memory, answer). Two shapes of answer: a name, and a number of which the later one counts.
+# (memories, question, useful memory, answer). One answer is a name, the other a number that was updated.
 _EXAMPLES: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (
         ("I finally adopted a cat, her name is Pepper.", "My sister Nora moved to Leeds."),

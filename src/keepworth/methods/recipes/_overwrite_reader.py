@@ -18,7 +18,7 @@ ROLE = "reader"
 NOTHING = "(nothing yet)"
 """The memory before the first section, as written in a prompt."""
 
-# (question, memory, section, new memory): something is found, and something is kept.
+# (question, memory, section, new memory): in the first a fact is found, in the second one is kept.
 _READINGS = (
     (
         "What is the name of my cat?",

@@ -108,7 +108,7 @@ def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: Write
     )
 
 
-# Rewards, of plain values.
+# Rewards.
 
 
 def earned(course: WritingCourse, answered: BankAnswer) -> list[RewardTerm]:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
 
-# (question, expression, number). Two operations, in whole sentences as the sets have them.
+# (question, expression, number), in whole sentences as in the data sets.
 _EXAMPLES = (
     ("Mary had 7 pens. She lost 3 of them. How many pens does Mary have left?", "7 - 3", "4"),
     ("A box holds 6 eggs. How many eggs are there in 5 boxes?", "6 * 5", "30"),
     ("Tom has 8 toys and Ann has 9 toys. How many toys do they have together?", "8 + 9", "17"),
 )
 
-# (story, question, query, expression, number): the same, with the story apart.
+# (story, question, query, expression, number): the same examples, with the story separate.
 _STORIES = (
     ("Mary had 7 pens. She lost 3 of them.", "How many pens does Mary have left?", "Mary pens", "7 - 3", "4"),
     ("A box holds 6 eggs.", "How many eggs are there in 5 boxes?", "eggs box", "6 * 5", "30"),

@@ -128,7 +128,7 @@ def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> Chunk
     return ChunkedWriting(facts, parted, config.chunk, config.recent, ASK)
 
 
-# Rewards, of plain values.
+# Rewards.
 
 
 def success(turn: ChunkTurn) -> float:

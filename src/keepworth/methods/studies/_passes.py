@@ -91,7 +91,7 @@ def compare_passes(right: Mapping[str, Sequence[int]], n: int, clusters: Sequenc
     )
     crossed = resampled_crossings(gaps, clusters)
     counted = {"n": len(clusters), "clusters": len(set(clusters))}
-    # Order statistics, not interpolated: half way to "never" is no number of answers.
+    # Order statistics without interpolation, since "never" is infinite.
     ends = np.quantile(crossed, [0.025, 0.975], method="inverted_cdf")
     mean, low, high = (min(value, n + 1.0) for value in (crossing(gaps.mean(0)), *map(float, ends)))
     spread = {"mean": mean, "low": min(low, mean), "high": max(high, mean)}

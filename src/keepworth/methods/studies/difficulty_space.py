@@ -176,9 +176,7 @@ def practise(pupil: Solver, schedule: str, answers: int, seed: int, cells: Seque
         problems = [draw_problem(of, draw) for of in (variants_of(cell) if schedule == "averaged" else [cell])]
         drawn = [[pupil.answer(problem) for problem in problems] for _ in range(GROUP)]
         rewards = [sum(right for right, _ in one) / len(problems) for one in drawn]
-        success = (
-            sum(one[-1][0] for one in drawn) / GROUP
-        )  # success on the problem itself, which is the last of its variants
+        success = sum(one[-1][0] for one in drawn) / GROUP  # of the problem itself, which is the last of its variants
         if schedule == "permuted":
             past.extend(rewards)
             rewards = [draw.choice(past) for _ in rewards]

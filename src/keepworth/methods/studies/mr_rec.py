@@ -137,7 +137,7 @@ class Recommendation:
     def rank(self, weights: Floats, appeal: float = APPEAL) -> float:
         """Returns the rank of the wanted item, from 1, by the sum of the `weights` ([aspects]) of an item's aspects and of
         `appeal` times its popularity; ties have their expected rank."""
-        # Sums that differ in their last digits are equal.
+        # Sums that differ only by rounding count as equal.
         scores = np.round(np.asarray(self.has @ weights) + appeal * self.popularity, 12)
         score = scores[self.request.candidates.index(self.request.wanted)]
         return 1.0 + float((scores > score).sum()) + 0.5 * float((scores == score).sum() - 1)

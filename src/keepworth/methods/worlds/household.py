@@ -65,7 +65,7 @@ class Household:
         else:
             self._tried.add(place)
         won = bool(self._state["tasksuccess"])
-        # The game tells by its score whether a thing belongs where it was put.
+        # The game's score shows whether a thing was put in the right place.
         if won or not self._things or len(self._tried) == TRIES:
             return ends(float(won), float(rose))
         scene = self._next()

@@ -128,7 +128,7 @@ class LifeSpan:
         index = min(self._done, len(self._asked) - 1)
         names = sorted(self._animals)[:WIDEST]
         actions = tuple(f"focus on {name}" for name in names)
-        # Where what is asked changes within an episode, it is a part of what is seen.
+        # A question that changes within an episode is part of the observation.
         goal = _goal(self._task)
         text = " ".join(names if goal else (ASKED[self._asked[index]], *names))
         right = frozenset({f"focus on {self._right[index]}"})

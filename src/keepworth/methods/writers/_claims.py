@@ -218,7 +218,7 @@ def _window(text: str, at: datetime, ahead: bool) -> TimeWindow | None:
     coming = _RULES.ahead.search(text)
     if coming is None:
         window = window_of(text, at.isoformat())
-        if window is not None and ahead and window.end < at:  # "a trip in May": of a plan, the next one
+        if window is not None and ahead and window.end < at:  # "a trip in May", where it is planned, means the next May
             return TimeWindow(
                 window.start.replace(year=window.start.year + 1), window.end.replace(year=window.end.year + 1)
             )

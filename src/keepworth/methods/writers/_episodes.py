@@ -75,5 +75,5 @@ def parsed(reply: str) -> Any:
         return None
     try:
         return json.JSONDecoder().raw_decode(result.group())[0]
-    except (ValueError, RecursionError):  # a model may nest without end
+    except (ValueError, RecursionError):  # a model may nest without limit
         return None

@@ -165,7 +165,7 @@ class Manager:
     def __call__(self, finished: Finished) -> Iterator[Operation]:
         if self.facts is None:
             facts = [Operation(OperationKind.ADD, (), message["content"]) for message in finished.transcript]
-        else:  # a stated fact stays one: who stated it, and when
+        else:  # a `StatedFact` keeps who stated it, and when
             extracted = [fact for fact in self.facts(finished) if fact.text]
             facts = [
                 fact if isinstance(fact, Operation) else Operation(OperationKind.ADD, (), fact.text)

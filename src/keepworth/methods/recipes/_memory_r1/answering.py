@@ -162,7 +162,7 @@ def _episode_of(
     )
 
 
-# The training.
+# Measures.
 
 
 METRICS = {"f1": token_f1, "em": exact_match, "bleu1": bleu1}

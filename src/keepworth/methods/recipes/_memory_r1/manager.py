@@ -157,7 +157,7 @@ class Measures:
         """Returns the frozen answerer, loaded at first use: with the weights of a finished run where one is named."""
         if self._reader is None:
             assert self._reading is not None
-            reading = self._reading  # read with what the manager was measured in
+            reading = self._reading  # loaded in the precision of the manager
             self._reader = reading.loaded(
                 self.config, self.config.max_tokens, self.config.style, self.run, self.progress
             )

@@ -1,4 +1,4 @@
-"""A whole evaluation: what is asked, which arms there are, and all of it measured into a folder."""
+"""Runs a whole evaluation: opens the questions, lists the arms, and measures all of them into a folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keepworth.tasks.json_lines import json_lines
 from keepworth.tasks.splits import SPLITS, draw_order
 
 AT_ONCE = 4
-"""Answers of a model in this process that are kept together."""
+"""Answers of a model in this process that are stored together."""
 
 
 def evaluate(
@@ -43,20 +43,20 @@ def evaluate(
     announce: Callable[[str], None] = lambda text: None,
     progress: Callable[[str, int, int], None] = lambda arm, done, total: None,
 ) -> tuple[dict[str, Any], dict[str, NeverAnswered]]:
-    """Ask every arm every question, once for each seed; keep rows, summary and page in the folder.
+    """Asks every arm every question, once for each seed, and writes rows, summary and page into the folder.
 
-    Given again, it goes on with what is missing.
+    A second call continues with what is missing.
 
     Args:
         arms: (system, setting) pairs, see `arms_of`.
-        makers: By system, what makes one.
-        identity: What the evaluation is of, see `open_questions`, with all that must be alike for it to go on.
-        reader: Who answers; None to look only at what is found.
-        announce: Is told what so many questions can say, before any is asked.
-        progress: Is told the arm, how many questions are done, and of how many.
+        makers: The function that makes each system.
+        identity: What the evaluation measures, see `open_questions`; it must be the same when the evaluation is continued.
+        reader: Answers the questions; None to measure only what is found.
+        announce: Receives the statistical power of the questions, before any is asked.
+        progress: Receives the arm, how many questions are done, and of how many.
 
     Returns:
-        What `summary.json` holds, and the systems that never answered, with why: they are left out.
+        The content of `summary.json`, and the systems that never answered, with the reasons; they are left out.
 
     Raises:
         KeepworthError: A setting needs a reader, or the folder holds another evaluation.

@@ -45,14 +45,7 @@ class Rollout:
 
 
 class Trainer:
-    """A training run, with its network, its worlds and their current states.
-
-    Attributes:
-        settings: The settings of the run.
-        worlds: The worlds that it plays in.
-        network: The network that it trains.
-        curve: A row per update.
-    """
+    """A training run, with its network, its worlds and their current states. `curve` has a row per update."""
 
     def __init__(self, settings: PpoSettings, world: MakeWorld | None = None) -> None:
         """Makes the worlds and the networks. `world` makes a world that has no Gymnasium id."""
@@ -84,10 +77,10 @@ class Trainer:
 
         Returns:
             A row: `steps` of all worlds so far; `return`, the mean over the episodes that ended in this update (None where none
-                did), `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `entropy`, `kl` and
-                `value_loss`; `mismatch`, the greatest difference between a stored log-probability and the same computed again
-                before the first step, which would show a mistake in states or resets; `bonus`, the mean exploration bonus, and
-                `prediction`, the loss of the prediction, where the settings ask for them; `seconds` of work so far.
+            did), `episodes` and their mean `length`; `recent`, the mean return of the last hundred; `entropy`, `kl` and
+            `value_loss`; `mismatch`, the greatest difference between a stored log-probability and the same computed again before
+            the first step, which would show a mistake in states or resets; `bonus`, the mean exploration bonus, and `prediction`,
+            the loss of the prediction, where the settings ask for them; `seconds` of work so far.
         """
         began = time.perf_counter()
         rollout, returns, lengths = self._play()
@@ -239,13 +232,8 @@ class Trainer:
         }
 
     def load(self, saved: dict[str, Any]) -> None:
-        """Continues from the result of `save`.
-
-        It continues exactly, or with new episodes where the worlds cannot be saved or another user saved them.
-
-        Raises:
-            CheckpointError: The checkpoint is of another memory, world or size.
-        """
+        """Continues from the result of `save`: exactly, or with new episodes where the worlds cannot be saved or another user
+        saved them. Raises CheckpointError for a checkpoint of another memory, world or size."""
         load_network(self.network, saved, self.settings)
         self.optimiser.load_state_dict(saved["optimiser"])
         self.draw.set_state(saved["draw"])
@@ -294,11 +282,8 @@ def make_prediction(settings: PpoSettings, worlds: Worlds) -> Prediction | None:
 
 
 def load_network(network: ActorCritic, saved: dict[str, Any], settings: PpoSettings) -> None:
-    """Loads the weights of a checkpoint into a network.
-
-    Raises:
-        CheckpointError: They are of another memory, world or size.
-    """
+    """Loads the weights of a checkpoint into a network. Raises CheckpointError where they are of another memory, world or
+    size."""
     of = saved["settings"]
     for name in ("memory", "memory_settings", "world", "width"):
         if of[name] != getattr(settings, name):

@@ -23,14 +23,12 @@ def rows_of(folder: Path) -> list[Row]:
 
 
 def compare_arms(one: str, other: str, allow: Sequence[str]) -> list[Comparison]:
-    """Compares arms of two evaluations, question by question.
+    """Compares arms of two evaluations, question by question. Raises KeepworthError where they differ otherwise, or an arm is
+    missing.
 
     Args:
         one, other: `FOLDER:ARM`, or a folder for all of its arms.
         allow: Parts of the identity that are meant to differ.
-
-    Raises:
-        KeepworthError: Another part differs, or an arm is missing.
     """
     (first, arms), (second, others) = name_arm(one), name_arm(other)
     identities = [json.loads((folder / "plan.json").read_text(encoding="utf-8")) for folder in (first, second)]

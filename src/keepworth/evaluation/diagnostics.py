@@ -36,8 +36,6 @@ def stage(
     then.
 
     Args:
-        evidence: The evidence of the question.
-        shown: What the reader was shown.
         candidates: What was retrieved, before it was cut to the budget.
         kept_items: What the memory holds when the question is asked.
         written: What was ever stored.

@@ -64,7 +64,6 @@ class Conditions:
 
     Attributes:
         setting: One of `evaluation.system.SETTINGS`.
-        seed: The seed of the system.
         tokens: The most tokens that are shown.
         words: The most words of an entry.
     """

@@ -143,7 +143,6 @@ def browser(
     """Returns a browser to filter and read what was asked and answered.
 
     Args:
-        records: The records that `report.js` reads.
         texts: The texts that records refer to by number.
         choices: For each filter its label, and the (value, text) pairs of its options.
     """

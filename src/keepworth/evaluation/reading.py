@@ -36,7 +36,6 @@ class ChatReader:
 
     Args:
         complete: Maps a user message to the assistant's text.
-        name: The model's name, for the record.
         room: The most tokens that may be shown.
     """
 

@@ -49,7 +49,6 @@ def evaluate(
 
     Args:
         arms: (system, setting) pairs, see `arms_of`.
-        makers: The function that makes each system.
         identity: What the evaluation measures, see `open_questions`; it must be the same when the evaluation is continued.
         reader: Answers the questions; None to measure only what is found.
         announce: Receives the statistical power of the questions, before any is asked.
@@ -119,8 +118,9 @@ def evaluate(
 def open_questions(
     name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
 ) -> tuple[Benchmark, list[Task], dict[str, Any]]:
-    """A benchmark, its questions, and what says which they were. Raises KeepworthError where an option says nothing about it."""
-    # The environment names a folder for whatever needs it; who names one for this alone means it.
+    """Opens a benchmark, and returns it, its questions, and the identity that records which they are. Raises KeepworthError for
+    an option that has no effect on this benchmark."""
+    # A folder from the environment variable serves all benchmarks; only one that was given here has to have an effect.
     folder = os.environ.get(VARIABLE)
     meant = data is not None and not (folder and data == Path(folder))
     if name.endswith((".jsonl", ".jsonl.gz")):
@@ -160,7 +160,7 @@ def many(count: int, what: str) -> str:
 
 
 def describe_plan(tasks: Sequence[Task], comparisons: int) -> str:
-    """What so many questions can tell, said before they are asked."""
+    """Describes the statistical power of the questions, before they are asked."""
     clusters = len({cluster_of(task) for task in tasks})
     needed = fewest(comparisons)
     if clusters < needed:
@@ -179,7 +179,8 @@ def describe_plan(tasks: Sequence[Task], comparisons: int) -> str:
 
 
 def arms_of(names: Sequence[str], settings: Sequence[str]) -> list[tuple[str, str]]:
-    """Systems with their settings: no memory is the same under all and is asked once, and the oracle is the same for all."""
+    """Pairs systems with settings. No memory is the same under all settings and is asked once, and the oracle is the same for all
+    systems."""
     alone = [("none", "frozen")] if "none" in names and "frozen" not in settings else []
     for setting in dict.fromkeys(settings):
         if setting == "oracle":

@@ -101,8 +101,8 @@ def interval(
 
     Returns:
         From `SMALL` clusters on, the percentile bootstrap, which never leaves the range of the values. Below, Student's t: for a
-            share or a score on the logit scale (`logit`); for a difference, whose bounds lie on both sides of 0, clipped to them,
-            so that whether it contains 0 does not depend on the bounds.
+        share or a score on the logit scale (`logit`); for a difference, whose bounds lie on both sides of 0, clipped to them, so
+        that whether it contains 0 does not depend on the bounds.
     """
     sums = np.asarray(values, dtype=np.float64)
     sizes = np.ones(len(sums)) if counts is None else np.asarray(counts, dtype=np.float64)
@@ -355,7 +355,6 @@ def compare(
     """Compares pairs of arms, key by key, with Holm's correction over all of them.
 
     Args:
-        scores: By arm, then by key.
         pairs: (first, second) for first minus second; all pairs if None.
         clusters: The cluster of each key, which is resampled; each key by itself if None.
         within: As for `interval`, for a difference.

@@ -48,11 +48,9 @@ class CriticSettings:
     """Settings of a critic.
 
     Attributes:
-        learning_rate: The rate of its heads and its adapter.
         rank: The rank of the adapter, which is scaled by 2 * rank.
         warmup: Updates that train the critic alone, before the policy uses its values.
         max_norm: The gradient is scaled down to this norm where it is longer.
-        seed: The seed of its initial weights.
         frozen: Whether it learns in warm-up updates only.
         replay: The most episodes of earlier updates to keep. Before each update the critic alone takes one step on the episodes
             of every kept update, the oldest first.

@@ -49,14 +49,13 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 @checked(ObjectiveError)
 class Optimisation:
-    """Settings of AdamW, of its learning rate's schedule, and of the passes of an update.
+    """Settings of AdamW, of its learning rate's schedule, and of the passes of an update. Raises ObjectiveError for a bad number.
 
     Attributes:
         max_norm: The gradient is scaled down to this norm where it is longer.
         warmup_steps: Updates over which the learning rate rises to its value.
         schedule: How the learning rate goes on from there. "linear" and "cosine" fall towards 0 over the `steps` of the whole
             training (see `rate_at`).
-        steps: Updates of the whole training.
         token_budget: The most padded tokens whose activations one forward and backward pass may hold. It bounds memory only.
             `update` raises BudgetTooSmall where one answer and its prompt do not fit.
         checkpointing: Whether layers are recomputed in the backward pass, which fits several times as many tokens. "auto" does so
@@ -64,9 +63,6 @@ class Optimisation:
         passes: How often an update goes over its episodes.
         minibatches: Optimiser steps of each such pass, every one on its share of the groups. From the second step of an update
             on, the ratio to the proximal policy is not 1.
-
-    Raises:
-        ObjectiveError: A number is outside its range.
     """
 
     learning_rate: float = 3e-4

@@ -58,11 +58,7 @@ class Distributed:
 
 
 class LeadingLearner(Learner):
-    """The first of `count` learners. The others are started at the first update.
-
-    Args:
-        part: Says how each of the others is made; `shares` is added to its settings.
-    """
+    """The first of `count` learners. The others, which are made as `part` says, are started at the first update."""
 
     def __init__(self, *given: Any, count: int, part: WorkerPart, **settings: Any) -> None:
         self._distributed = Distributed()

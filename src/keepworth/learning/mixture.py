@@ -54,14 +54,9 @@ def weight_at(weight: Weight, step: int) -> float:
 
 @checked(ObjectiveError)
 class Imitation:
-    """Cross-entropy of the drawn tokens of a source's episodes, averaged over them.
-
-    Attributes:
-        source: The name of the `Source`, such as "demonstrations".
-        weight: The weight of the loss.
-        tokens: The factor of each token, without a gradient: "one", its "probability" p, or "unsure", p (1 - p), which lowers
-            tokens that are almost certain and tokens that are very unlikely.
-    """
+    """Cross-entropy of the drawn tokens of a source's episodes, averaged over them. `tokens` is the factor of each token, without
+    a gradient: "one", its "probability" p, or "unsure", p (1 - p), which lowers tokens that are almost certain and tokens that
+    are very unlikely."""
 
     source: str
     weight: Weight
@@ -126,9 +121,6 @@ class OtherLoss:
     """A loss of one optimiser step that is added to the policy's, and the rows that it reads.
 
     Attributes:
-        name: The name under which its value is logged.
-        loss: Imitation or Preference.
-        weight: Its weight in this step.
         texts: The rows. Their whole answers are learned.
         pairs: For a preference: rows of the better episode, rows of the worse one, and the log-ratio of their probabilities, in
             nats, under the policy that drew them.
@@ -192,8 +184,6 @@ def other_losses(
     """Builds the losses of a step that are added to the policy's. Those of weight 0 and those without episodes are left out.
 
     Args:
-        mixture: The losses and their weights.
-        groups: The groups of the update, with those from sources.
         roles: The roles whose calls are learned.
         step: The update, from 0.
         temperature: The temperature at which the update's episodes were drawn.

@@ -110,13 +110,8 @@ def work(texts: Texts, part: MicroBatch) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """One learner's share of the passes over rows.
-
-    Attributes:
-        model: The model that computes them.
-        room: The most that one pass may hold.
-        shares: The share in an update that several learners make together; by default one learner makes it alone.
-    """
+    """The passes of one learner. Each holds at most `room`; `shares` is its share of an update that several learners make
+    together."""
 
     model: InProcessModel
     room: PassRoom = PassRoom(2048)

@@ -52,14 +52,7 @@ def train(
 ) -> int:
     """Takes the optimiser steps that are left of `schedule.steps`, and returns the number of the last one.
 
-    Args:
-        run: The folder that the run writes to.
-        learner: Updates the weights.
-        collector: Supplies the episodes of each step; it is closed at the end, as is the learner.
-        schedule: How many steps to take, and how often to evaluate and to save.
-        progress: Displays phases, notes and steps.
-        title: The heading of the display.
-        optional: Names of reward terms that may be absent from an episode, as in `episode_metrics`.
+    At the end it closes the collector and the learner. `optional` names reward terms that may be absent from an episode.
 
     Raises:
         KeyboardInterrupt: At once, without a checkpoint of the unfinished step: the last checkpoint stands.

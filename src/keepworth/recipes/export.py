@@ -80,8 +80,6 @@ def export(run: RunFolder | Path | str, folder: Path | str, *, merged: bool = Tr
     """Writes the trained weights of `run` into `folder`, completely or not at all.
 
     Args:
-        run: The run, or its folder.
-        folder: The folder to make.
         merged: Whether the weights stand alone; else the adapter is exported, with its base next to it.
         role: The role to export, where the run trained several.
 

@@ -404,7 +404,6 @@ def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, 
 
     Args:
         origin: Where the recipe is found.
-        config: Its configuration.
         run: The run's folder, in which a worker writes nothing.
         record: What else the run was created with. Raises KeepworthError where files differ here.
     """

@@ -57,14 +57,8 @@ class Trainable(Protocol):
     worker processes also has `rollout(settings, model) -> TrainedRollout`."""
 
     def learn(self, settings: Any, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Trains and measures. Called again on the same folder, it continues from the last checkpoint.
-
-        Args:
-            settings: The settings that the system was made of.
-            run: The folder that everything is written to.
-            progress: Receives the progress of every step.
-            origin: Where another process finds the recipe.
-        """
+        """Trains and measures. Called again on the same folder, it continues from the last checkpoint. `origin` says where
+        another process finds the recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,6 @@ class Recipe:
     Attributes:
         Config: The settings, a pydantic model that forbids unknown keys.
         system: Makes the system from settings. It takes the run as a second argument where it stores files in its folder.
-        about: A description in one line.
         origin: Where another process finds the recipe.
         given: The arguments of `train`, where the recipe is of a user's tasks.
         settings: Values that override defaults of `Config`.

@@ -49,7 +49,6 @@ class Measured:
     """A set of tasks and the ways in which they are played.
 
     Attributes:
-        tasks: The tasks.
         ways: How they are played, by name. The way "" is the recipe's own; others are controls.
         tier: For test questions, one of `TIERS`; "" where it is not known.
     """
@@ -69,7 +68,6 @@ class System:
 
     Attributes:
         role: The role of the model that learns.
-        title: The title of the training, for its display.
         train: Tasks to train on.
         play: The environment and the agent of a task.
         dev: Measured during training.
@@ -85,7 +83,6 @@ class System:
         hooks: Changes of the training loop.
         ready: Raises for what the model cannot do, once it is loaded and before anything is measured.
         note: A text under the tables.
-        headline: The headline of the first table.
     """
 
     role: str

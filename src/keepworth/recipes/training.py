@@ -88,16 +88,13 @@ def train_role(
     no_workers: str = "",
     hooks: Hooks = NO_HOOKS,
 ) -> str:
-    """Trains a role as its settings say and stores its weights. Called again on the same folder, it continues where it was
-    stopped.
+    """Trains a role as its settings say and stores its weights. Called again on the same folder, it continues where it stopped.
+
+    Raises KeepworthError for what cannot work, before anything slow where possible.
 
     Args:
         settings: The recipe's settings, with `holds` and `schedule_of_steps`.
-        run: The folder that everything is written to.
-        progress: Receives the progress of every step.
         make: Makes the episodes from the loaded model.
-        role: The role that learns.
-        title: The title of the training, for its display.
         length_budget: The most tokens that an episode can draw.
         row_budget: The most tokens that calls which continue each other can draw.
         groups: Groups per update, where they are not the settings' `tasks_per_step`.
@@ -109,9 +106,6 @@ def train_role(
 
     Returns:
         A remark for the readers of its tables, or "".
-
-    Raises:
-        KeepworthError: Something cannot work. It is raised before anything slow where possible.
     """
     from keepworth.models.files import ModelKind, path_of
 

@@ -74,7 +74,6 @@ class RolloutContext(Protocol):
     """What a rollout uses to draw samples and to make slow calls.
 
     Attributes:
-        id: The episode's id.
         group: The index of its group.
         seed: A seed for other random draws, such as an environment's.
         member: The position in its group; None where the episode is measured.
@@ -141,11 +140,8 @@ def together(
     """Plays `n` episodes of every task to measure a model, and returns one group per task, in the order of `tasks`.
 
     Args:
-        model: The model that draws.
-        tasks: The tasks.
         rollout: Makes one episode. What it raises is raised here.
         n: Members of a group.
-        seed: The seed of the draws.
         label: A prefix of the episodes' ids, to tell them apart.
         indices: The indices of the groups, for a rollout that depends on them; 0, 1, 2 ... where None.
     """

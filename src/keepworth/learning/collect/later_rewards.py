@@ -84,9 +84,6 @@ class LaterReward:
     """A reward term of every episode of a group, computed once all of them have ended.
 
     Attributes:
-        name: The name of the term.
-        score: Computes its values.
-        weight: The weight of the term.
         combine: "sum" adds the term. "gate" adds it with weight 0 and sets the other terms' weights to 0 where it is below
             `threshold`. "condition" gives it weight 0 where the term `given` is below `threshold`.
         threshold: The threshold of a gate or a condition.

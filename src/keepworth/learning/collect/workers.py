@@ -61,11 +61,7 @@ class GroupRun:
 
 
 class Rollouts:
-    """The object in a worker's process: runs groups, and requests samples from the controller.
-
-    Args:
-        text: Is given the version of new weights.
-    """
+    """The object in a worker's process: runs groups, and requests samples from the controller. It sets the version of `text`."""
 
     def __init__(self, rollout: TrainedRollout, text: TextSide | None = None) -> None:
         self._rollout, self._text = rollout, text

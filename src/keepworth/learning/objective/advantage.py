@@ -103,14 +103,8 @@ def scaled(
 
 @dataclass(frozen=True)
 class CreditTable:
-    """The quantities that advantages are computed from.
-
-    Attributes:
-        batch: The rows.
-        table: Their episodes.
-        reward: [E] float64, the reward of each episode.
-        penalty: [B,T], subtracted token by token (the KL to the reference), or None.
-    """
+    """The quantities that advantages are computed from: `reward` [E] float64 of each episode of the table, and `penalty` [B,T],
+    which is subtracted token by token (the KL to the reference), or None."""
 
     batch: Batch
     table: EpisodeTable

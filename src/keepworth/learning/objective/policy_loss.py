@@ -63,12 +63,11 @@ def log_ratio(lp: Tensor, anchor: Tensor, batch: Batch, ratio: Ratio) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The log-ratios that a correction or a ratio is computed from.
+    """The log-ratios of a batch that a correction or a ratio is computed from.
 
     Attributes:
         log_rho: [B,T], of the anchor over the behaviour policy, or of the policy over the anchor; 0 where nothing was drawn.
         drawn: [B,T], whether the policy drew the token.
-        batch: The rows.
     """
 
     log_rho: Tensor

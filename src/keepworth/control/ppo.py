@@ -1,4 +1,5 @@
 """Recurrent PPO over many worlds at once: play a rollout, estimate advantages, learn from chunks that start from stored states.
+
 Source: Schulman et al., "Proximal policy optimization algorithms", arXiv 1707.06347; advantages: Schulman et al.,
 "High-dimensional continuous control using generalized advantage estimation", arXiv 1506.02438."""
 

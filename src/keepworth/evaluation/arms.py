@@ -1,5 +1,6 @@
-"""Arms of streams by name: the list of them, how each is made, and the comparison of several. summary =
-compare_streams(["near-miss"], ["none", "memrl"], Path("runs/streams"), seeds=3)"""
+"""Arms of streams by name: the list of them, how each is made, and the comparison of several.
+
+summary = compare_streams(["near-miss"], ["none", "memrl"], Path("runs/streams"), seeds=3)"""
 
 from __future__ import annotations
 

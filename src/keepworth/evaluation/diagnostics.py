@@ -1,5 +1,6 @@
-"""Explains a score: at which stage points were lost, and whether evidence was found. Pure functions of ids, numbers and texts,
-which depend on no system, benchmark or model. Scores are in [0, 1]."""
+"""Explains a score: at which stage points were lost, and whether evidence was found.
+
+Pure functions of ids, numbers and texts, which depend on no system, benchmark or model. Scores are in [0, 1]."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The harness: asks systems the questions of a benchmark, stores one row per question as it comes, and computes scores. Every
-system is given the same entries in the same order, the same questions, and the same budget: of the items that it shows, best
-first, as many as fit into `tokens` of the reader. All systems share one reader and its prompt."""
+"""The harness: asks systems the questions of a benchmark, stores one row per question as it comes, and computes scores.
+
+Every system is given the same entries in the same order, the same questions, and the same budget: of the items that it shows,
+best first, as many as fit into `tokens` of the reader. All systems share one reader and its prompt."""
 
 from __future__ import annotations
 

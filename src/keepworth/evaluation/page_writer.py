@@ -1,5 +1,6 @@
-"""Writes pages in one file that works offline: facts, sections, tables, charts, settings and a browser of answers. Sections are
-HTML that these functions make; all other arguments are text, which is escaped."""
+"""Writes pages in one file that works offline: facts, sections, tables, charts, settings and a browser of answers.
+
+Sections are HTML that these functions make; all other arguments are text, which is escaped."""
 
 from __future__ import annotations
 

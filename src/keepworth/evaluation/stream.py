@@ -1,6 +1,7 @@
-"""The matrix of arms over streams, orders and seeds: runs it, stores every row, and makes tables of the results. A function (job)
--> rows runs the systems under test. A job is one (family, order, seed) with all its arms, so that arms share the stream and the
-vectors of its texts."""
+"""The matrix of arms over streams, orders and seeds: runs it, stores every row, and makes tables of the results.
+
+A function (job) -> rows runs the systems under test. A job is one (family, order, seed) with all its arms, so that arms share the
+stream and the vectors of its texts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Summarises the rows of an evaluation: a line per system with intervals, the gain over no memory, and where points went. Means
-are over questions, as benchmarks report them; intervals are over clusters of them (conversations, haystacks)."""
+"""Summarises the rows of an evaluation: a line per system with intervals, the gain over no memory, and where points went.
+
+Means are over questions, as benchmarks report them; intervals are over clusters of them (conversations, haystacks)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Forward and backward passes over the rows of a step: how rows are divided into passes, and the scores that a pass computes.
+
 Every shared context is computed once, and scores are taken only where a token was drawn."""
 
 from __future__ import annotations

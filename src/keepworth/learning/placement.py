@@ -1,6 +1,7 @@
-"""The protocol of processes that work for a run, which `keepworth.cluster.ray` implements. One process runs the training loop,
-and the run folder holds all state. A worker is built in its own process, from the name of its class and from plain data; closures
-and models are never sent."""
+"""The protocol of processes that work for a run, which `keepworth.cluster.ray` implements.
+
+One process runs the training loop, and the run folder holds all state. A worker is built in its own process, from the name of its
+class and from plain data; closures and models are never sent."""
 
 from __future__ import annotations
 

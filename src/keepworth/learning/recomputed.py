@@ -1,5 +1,7 @@
 """Gradient checkpointing: a pass keeps the input of each layer and recomputes the layer in the backward pass. It holds a fraction
-of the memory and costs one more forward pass. Source: Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174."""
+of the memory and costs one more forward pass.
+
+Source: Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174."""
 
 from __future__ import annotations
 

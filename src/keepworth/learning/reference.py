@@ -1,6 +1,7 @@
-"""The models that the policy is compared with: its own base, a copy of itself, or a teacher. With an adapter, the reference is
-the base with the adapter switched off and costs nothing. Where all weights are trained, or where the reference is reset to the
-policy (ProRL, arXiv 2505.24864), it is a frozen copy of the trained weights."""
+"""The models that the policy is compared with: its own base, a copy of itself, or a teacher.
+
+With an adapter, the reference is the base with the adapter switched off and costs nothing. Where all weights are trained, or
+where the reference is reset to the policy (ProRL, arXiv 2505.24864), it is a frozen copy of the trained weights."""
 
 from __future__ import annotations
 

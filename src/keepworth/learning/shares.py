@@ -1,6 +1,8 @@
-"""How several learners make one update: which micro-batches each runs, and how their results are added. Every learner has all
-rows of the update and computes the same advantages and denominators. Each runs its share of the micro-batches; gradients are
-added, and all take the same step. A learner that is alone runs all micro-batches and adds nothing."""
+"""How several learners make one update: which micro-batches each runs, and how their results are added.
+
+Every learner has all rows of the update and computes the same advantages and denominators. Each runs its share of the
+micro-batches; gradients are added, and all take the same step. A learner that is alone runs all micro-batches and adds nothing.
+"""
 
 from __future__ import annotations
 

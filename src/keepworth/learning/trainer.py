@@ -1,6 +1,8 @@
-"""The trainer: one loop that turns tasks into better weights and that continues after a kill. It reads like the algorithm. The
-collector decides what is sampled, and how far ahead of the learner. Everything that the next step depends on is either in the
-checkpoint or a function of (seed, step), so a run that is killed anywhere continues as if it had not been."""
+"""The trainer: one loop that turns tasks into better weights and that continues after a kill.
+
+It reads like the algorithm. The collector decides what is sampled, and how far ahead of the learner. Everything that the next
+step depends on is either in the checkpoint or a function of (seed, step), so a run that is killed anywhere continues as if it had
+not been."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Hooks: the places where a recipe changes what is collected, rewarded and learned from. `Play.vary` changes how one member of a
-group is played; all other changes are fields here."""
+"""Hooks: the places where a recipe changes what is collected, rewarded and learned from.
+
+`Play.vary` changes how one member of a group is played; all other changes are fields here."""
 
 from __future__ import annotations
 

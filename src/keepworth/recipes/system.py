@@ -1,6 +1,8 @@
-"""Systems that learn by reward: agents in environments. A recipe defines the agents, the environments and the measurements. The
-run is the same for all: measure on test questions, optionally imitate first, then reinforce group-relatively with measurements on
-dev questions, then measure on the test questions again. Test questions are used before and after training, once each."""
+"""Systems that learn by reward: agents in environments. A recipe defines the agents, the environments and the measurements.
+
+The run is the same for all: measure on test questions, optionally imitate first, then reinforce group-relatively with
+measurements on dev questions, then measure on the test questions again. Test questions are used before and after training, once
+each."""
 
 from __future__ import annotations
 

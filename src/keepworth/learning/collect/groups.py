@@ -1,6 +1,7 @@
-"""Groups of episodes: the context that their rollouts get, the group while it is open, and the finished group. A rollout is a
-coroutine that calls its context for whatever takes time. Rollouts in this process and in workers use the same context; only the
-sampler behind it differs."""
+"""Groups of episodes: the context that their rollouts get, the group while it is open, and the finished group.
+
+A rollout is a coroutine that calls its context for whatever takes time. Rollouts in this process and in workers use the same
+context; only the sampler behind it differs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Rewards that are computed after the episodes of a group have ended, by a judge, a rubric, an encoder or a frozen reader. A
-`LaterReward` gets a whole group at once and asks services. Answers of services are cached by (version, text): a run asks the same
-question once, and a run that is continued gets the same answers."""
+"""Rewards that are computed after the episodes of a group have ended, by a judge, a rubric, an encoder or a frozen reader.
+
+A `LaterReward` gets a whole group at once and asks services. Answers of services are cached by (version, text): a run asks the
+same question once, and a run that is continued gets the same answers."""
 
 from __future__ import annotations
 

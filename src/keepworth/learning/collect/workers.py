@@ -1,6 +1,8 @@
-"""Rollouts in other processes: `RolloutWorkers` is the controller's side, `Rollouts` the worker's. A worker runs whole groups as
-this process would, with their environments, tools and rewards; only tokens are drawn by the controller. The groups of a worker
-that dies start again in another one. Draws depend only on whose call they are for, so they are the same again."""
+"""Rollouts in other processes: `RolloutWorkers` is the controller's side, `Rollouts` the worker's.
+
+A worker runs whole groups as this process would, with their environments, tools and rewards; only tokens are drawn by the
+controller. The groups of a worker that dies start again in another one. Draws depend only on whose call they are for, so they are
+the same again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Advantages: from the rewards of episodes to a number for each token that the policy drew. This module decides which groups
-count, computes credit inside an episode and baseline and scale between episodes, and selects the tokens that the loss keeps. All
-results are detached, and zero where the policy drew nothing."""
+"""Advantages: from the rewards of episodes to a number for each token that the policy drew.
+
+This module decides which groups count, computes credit inside an episode and baseline and scale between episodes, and selects the
+tokens that the loss keeps. All results are detached, and zero where the policy drew nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Which inputs an objective needs of a run, so that a run can refuse it before it starts. Free of torch."""
+"""Which inputs an objective needs of a run, so that a run can refuse it before it starts.
+
+Free of torch."""
 
 from __future__ import annotations
 

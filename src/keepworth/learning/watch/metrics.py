@@ -1,5 +1,6 @@
-"""Metrics of the episodes of a step: by reward term, by source, by policy version. Metrics that need the weights (entropy,
-effective sample size, gap between sampler and learner) are computed by the learner."""
+"""Metrics of the episodes of a step: by reward term, by source, by policy version.
+
+Metrics that need the weights (entropy, effective sample size, gap between sampler and learner) are computed by the learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An episode as people read it in a terminal: of a run, or of a memory."""
+"""Shows an episode of a run, or of a memory, in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def episode_panel(episode: Episode, title: Iterable[str]) -> RenderableType:
-    """title: what stands above it; what is empty is left out."""
+    """Makes the panel of an episode, with a title. Empty parts are left out."""
     from rich.console import Group
     from rich.panel import Panel
     from rich.table import Table

@@ -102,7 +102,7 @@ def run(
 
 
 def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """The table of a study."""
+    """Prints the table of a study."""
     width = max([28, *(len(row["arm"]) for row in rows)])
     for row in rows:
         if as_json:
@@ -130,7 +130,7 @@ READ_FROM = {
 
 
 def _objective_rows(name: str) -> list[tuple[str, str]]:
-    """What is on of an objective, as a configuration says it; what it needs, and where it was read."""
+    """Describes an objective's options as a configuration has them, its needs and its source."""
     from keepworth.learning.objective.inputs import episode_inputs, inputs
     from keepworth.learning.objective.presets import preset, source_of
 

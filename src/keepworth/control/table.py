@@ -1,4 +1,4 @@
-"""Cells of a table, world by memory by seed, each a run's folder; and the table that is read from them."""
+"""Cells of a table, world by memory by seed, each a run's folder; and the table that is computed from them."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class TableCell:
 
 
 def cell_folder(folder: Path, world: str, memory: str, seed: int) -> Path:
-    """Where the run of a cell stands."""
+    """Returns the folder of a cell's run."""
     return folder / f"{world}--{memory}--{seed}"
 
 
 def read_cells(folder: Path) -> list[TableCell]:
-    """All cells that are done, from the curves of their folders."""
+    """Reads all finished cells, from the curves of their folders."""
     cells = []
     for path in sorted(folder.glob("*/curve.json")):
         about = json.loads(path.read_text(encoding="utf-8"))

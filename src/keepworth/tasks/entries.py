@@ -1,4 +1,4 @@
-"""What of a conversation is remembered: its sentences, and entries of a memory."""
+"""Divides conversations into sentences and memory entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from keepworth.memory.sentences import sentences
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order
 
-# Words that carry no topic: grammar, and the words that questions about one's own past are made of.
+# Words without a topic: grammar, and the words that questions about one's own past consist of.
 _GRAMMAR_TEXT = """
 about after ago all also am and any are as at be been before by can current currently day days did do does during each
 ever far first for from get go got had has have he her his hours how i in into is it its ive last long made many me mention
@@ -28,10 +28,8 @@ _GRAMMAR = frozenset(_GRAMMAR_TEXT.split())
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """One window of one turn. turn: index in the session; window: index in the turn; date: ISO 8601, of the turn.
-
-    evidence: whether the turn is marked as evidence. It belongs to the hidden key: for scoring retrieval, never for
-    choosing."""
+    """One window of one turn. `turn` is the index in the session, `window` the index in the turn, `date` the turn's in ISO 8601.
+    `evidence`, whether the turn is marked as evidence, is part of the hidden key: for scoring retrieval, never for choosing."""
 
     text: str
     session: str
@@ -43,9 +41,8 @@ class MemoryEntry:
 
 
 def entries(task: Task, words: int = 60, speakers: Collection[str] | None = None) -> list[MemoryEntry]:
-    """Every window of the haystack, in order of date, turn and window: what a bank holds when retrieval is real.
-
-    The cut never looks at the question or the answer. speakers: whose turns; None is the user's only, or everybody's
+    """Returns every window of the haystack, in order of date, turn and window: the content of a bank when retrieval is real. The
+    cut never depends on the question or the answer. `speakers` are those whose turns count; None is the user only, or everybody
     for questions about what the assistant said and for conversations without a speaker called "user"."""
     if speakers is None:
         speakers = everybody(task)
@@ -55,7 +52,7 @@ def entries(task: Task, words: int = 60, speakers: Collection[str] | None = None
 
 
 def everybody(task: Task) -> set[str]:
-    """Who speaks in the haystack."""
+    """Returns the speakers of the haystack."""
     return {turn.speaker for session in task.sessions for turn in session.turns}
 
 
@@ -100,7 +97,7 @@ def candidates(task: Task, count: int, seed: int, words: int = 60) -> list[Memor
 
 
 def topic_words(text: str) -> frozenset[str]:
-    """The normalised tokens of `text` that carry a topic: no grammar, none of the words every such question is made of."""
+    """Returns the normalised tokens of `text` that carry a topic: without grammar and the words of every such question."""
     return frozenset(tokens(text)) - _GRAMMAR
 
 
@@ -111,9 +108,7 @@ def covers(answer: str, texts: Iterable[str]) -> bool:
 
 
 def windows_of(text: str, words: int = 60) -> list[str]:
-    """`text` in pieces of at most `words` white-space words: whole sentences packed greedily; a longer sentence is
-    cut hard.
-
+    """Divides `text` into pieces of at most `words` white-space words: whole sentences packed greedily; a longer sentence is cut.
     No word is lost or repeated: joining the pieces gives the words of `text` in order."""
     if words < 1:
         raise ValueError(f"words={words}: a window has at least one word")

@@ -87,8 +87,7 @@ _ABSTAINS = re.compile(
 
 
 def abstains(answer: str) -> bool:
-    """Whether an answer says that there is none: "I don't know", "not mentioned", "no information available", or nothing at all.
-
-    By how the answer begins, so it errs: `benchmarks/statistics/verifiers.json` has how often, on answers it was not made for."""
+    """Whether an answer declines: "I don't know", "not mentioned", "no information available", or nothing at all. It depends on
+    how the answer begins, so it errs; `benchmarks/statistics/verifiers.json` has the error rate on other answers."""
     text = normalise(answer)
     return not text or _ABSTAINS.match(text) is not None

@@ -271,7 +271,7 @@ def forget(
 
 
 def _older(memory: Memory, days: float, *, everything: bool) -> list[str]:
-    """Ids of what was written so long ago; everything: what is superseded or deleted, too."""
+    """Returns the ids of items that were written at least `days` ago; with `everything` also of superseded or deleted ones."""
     from datetime import datetime, timedelta
 
     until = (datetime.now(UTC).replace(tzinfo=None) - timedelta(days=days)).isoformat()
@@ -332,7 +332,7 @@ def diff(
 
 
 def _state(item: Item) -> str:
-    """With what tells two states of one text apart, too."""
+    """Formats the state of an item, with what distinguishes two states of the same text."""
     shown = f", shown {item.values.shown} times" if item.values.shown else ""
     return f"{one_line(item.text)}{mark(item)}{shown}"
 

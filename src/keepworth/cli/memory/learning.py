@@ -235,7 +235,7 @@ def _account_lines(account: Account, text: str, wide: bool) -> str:
 
 
 def _plain(record: Account | Balance) -> dict[str, Any]:
-    """As JSON: what is not known is null."""
+    """Converts to JSON, with null for unknown values."""
     listed = [part.name for part in fields(record) if part.name != "accounts"]
     listed += [name for name in ("verdict", "needed", "gross", "gain", "net") if hasattr(record, name)]
     values = {name: getattr(record, name) for name in listed}

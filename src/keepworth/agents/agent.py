@@ -45,9 +45,11 @@ class Caller(Reads, Protocol):
         stop: Sequence[str] = (),
         memory: str = "",
     ) -> Sample:
-        """Draws one sample, which is recorded as one segment. `stop` are texts; the first that occurs ends the sample with the
-        token that completes it. `memory` is the content hash of the agent's memory before the call. Raises ContextOverflow where
-        the prompt and `max_tokens` exceed the window; the driver then ends the episode."""
+        """Draws one sample, which is recorded as one segment.
+
+        `stop` are texts; the first that occurs ends the sample with the token that completes it. `memory` is the content hash of
+        the agent's memory before the call. Raises ContextOverflow where the prompt and `max_tokens` exceed the window; the driver
+        then ends the episode."""
         ...
 
     def remembers(self, memory: str) -> None:

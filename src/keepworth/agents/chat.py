@@ -227,9 +227,10 @@ def read_action(text: str, tools: Sequence[ToolDescription]) -> str:
 
 
 def call_in(text: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Returns (name, arguments) of the first call in `text`; None where there is none that can be parsed. It reads
-    `<tool_call>{...}</tool_call>` (Hermes, Qwen, SmolLM), `[TOOL_CALLS] [{...}]` (Mistral), or one JSON object that is the whole
-    text (Llama)."""
+    """Returns (name, arguments) of the first call in `text`; None where there is none that can be parsed.
+
+    It reads `<tool_call>{...}</tool_call>` (Hermes, Qwen, SmolLM), `[TOOL_CALLS] [{...}]` (Mistral), or one JSON object that is
+    the whole text (Llama)."""
     tagged, listed = _TAGGED.search(text), _LISTED.search(text)
     for written in (tagged[1] if tagged else "", listed[1] if listed else "", text.strip()):
         for call in _objects(written):

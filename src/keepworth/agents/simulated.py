@@ -19,9 +19,10 @@ NONE, FULL = 0.15, 0.5
 
 
 class TabularAgent:
-    """A frozen policy that adds a vote of each item shown to its own log-odds for each action. It stands for a model that follows
-    its context, more reliably the more of it agrees. `noise` is one Gumbel draw per action, which makes the choice a softmax
-    sample."""
+    """A frozen policy that adds a vote of each item shown to its own log-odds for each action.
+
+    It stands for a model that follows its context, more reliably the more of it agrees. `noise` is one Gumbel draw per action,
+    which makes the choice a softmax sample."""
 
     def __call__(
         self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats

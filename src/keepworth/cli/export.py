@@ -1,4 +1,4 @@
-"""`keepworth export`: what a run trained, as a folder that other programs load."""
+"""`keepworth export`: writes a run's weights as a folder that other programs load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keepworth methods`: every method by name, and what was measured of it."""
+"""`keepworth methods`: every method by name, with its measurements."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ READ_FROM = {
     "text": "the method's paper or documentation",
     "secondary": "descriptions by others",
 }
-"""What was read of an objective, by the status of its citation."""
+"""The sources that an objective was checked against, by the status of its citation."""
 
 
 def _objective_rows(name: str) -> list[tuple[str, str]]:

@@ -208,7 +208,7 @@ def interruptible() -> Iterator[None]:
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
-        if cancelled:  # whoever was cancelled may have made a value of it
+        if cancelled:  # a cancelled task may have returned a value
             raise KeyboardInterrupt
     except BaseException as error:
         if cancelled and isinstance(error, sys.modules["asyncio"].CancelledError):

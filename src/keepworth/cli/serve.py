@@ -26,7 +26,7 @@ KEY = "KEEPWORTH_API_KEY"
 UPSTREAM_KEY = "OPENAI_API_KEY"
 LOCAL = "127.0.0.1"
 TOKENS, ITEMS = 1500, 8
-"""What a gateway puts into a prompt at most, if nothing else is said."""
+"""The default limits of what a gateway adds to a prompt."""
 
 
 def serve(
@@ -68,9 +68,9 @@ def serve(
 ) -> None:
     """Serve a memory to agents, with a page to look at it.
 
-    Every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, or a model or a run, a gateway
-    that remembers for any program that speaks to OpenAI. The token is what KEEPWORTH_API_KEY holds, if it is set.
-    Ctrl-C stops."""
+    Every verb of the memory is served over HTTP, and the page, to clients with a token; with --upstream, or a model or a run,
+    also a gateway that adds memory to any program that uses OpenAI's interface. The token is that in KEEPWORTH_API_KEY, if it is
+    set. Ctrl-C stops."""
     model, run = _model_or_run(what, runs)
     alone = "--stdio serves its host alone."
     gateway = memory_tokens != TOKENS or memory_items != ITEMS

@@ -87,7 +87,7 @@ def _blocks(
         for heading, cell in zip(headings, cells, strict=True):
             value = cell if isinstance(cell, Text) else Text(cell)
             if value.plain:
-                # What stands below each other in a narrow column stands beside each other here.
+                # Lines of a narrow column are joined here.
                 lines.add_row(f"  {heading}", Text("  ").join(value.split("\n")), style=style)
         parts.append(lines)
     return Group(*parts, Text(""))

@@ -33,9 +33,10 @@ HORIZONS = {
 
 
 class Cue(gymnasium.Env[NDArray[np.int64], Any]):
-    """A world whose first observation shows a symbol, which has to be named xi - 1 steps later; those between are random. An
-    observation is a symbol, and whether it is the cue, between, or shown with the question. The answer pays 1 if it is right and
-    ends the episode; no other step pays. xi is the same in every episode: where it varies, success cannot be attributed."""
+    """A world whose first observation shows a symbol, which has to be named xi - 1 steps later; those between are random.
+
+    An observation is a symbol, and whether it is the cue, between, or shown with the question. The answer pays 1 if it is right
+    and ends the episode; no other step pays. xi is the same in every episode: where it varies, success cannot be attributed."""
 
     observation_space = spaces.MultiDiscrete([SYMBOLS, 3])
     action_space = spaces.Discrete(SYMBOLS)

@@ -1,4 +1,4 @@
-"""A policy and a value with one memory between them."""
+"""The network of a policy and a value function with one memory for both."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def layers(*sizes: int) -> nn.Sequential:
 
 
 class ActorCritic(nn.Module):
-    """A network: input -> encoder -> memory -> policy and value, each of two layers. An input is [features of the observation;
-    features of the previous action; the previous reward; 1 at the start of an episode], of which all but the first are optional.
-    """
+    """A network: input -> encoder -> memory -> policy and value, each of two layers.
+
+    An input is [features of the observation; features of the previous action; the previous reward; 1 at the start of an episode],
+    of which all but the first are optional."""
 
     def __init__(
         self,

@@ -161,9 +161,10 @@ class TrainedAgent:
         return network.actions.to_world(action)[0], (memory, action, paid)
 
     def export(self, path: str | Path) -> None:
-        """Writes one step of the network as a program that PyTorch runs without keepworth. `torch.export.load(path).module()`
-        takes inputs, [batch, size], the parts of the memory's state, a list, and Boolean starts, [batch]. It returns the policy's
-        outputs, values, and the parts of the state."""
+        """Writes one step of the network as a program that PyTorch runs without keepworth.
+
+        `torch.export.load(path).module()` takes inputs, [batch, size], the parts of the memory's state, a list, and Boolean
+        starts, [batch]. It returns the policy's outputs, values, and the parts of the state."""
 
         class Step(torch.nn.Module):
             def __init__(self, network: ActorCritic) -> None:

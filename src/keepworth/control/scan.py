@@ -50,9 +50,10 @@ def scan_pairs(decay: Tensor, write: Tensor) -> Tensor:
 
 
 class ScanLoop(torch.autograd.Function):
-    """A loop of one operation a step, whose backward pass needs only decay and states. The gradient l_t of a state runs backwards
-    by the same recurrence: l_t = g_t + conj(decay_{t+1}) l_{t+1}; it is the gradient of write_t, and l_t conj(h_{t-1}) is that of
-    decay_t."""
+    """A loop of one operation a step, whose backward pass needs only decay and states.
+
+    The gradient l_t of a state runs backwards by the same recurrence: l_t = g_t + conj(decay_{t+1}) l_{t+1}; it is the gradient
+    of write_t, and l_t conj(h_{t-1}) is that of decay_t."""
 
     @staticmethod
     def forward(context: Any, decay: Tensor, write: Tensor, initial: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class ObservationSpace:
     """
 
     def __init__(self, space: gymnasium.Space[Any], where: str = "observation") -> None:
-        """Raises SpaceError where the space, or a part of it, is neither of categories nor of numbers."""
+        """Raises SpaceError where the space, or a part of it, consists neither of categories nor of numbers."""
         self.space = space
         self._parts: list[tuple[Any, ObservationSpace]] = []
         match space:

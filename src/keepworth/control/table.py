@@ -34,12 +34,12 @@ MEMORIES = (
     ),
     "rotating_gates",
 )
-"""The memories of the table."""
+"""The memories that the table compares."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """One run.
+    """The result of one run.
 
     Attributes:
         best: The maximum over training of the mean return of the episodes of an update, as POPGym reports.
@@ -75,10 +75,8 @@ def read_cells(folder: Path) -> list[TableCell]:
 
 
 def summarise(cells: list[TableCell]) -> dict[str, Any]:
-    """The table: per world and memory the mean, least and greatest `best` over seeds and the mean `last`; ranks of memories.
-
-    A rank is 1 for the best mean `best` of a world; a memory's mean rank is over the worlds in which all memories are.
-    """
+    """Returns the table: per world and memory the mean, least and greatest `best` over seeds and the mean `last`, and mean ranks.
+    A rank is 1 for the best mean `best` of a world; a memory's mean rank is over the worlds in which all memories were run."""
     grouped: dict[tuple[str, str], list[TableCell]] = defaultdict(list)
     for cell in cells:
         grouped[cell.world, cell.memory].append(cell)

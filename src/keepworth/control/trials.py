@@ -12,9 +12,11 @@ from gymnasium import spaces
 
 
 class Trials(gymnasium.Env[Any, Any]):
-    """A number of episodes of a world as one episode. A task is a seed: all episodes of a trial are reset with it, so that the
-    world's draws, including noise, are the same in all of them. An observation is the world's, and 1 where an episode begins,
-    else 0. The first observation of an episode replaces the last one of the episode before, which is not shown."""
+    """A number of episodes of a world as one episode.
+
+    A task is a seed: all episodes of a trial are reset with it, so that the world's draws, including noise, are the same in all
+    of them. An observation is the world's, and 1 where an episode begins, else 0. The first observation of an episode replaces
+    the last one of the episode before, which is not shown."""
 
     def __init__(self, world: gymnasium.Env[Any, Any], episodes: int) -> None:
         self.world, self.episodes = world, episodes

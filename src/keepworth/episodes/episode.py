@@ -30,7 +30,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A dated stretch of conversation. `date` is ISO 8601 (`2023-05-20T02:21`), minutes resolution."""
+    """A dated part of a conversation. `date` is ISO 8601 (`2023-05-20T02:21`), to the minute."""
 
     id: str
     date: str
@@ -108,7 +108,8 @@ class Observation:
 
 
 class OperationKind(str, Enum):
-    """UPDATE rewords the same fact (new revision, same id); SUPERSEDE closes a fact that changed and links its successor."""
+    """Kinds of operations. UPDATE rewords the same fact (new revision, same id); SUPERSEDE closes a fact that changed and links
+    its successor."""
 
     ADD = "ADD"
     UPDATE = "UPDATE"
@@ -214,9 +215,10 @@ def is_silent(terms: tuple[RewardTerm, ...], name: str) -> bool:
 
 
 def metric(terms: tuple[RewardTerm, ...]) -> float:
-    """Returns how well the task itself was done, before shaping, for filters, curricula and teachers. It is the weighted sum of
-    the terms of the whole episode that are not shaping. Where all of these have weight 0, it is their sum; where there are none,
-    the reward."""
+    """Returns how well the task itself was done, before shaping, for filters, curricula and teachers.
+
+    It is the weighted sum of the terms of the whole episode that are not shaping. Where all of these have weight 0, it is their
+    sum; where there are none, the reward."""
     unshaped = [term for term in terms if term.scope is RewardScope.EPISODE and not term.shaping]
     trained = [term.value * term.weight for term in unshaped if term.weight]
     if trained:

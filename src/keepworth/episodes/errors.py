@@ -10,9 +10,8 @@ MANY = 80
 
 
 class KeepworthError(Exception):
-    """`message` says what is wrong and where, in one sentence; `fix` says what to do about it.
-
-    The command line prints both, in two lines, and exits with code 2. Everything else that escapes is a bug."""
+    """An error that a user can fix. `message` says in one sentence what is wrong and where; `fix` says what to do about it. The
+    command line prints both, in two lines, and exits with code 2. Any other exception is a bug."""
 
     def __init__(self, message: str, fix: str = "") -> None:
         super().__init__(message)

@@ -125,6 +125,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 def normalise(text: str) -> str:
     """Returns `text` in lower case, without ASCII punctuation and the words a, an and the, and with white space collapsed.
+
     Idempotent except for words that deleting punctuation creates. Other scripts' punctuation (curly quotes, dashes) stays, as in
     SQuAD."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())

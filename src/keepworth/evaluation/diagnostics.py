@@ -82,6 +82,7 @@ def recall_at(
     ranked: Sequence[str], evidence: Iterable[str], k: int, of: Callable[[str], str] | None = None
 ) -> float | None:
     """Returns the share of the evidence among the first k of `ranked`, ids with the best first; None where no evidence is marked.
+
     `of` maps an id to what counts instead, such as its session: each session then counts once, at its best place, and k counts
     sessions."""
     named = of or str

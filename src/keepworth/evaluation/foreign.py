@@ -78,9 +78,10 @@ class _Reply(BaseModel):
 
 
 class ForeignSystem:
-    """A memory system in a program that speaks the protocol above. It is started at the first `begin`, and again by `begin` where
-    it has ended. All its failures raise SystemFailed. `encode` maps texts to an array with one row per text; a call may take
-    `seconds`."""
+    """A memory system in a program that speaks the protocol above.
+
+    It is started at the first `begin`, and again by `begin` where it has ended. All its failures raise SystemFailed. `encode`
+    maps texts to an array with one row per text; a call may take `seconds`."""
 
     def __init__(self, command: Sequence[str], encode: Encode, seconds: float = 60.0) -> None:
         self.versions: Mapping[str, str] = {}

@@ -20,8 +20,10 @@ DECLARED = 0.06
 
 def over_questions(questions: int, clusters: int) -> float:
     """Returns the declared standard deviation, over clusters of questions, of the difference between two systems with right or
-    wrong answers. It assumes that one system alone answers a quarter of the questions, and that two differences in one cluster
-    have a correlation of 0.05."""
+    wrong answers.
+
+    It assumes that one system alone answers a quarter of the questions, and that two differences in one cluster have a
+    correlation of 0.05."""
     size = questions / clusters
     return math.sqrt(0.25 * (1.0 / size + 0.05 * (1.0 - 1.0 / size)))
 

@@ -81,9 +81,10 @@ class ChatReader:
 
 
 def chosen_option(answer: str, options: Sequence[str]) -> int | None:
-    """Returns the index of the option that an answer names; None where it names none, or several. It may name the option by its
-    number alone or at the start ("2", "2. Leeds"), as "option 2", by its text, or by the only number of an option anywhere in the
-    answer."""
+    """Returns the index of the option that an answer names; None where it names none, or several.
+
+    It may name the option by its number alone or at the start ("2", "2. Leeds"), as "option 2", by its text, or by the only
+    number of an option anywhere in the answer."""
     words = _words(answer)
     places = {str(index): index - 1 for index in range(1, len(options) + 1)}
     if words in places:

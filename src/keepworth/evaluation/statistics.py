@@ -163,6 +163,7 @@ def score_range(values: Sequence[float]) -> tuple[float, float] | None:
 
 def constant(value: float, many: int, within: tuple[float, float], level: float = 0.95) -> tuple[float, float]:
     """Returns the exact interval of a mean where all of `many` clusters had one value, which does not prove that all clusters do.
+
     By Clopper and Pearson (1934) a share of at least ((1 - level) / 2)^(1 / many) of all clusters has this value; the others lie
     anywhere within the bounds. Where all answers are right, this is the interval of `rate`."""
     share = ((1.0 - level) / 2.0) ** (1.0 / many)

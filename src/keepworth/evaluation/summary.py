@@ -32,9 +32,11 @@ def _name(system: str, setting: str) -> str:
 
 
 def sum_up(rows: Sequence[Row], costs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Summarises the rows. Returns {"arms", "gains"}. An arm has its metrics with intervals over clusters, evidence, costs, where
-    points went, and under `types` metrics and evidence of each type of question, where there are several. Gains are those of each
-    arm over the one without memory, question by question. Rows of several seeds count once a question, as their mean."""
+    """Summarises the rows.
+
+    Returns {"arms", "gains"}. An arm has its metrics with intervals over clusters, evidence, costs, where points went, and under
+    `types` metrics and evidence of each type of question, where there are several. Gains are those of each arm over the one
+    without memory, question by question. Rows of several seeds count once a question, as their mean."""
     by_arm: dict[str, list[Row]] = {}
     for row in rows:
         by_arm.setdefault(arm_of(row), []).append(row)
@@ -70,9 +72,10 @@ def score(row: Row) -> float | None:
 
 
 def gains(by_arm: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """Returns for each arm the mean paired difference in score to `BASELINE`, with its 95 % interval over clusters. `adjusted` is
-    the p-value of a sign-flip test of whole clusters, corrected over all arms (Holm), on which the verdict is based. Without
-    `BASELINE` the result is empty."""
+    """Returns for each arm the mean paired difference in score to `BASELINE`, with its 95 % interval over clusters.
+
+    `adjusted` is the p-value of a sign-flip test of whole clusters, corrected over all arms (Holm), on which the verdict is
+    based. Without `BASELINE` the result is empty."""
     if BASELINE not in by_arm:
         return {}
     base = per_question(by_arm[BASELINE], score)

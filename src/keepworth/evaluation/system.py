@@ -47,9 +47,11 @@ class Answered:
 
 
 class MemorySystem(Protocol):
-    """A system under test. `begin` empties it. `write` stores entries, in order of time. `ask` returns an `Answered`. `learn`
-    receives the last answer's reward, from 0 to 1, where the setting has rewards, and the ids of the items that fitted into the
-    budget. `holds` returns which ids it still has, and `size` its bytes; both may be None."""
+    """A system under test.
+
+    `begin` empties it. `write` stores entries, in order of time. `ask` returns an `Answered`. `learn` receives the last answer's
+    reward, from 0 to 1, where the setting has rewards, and the ids of the items that fitted into the budget. `holds` returns
+    which ids it still has, and `size` its bytes; both may be None."""
 
     def begin(self, seed: int) -> None: ...
     def write(self, entries: Sequence[MemoryEntry]) -> None: ...
@@ -64,7 +66,7 @@ Maker = Callable[[], MemorySystem]
 
 
 class NoMemory:
-    """The arm without memory."""
+    """Stores and shows nothing, for the arm without memory."""
 
     def begin(self, seed: int) -> None: ...
     def write(self, entries: Sequence[MemoryEntry]) -> None: ...

@@ -81,9 +81,10 @@ class HeadValues:
 
 
 class Critic:
-    """The value model of states, and of turns where the advantage asks for them, with its optimiser. A single head starts at 0.
-    Several heads start at random, or they would stay equal. Averages for targets are of the heads and the adapter alike (Polyak
-    averaging, as in DDPG, arXiv 1509.02971)."""
+    """The value model of states, and of turns where the advantage asks for them, with its optimiser.
+
+    A single head starts at 0. Several heads start at random, or they would stay equal. Averages for targets are of the heads and
+    the adapter alike (Polyak averaging, as in DDPG, arXiv 1509.02971)."""
 
     def __init__(
         self,

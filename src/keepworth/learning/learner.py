@@ -478,7 +478,7 @@ def _require_effect(objective: Objective, teacher: bool, soft_values: bool, crit
         )
 
 
-# The supervised arm: demonstrations in the place of samples, cross-entropy in the place of reward.
+# The supervised arm: demonstrations instead of samples, cross-entropy instead of rewards.
 
 
 class Imitator:

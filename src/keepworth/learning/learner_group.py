@@ -66,7 +66,7 @@ class LeadingLearner(Learner):
         self._part = part
         self._processes: list[subprocess.Popen[bytes]] = []
         self._synchronised = False
-        weakref.finalize(self, _end, self._processes)  # also where nobody closes it
+        weakref.finalize(self, _end, self._processes)  # also where `close` is never called
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         return self._together("update", super().update, groups)

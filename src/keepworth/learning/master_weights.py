@@ -89,7 +89,7 @@ class MasterWeights:
         with torch.no_grad():
             for name, value in self.named.items():
                 value.copy_(self._master_weights[name])
-                # Kept, these float32 copies would stand beside the next pass's activations.
+                # Freed, so that these float32 copies take no memory during the next pass.
                 self._master_weights[name].grad = None
         return norm
 

@@ -54,9 +54,10 @@ def weight_at(weight: Weight, step: int) -> float:
 
 @checked(ObjectiveError)
 class Imitation:
-    """Cross-entropy of the drawn tokens of a source's episodes, averaged over them. `tokens` is the factor of each token, without
-    a gradient: "one", its "probability" p, or "unsure", p (1 - p), which lowers tokens that are almost certain and tokens that
-    are very unlikely."""
+    """Cross-entropy of the drawn tokens of a source's episodes, averaged over them.
+
+    `tokens` is the factor of each token, without a gradient: "one", its "probability" p, or "unsure", p (1 - p), which lowers
+    tokens that are almost certain and tokens that are very unlikely."""
 
     source: str
     weight: Weight

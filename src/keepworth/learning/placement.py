@@ -30,7 +30,7 @@ class WorkerPart:
 
 
 class Worker(Protocol):
-    """A process that answers calls."""
+    """A process that executes calls."""
 
     name: str
     host: str

@@ -48,9 +48,11 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Rows(Texts):
-    """Rows with their batch. `batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]` is the key of its task,
-    `shown[b]` the texts that were shown in its episode. `cut[b]` says that the row ends an episode which the length limit cut
-    off. `unscored` [B, T] marks drawn tokens whose log-probability is not known yet."""
+    """Rows with their batch.
+
+    `batch.mask[b]` says which ids of row b's answer were drawn. `tasks[b]` is the key of its task, `shown[b]` the texts that were
+    shown in its episode. `cut[b]` says that the row ends an episode which the length limit cut off. `unscored` [B, T] marks drawn
+    tokens whose log-probability is not known yet."""
 
     batch: Batch
     tasks: tuple[str, ...]

@@ -1,22 +1,21 @@
-"""What a training run leaves on disk, and what it needs to continue.
+"""The files of a training run, from which it can continue.
 
     runs/<name>/
       config.json              the resolved configuration, versions, threads, dtype
       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
-      episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
-      checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
-      published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
+      episodes/step-000015.train.jsonl.gz   every episode, by step and arm
+      checkpoints/step-000015/ the trainer's state, with a manifest of sha256 sums
+      published/<role>/        the latest weights that were sent to an engine behind HTTP (`sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
       report.html  made from the above (`keepworth report RUN`)
 
-`step` counts optimiser steps over the whole run, whichever role they train, so that it orders everything.
+`step` counts optimiser steps over the whole run, of all roles, so that it orders everything.
 
-A process may be killed between any two instructions. Lines are appended whole and a torn last line is dropped on the
-next read; everything else is written beside its place, synced and renamed. Continuing drops what is later than the
-last checkpoint, so that a run that was killed reads the same as one that was not.
-"""
+A process may be killed between any two instructions. Lines are appended whole, and an unfinished last line is dropped on the next
+read; every other file is written under a temporary name, synced and renamed. Continuing deletes everything later than the last
+checkpoint, so that a run that was killed reads the same as one that was not."""
 
 from __future__ import annotations
 
@@ -296,7 +295,7 @@ def take_lock(folder: Path) -> IO[str]:
         import fcntl
 
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # Windows has none: nobody is kept from writing there
+    except ImportError:  # Windows has none: there is no protection from a second writer
         pass
     except OSError as error:
         lock.seek(0)
@@ -535,8 +534,10 @@ class RunFolder:
     @contextmanager
     def checkpoint(self, step: int, *, keep: int = 2) -> Iterator[Path]:
         """Yields a folder to fill, which becomes `checkpoints/step-<step>`, with its manifest, if the block ends without an
-        error. The `keep` latest checkpoints stay. The rows written so far are synced first, so that a checkpoint never outlives
-        the metrics that led to it."""
+        error.
+
+        The `keep` latest checkpoints stay. The rows written so far are synced first, so that a checkpoint never outlives the
+        metrics that led to it."""
         with replacing_folder(self.path / "checkpoints" / f"step-{step:06d}") as folder:
             yield folder
             files = sorted(file for file in folder.rglob("*") if file.is_file())

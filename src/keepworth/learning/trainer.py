@@ -128,9 +128,11 @@ def save(run: RunFolder, learner: Learner | Imitator, step: int, collector: Pipe
 
 
 def restore(run: RunFolder, learner: Learner | Imitator) -> int | None:
-    """Continues from the run's last checkpoint if it belongs to this training, and returns how many steps are done. Returns None
-    where there is no such checkpoint. That is not the same as 0: a training whose first step diverged left a checkpoint of 0
-    steps, and what precedes the first step is already done. Raises CheckpointCorrupt for one that cannot be continued from."""
+    """Continues from the run's last checkpoint if it belongs to this training, and returns how many steps are done.
+
+    Returns None where there is no such checkpoint. That is not the same as 0: a training whose first step diverged left a
+    checkpoint of 0 steps, and what precedes the first step is already done. Raises CheckpointCorrupt for one that cannot be
+    continued from."""
     last = run.latest_checkpoint()
     if last is None:
         return None

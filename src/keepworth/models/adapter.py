@@ -155,7 +155,7 @@ def save_trained(model: InProcessModel, named: Named, folder: Path) -> None:
     began from."""
     folder.mkdir(parents=True, exist_ok=True)
     if hasattr(model.network, "peft_config"):
-        # PEFT would name the folder that the base was loaded from, which nobody else has.
+        # PEFT would name the folder that the base was loaded from, which exists only on this machine.
         settings = model.network.peft_config[model.network.active_adapter]
         settings.base_model_name_or_path = repository_of(model.name, model.folder)
         model.network.save_pretrained(

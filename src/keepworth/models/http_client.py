@@ -1,4 +1,4 @@
-"""JSON over HTTP with errors that name the URL and the fix. Calls are repeated only where repeating changes nothing."""
+"""JSON over HTTP, with errors that name the URL and the fix. Calls are repeated only where that has no further effect."""
 
 from __future__ import annotations
 

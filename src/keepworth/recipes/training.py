@@ -284,6 +284,7 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
 
 def require_room(config: TrainingSettings, row_budget: int) -> None:
     """Raises BudgetTooSmall, before anything is loaded, where the longest possible answer exceeds the budget of a pass.
+
     `row_budget` is the most tokens that one row can draw. The size of a recomputed pass is known only once the network is loaded,
     so the learner checks that."""
     assert config.token_budget is not None
@@ -401,8 +402,10 @@ def engines_of(
     settings: TrainingSettings, train: Literal["lora", "full"] | None, run: RunFolder, progress: Progress
 ) -> Iterator[tuple[HttpModel, ...]]:
     """Yields the engines to sample from, an empty tuple where this process samples. At the end the published adapters are
-    unloaded. Raises EngineUnreachable, MissingCapability where an engine takes no adapters, UnknownName or EngineError where one
-    serves another model, and whatever else `HttpModel.connect` raises."""
+    unloaded.
+
+    Raises EngineUnreachable, MissingCapability where an engine takes no adapters, UnknownName or EngineError where one serves
+    another model, and whatever else `HttpModel.connect` raises."""
     if not settings.engine_urls:
         yield ()
         return

@@ -3,11 +3,12 @@
 These failures can happen, with these consequences:
 
 * an environment raises, takes longer than `Limits.environment_seconds`, or gives a reward that is not a finite number: the
-episode ends with StopReason.ENVIRONMENT_ERROR or TIMEOUT and the error in its `errors`. That does not depend on the policy, so
-the episode is not trained on;
+  episode ends with StopReason.ENVIRONMENT_ERROR or TIMEOUT and the error in its `errors`. That does not depend on the policy, so
+  the episode is not trained on;
 * a context exceeds the window: CONTEXT_OVERFLOW, with the rewards until then; an answer does not end within its tokens:
-MAX_TOKENS, scored as it is; too many turns: MAX_TURNS. The policy causes these, so the episodes are trained on;
-* the model or the agent fails: the error is raised to the caller, because no episode can continue."""
+  MAX_TOKENS, scored as it is; too many turns: MAX_TURNS. The policy causes these, so the episodes are trained on;
+* the model or the agent fails: the error is raised to the caller, because no episode can continue.
+"""
 
 from __future__ import annotations
 
@@ -567,7 +568,7 @@ class _Call:
         self.segments[-1] = replace(self.segments[-1], memory_after=memory)
 
     def took(self, seconds: float, calls: int) -> None:
-        """Records that the action of the model calls from number `calls` on took so many seconds in the environment."""
+        """Records that the action of the model calls from number `calls` on took `seconds` in the environment."""
         self.segments[calls:] = [replace(segment, seconds=seconds) for segment in self.segments[calls:]]
 
 
@@ -745,8 +746,8 @@ class Feedback:
     """Passes the rewards of an episode to its memory.
 
     Rewards are 0 to 1, and are scaled to the memory's range. A single step gets the environment's reward for it, else 1 where the
-    situation changed and 0 where it did not; the last step gets the episode's reward. An episode with one known action gets the
-    episode's reward alone.
+    situation changed and 0 where it did not, and for the last step the episode's reward. An episode with one known action gets
+    the episode's reward alone.
 
     Args:
         by: The source of the rewards, "" for the program itself.

@@ -41,9 +41,10 @@ class MemoryEntry:
 
 
 def entries(task: Task, words: int = 60, speakers: Collection[str] | None = None) -> list[MemoryEntry]:
-    """Returns every window of the haystack, in order of date, turn and window: the content of a bank when retrieval is real. The
-    cut never depends on the question or the answer. `speakers` are those whose turns count; None is the user only, or everybody
-    for questions about what the assistant said and for conversations without a speaker called "user"."""
+    """Returns every window of the haystack, in order of date, turn and window: the content of a bank when retrieval is real.
+
+    The cut never depends on the question or the answer. `speakers` are those whose turns count; None is the user only, or
+    everybody for questions about what the assistant said and for conversations without a speaker called "user"."""
     if speakers is None:
         speakers = everybody(task)
         if "user" in speakers and task.tags.get("type") != "single-session-assistant":
@@ -57,17 +58,16 @@ def everybody(task: Task) -> set[str]:
 
 
 def candidates(task: Task, count: int, seed: int, words: int = 60) -> list[MemoryEntry]:
-    """At most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
+    """Returns at most `count` entries: the evidence, and distractors from the rest of the haystack, in seeded order.
 
-    This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always
-    present, and each is represented by the one window that holds all words of an answer, else by the one with most
-    topic words of question and answers, else by the earliest. Scores in it say how well a reader uses a memory, not
-    how well the memory is found: for that, put `entries` into a bank and use a retriever.
+    This is the "evidence plus distractors" setting and uses oracle information twice: evidence turns are always present, and each
+    is represented by the one window that holds all words of an answer, else by the one with most topic words of question and
+    answers, else by the earliest. Its scores measure how well a reader uses a memory, not how well the memory is found: for that,
+    put `entries` into a bank and use a retriever.
 
-    Where more turns are evidence than `count`, those are kept that add most answer words not yet held, then the
-    latest. Distractors come from turns that are not evidence, each text once; fewer than `count` are returned where
-    the haystack has no more. The order depends only on (seed, task key), so that the place of the evidence says
-    nothing."""
+    Where more turns are evidence than `count`, the turns that add most new answer words are taken, then the latest. Distractors
+    come from turns that are not evidence, each text once; fewer than `count` are returned where the haystack has no more. The
+    order depends only on (seed, task key), so that the place of the evidence is uninformative."""
     if count < 1:
         raise ValueError(f"count={count}: a candidate set has at least one entry")
     by_turn: dict[tuple[str, int], list[MemoryEntry]] = {}

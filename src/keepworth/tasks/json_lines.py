@@ -1,4 +1,4 @@
-"""Questions of your own: a file of JSON lines, one haystack a line with its questions.
+"""Questions of the user: a file of JSON lines, with one haystack and its questions on each line.
 
     {"id": "chat-7",
      "writes": [{"id": "a", "text": "I moved to Leeds.", "speaker": "user", "time": "2026-01-03T10:00"}],
@@ -8,23 +8,22 @@
 | of | name | what it is |
 | --- | --- | --- |
 | a line | id | names the line |
-| | writes | what is to be remembered, in order of time |
-| | questions | what is asked afterwards |
+| | writes | the texts to remember, in order of time |
+| | questions | the questions that are asked afterwards |
 | | split | train, dev or test; in a file without any, every line is test |
-| | cluster | what lines are alike in, such as a user: intervals resample these; by default lines with the same writes |
-| a write | text | what was said |
+| | cluster | what lines have in common, such as a user: intervals resample these; by default lines with the same writes |
+| a write | text | the text |
 | | id | names it within the line, for `evidence` |
-| | speaker | who said it |
-| | time | when, in ISO 8601; by default as the write before it in its session |
-| | session | in which conversation; writes of one session stand together |
-| a question | text | what is asked |
-| | answers | each of them is right |
-| | options | what there is to choose from; the answers are among them |
-| | unanswerable | true: nothing that was written says it; the right answer is to say so, and `answers` may be left out |
-| | evidence | ids of the writes that hold the answer; without them nobody can say where points go |
-| | type, time | a label for tables; when it is asked |
-| | verifier | how an answer is judged: token_f1 (default), exact_match, numeric, ... |
-"""
+| | speaker | its speaker |
+| | time | its time, in ISO 8601; by default that of the write before it in its session |
+| | session | its conversation; writes of one session are kept together |
+| a question | text | the question |
+| | answers | the right answers; any of them counts |
+| | options | the choices; the answers are among them |
+| | unanswerable | true: no write holds the answer; the right answer is to say so, and `answers` may be left out |
+| | evidence | ids of the writes that hold the answer; without them nothing shows where points are lost |
+| | type, time | a label for tables; the time of the question |
+| | verifier | how an answer is judged: token_f1 (default), exact_match, numeric, ... |"""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ def tied(marks: Mapping[str, Iterable[Hashable]]) -> dict[str, str]:
 
 def draw_order(*parts: object) -> str:
     """Returns a sort key for seeded draws (sha256 of the parts), which is the same on every machine, Python version and hash
-    seed. Sorting by `draw_order(seed, owner, member)` and taking the first n draws n members; a larger n only adds to a smaller
-    one."""
+    seed.
+
+    Sorting by `draw_order(seed, owner, member)` and taking the first n draws n members; a larger n only adds to a smaller one."""
     return hashlib.sha256("\x1f".join(map(str, parts)).encode()).hexdigest()

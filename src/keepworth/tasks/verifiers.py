@@ -34,6 +34,7 @@ _SIGNS = re.compile(r"[,./\-_*^()]")
 
 def contains_answer(prediction: str, golds: Sequence[str]) -> float:
     """Returns 1.0 if one of `golds` occurs in `prediction` as whole words, ignoring letter case and the signs , . / - _ * ^ ( ).
+
     The Berkeley Function-Calling Leaderboard scores memory by this rule (`agentic_checker`), except for an accepted string that
     begins or ends with another sign, such as `$49.99`, which its version never accepts."""
     text = _SIGNS.sub("", prediction).lower().replace("'", '"')
@@ -73,9 +74,10 @@ def numeric(prediction: str, golds: Sequence[str]) -> float:
 
 
 def expression(prediction: str, golds: Sequence[str]) -> float:
-    """Returns 1.0 if the first line of `prediction`, computed, is the number of one of `golds`; else 0.0. The line is an
-    expression of numbers, + - * / and brackets, up to an `=` if there is one. A number alone is an expression too. Never raises
-    on a prediction."""
+    """Returns 1.0 if the first line of `prediction`, computed, is the number of one of `golds`; else 0.0.
+
+    The line is an expression of numbers, + - * / and brackets, up to an `=` if there is one. A number alone is an expression too.
+    Never raises on a prediction."""
     lines = prediction.strip().splitlines()
     value = computed(lines[0].split("=")[0]) if lines else None
     return float(value is not None and any(value == _gold(gold) for gold in golds))
@@ -213,9 +215,10 @@ _TIMESTAMP = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d))?(?!\d)")
 
 
 def interval_iou(prediction: str, golds: Sequence[str]) -> float:
-    """Returns the overlap of two intervals of time: minutes in both, divided by minutes in either; the best over `golds`. An
-    interval is two moments in ISO 8601, with any text between: `2020-04-01T00:00/2020-04-09T23:59`. Both ends are part of it; a
-    day alone begins at 00:00 and ends at 23:59. A `prediction` with more or fewer moments than two scores 0."""
+    """Returns the overlap of two intervals of time: minutes in both, divided by minutes in either; the best over `golds`.
+
+    An interval is two moments in ISO 8601, with any text between: `2020-04-01T00:00/2020-04-09T23:59`. Both ends are part of it;
+    a day alone begins at 00:00 and ends at 23:59. A `prediction` with more or fewer moments than two scores 0."""
     predicted = _interval(prediction)
     if predicted is None:
         return 0.0
@@ -253,6 +256,7 @@ def _interval(text: str) -> tuple[datetime, datetime] | None:
 
 def set_f1(prediction: str, golds: Sequence[str]) -> float:
     """Returns F1 of two sets of items, the best over `golds`. Items are separated by semicolons or lines, or else by commas.
+
     Items are equal if their normalised words are. The empty set is written `none`: it is right alone, or it is wrong (the score
     of the "Tulving" benchmark of episodic memory, arXiv 2501.13121, where no event matches)."""
     things = set(_things(prediction))

@@ -29,7 +29,7 @@ READ, WRITE, LEARN, UNDO, FILE = "Find", "Write", "Learn from rewards", "Undo", 
 """The headings under which its help lists the verbs."""
 DEFAULT = MemoryPlace("keepworth.mem")
 POLICY = "default"
-"""What chooses and learns where the file does not say otherwise, as of `Memory`."""
+"""The policy of a memory whose file names none, as in `Memory`."""
 
 # -- arguments and options --------------------------------------------------------------------------------------------
 

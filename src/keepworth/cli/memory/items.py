@@ -1,4 +1,4 @@
-"""`keepworth memory search` to `rollback`: what finds, writes, corrects and undoes."""
+"""`keepworth memory search` to `rollback`: commands that find, write, correct and undo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth` and `ledger`."""
+"""`keepworth memory reward` and `episode`, and estimates from rewards: `pending`, `worth` and `ledger`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ OTHERS = 64
 
 
 class AdmissionError(KeepworthError, ValueError):
-    """Settings of asynchronous training that cannot take effect."""
+    """Settings of asynchronous training would have no effect."""
 
 
 def group_at(position: int, candidate: int = 0) -> int:
@@ -85,9 +85,10 @@ def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
 
 
 def balanced(items: Sequence[T], kind_of: Callable[[T], str], size: int, step: int, seed: int | str) -> list[T]:
-    """Returns the items of a step as `batch` does, with kinds in turn. Over any stretch of the training the counts of kinds
-    differ by at most one, however many items each kind has. Within a kind each item comes once per pass, so a kind with few items
-    is repeated more often."""
+    """Returns the items of a step as `batch` does, with kinds in turn.
+
+    Over any stretch of the training the counts of kinds differ by at most one, however many items each kind has. Within a kind
+    each item comes once per pass, so a kind with few items is repeated more often."""
     by_kind: dict[str, list[T]] = {}
     for item in items:
         by_kind.setdefault(kind_of(item), []).append(item)

@@ -155,6 +155,7 @@ class EpisodeContext:
         self, name: str, function: Callable[[Sequence[Any]], Sequence[Any]], item: Any, seconds: float | None = None
     ) -> Any:
         """Calls `function` once for all members of the group, each of which passes an item, and returns this member's result.
+
         `function` returns one result for each item, in order. Members that are done are not waited for, and the wait does not
         count towards `seconds`."""
 

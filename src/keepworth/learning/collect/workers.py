@@ -231,6 +231,7 @@ class _LiveWorker:
 
 class RolloutWorkers:
     """A number of workers of a cluster that run groups. It is made before the loop runs; all methods are called on the loop.
+
     `part` says how a worker is made; `note` is called with a line about every worker that dies. Raises what `Cluster.spawn`
     raises."""
 

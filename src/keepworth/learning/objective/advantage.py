@@ -24,9 +24,10 @@ from keepworth.learning.objective.parts import Advised, KlReward, OverlongMask, 
 
 
 def kept_groups(scores: Mapping[int, Sequence[float]], objective: Objective) -> tuple[tuple[int, ...], dict[int, str]]:
-    """Decides from each group's unshaped scores, one for each finished episode, which groups are trained on. Returns the ids of
-    kept groups, and the reason for each rejected one. Use the raw metric, not the shaped reward: a length penalty makes every
-    group look mixed. An objective that compares within groups drops a group of one, whatever its filter."""
+    """Decides from each group's unshaped scores, one for each finished episode, which groups are trained on.
+
+    Returns the ids of kept groups, and the reason for each rejected one. Use the raw metric, not the shaped reward: a length
+    penalty makes every group look mixed. An objective that compares within groups drops a group of one, whatever its filter."""
     reasons = {group: _rejection(values, objective) for group, values in scores.items()}
     selected = tuple(group for group, reason in reasons.items() if not reason)
     return selected, {group: reason for group, reason in reasons.items() if reason}

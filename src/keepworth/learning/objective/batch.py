@@ -1,8 +1,7 @@
 """Batch: the padded rows of one optimiser step, as tensors.
 
-An episode may have several rows (its context was rewritten between two model calls); its rows stand in the order in
-which they happened. B rows, T columns, E episodes, S steps (turns).
-"""
+An episode may have several rows (its context was rewritten between two model calls); its rows are in order of time. B rows, T
+columns, E episodes, S steps (turns)."""
 
 from __future__ import annotations
 

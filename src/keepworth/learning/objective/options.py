@@ -27,9 +27,8 @@ from keepworth.learning.objective.parts import Reset
 class Objective(BaseModel):
     """One policy-gradient (or regression) objective.
 
-    `None` means that an axis is not used. A number that is given and unused raises ValueError. `length_budget` alone may stay
-    None in a preset: it is the run's generation limit, and `denominators` or `advantages` ask for it by name when they need it.
-    """
+    `None` means that an axis is not used. A number without effect raises ValueError. Only `length_budget` may stay None in a
+    preset: it is the run's generation limit, and `denominators` or `advantages` ask for it by name when they need it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -182,7 +181,7 @@ class Objective(BaseModel):
 
     @property
     def budget(self) -> int:
-        """The length_budget. Raises ObjectiveError where it is needed and not set."""
+        """The length_budget, or 0. Raises ObjectiveError where it is needed and not set."""
         if self.needs_length_budget and self.length_budget is None:
             raise ObjectiveError(f"objective {self.name!r} divides by the generation limit: set length_budget.")
         return self.length_budget or 0

@@ -405,7 +405,7 @@ LOG_LIMIT, GEOMETRIC_LOG_LIMIT = 20.0, 10.0
 # -- ratios: how far the policy has moved from an anchor ----------------------------------------------------------------------
 
 Unit = Literal["episode", "row"]
-"""What a sequence is."""
+"""The unit of a sequence: all rows of an episode, or one row."""
 Anchor = Literal["proximal", "behaviour", "current"]
 """The policy before the update, the sampler's, or the policy itself, at which every ratio is 1."""
 
@@ -439,7 +439,7 @@ class Sequence(Ratio):
     unit: Unit = "row"
 
     def log(self, gap: Gap) -> Tensor:
-        """Source: GSPO, arXiv 2507.18071."""
+        """Returns the mean log-ratio of the sequence at each of its tokens. Source: GSPO, arXiv 2507.18071."""
         return gap.mean(gap.log_rho, self.unit).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT).expand_as(gap.log_rho)
 
 
@@ -609,9 +609,10 @@ def signature(kind: type) -> str:
 
 
 def read(text: str) -> Any:
-    """Parses a part as it is written in Python, `Clip(0.2, 0.28)`, or without numbers `Plain`. `none` is None. A word inside may
-    go without quotes: `KlLoss(k3, 0.001)`. Raises UnknownName with the nearest part, or ObjectiveError for text that is not a
-    part."""
+    """Parses a part as it is written in Python, `Clip(0.2, 0.28)`, or without numbers `Plain`. `none` is None.
+
+    A word inside may go without quotes: `KlLoss(k3, 0.001)`. Raises UnknownName with the nearest part, or ObjectiveError for text
+    that is not a part."""
     try:
         part = _made(ast.parse(text.strip(), mode="eval").body)
         if isinstance(part, str):

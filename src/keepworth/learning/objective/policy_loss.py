@@ -362,9 +362,10 @@ def merge_metrics(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @torch.no_grad()
 def mismatch(parts: Sequence[tuple[Batch, Tensor]]) -> dict[str, float]:
-    """Measures how far the learner's log-probabilities [B,T] are from those that the tokens were drawn with. Returns the mean and
-    the largest gap, in nats a token, and the ess of all rows together. Under the weights that drew the tokens, the gap is the
-    rounding of two batch shapes, or of two machines."""
+    """Measures how far the learner's log-probabilities [B,T] are from those that the tokens were drawn with.
+
+    Returns the mean and the largest gap, in nats a token, and the ess of all rows together. Under the weights that drew the
+    tokens, the gap is the rounding of two batch shapes, or of two machines."""
     gap = torch.cat([(lp - batch.lp_behaviour)[batch.mask > 0].abs() for batch, lp in parts])
     drift = torch.cat([torch.where(batch.mask > 0, lp - batch.lp_behaviour, 0.0).sum(1) for batch, lp in parts])
     return {
@@ -394,8 +395,9 @@ def group_metrics(batch: Batch) -> dict[str, float]:
 def value_loss(
     values: Tensor, targets: Tensor, batch: Batch, objective: Objective, denominators: Denominators
 ) -> Tensor:
-    """Returns `value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated from [B,T]. A
-    value of a turn counts once, at its first token. `targets` come from `value_targets`. Source: PPO, arXiv 1707.06347, in the
+    """Returns `value_coefficient` * 0.5 * max((V - target)^2, (V_old + clip(V - V_old) - target)^2), aggregated from [B,T].
+
+    A value of a turn counts once, at its first token. `targets` come from `value_targets`. Source: PPO, arXiv 1707.06347, in the
     clipped form of its released code."""
     chosen = objective.advantage
     assert isinstance(chosen, Advised)

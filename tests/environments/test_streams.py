@@ -165,6 +165,7 @@ def test_the_name_of_a_stream_turns_dials_of_its_world() -> None:
         ("t-maze:length", "length is '', which is no int"),
         ("updates:length=3", "updates has no dials"),
         ("no-maze:length=3", "no-maze"),
+        ("linked:people=3", "words for 3 persons and 91390 things, and needs 380"),
     ],
 )
 def test_a_dial_that_cannot_be_turned_is_named(name: str, says: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from keepworth.environments.scene import Scene, Stream, StreamTask
 from keepworth.environments.streams import World
+from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.worlds._made_up import check_split, leanings, phrase, words
 from keepworth.methods.worlds._scenes import Course, stream_task
 from keepworth.registry import Method
@@ -56,7 +57,7 @@ def linked(parameters: LinkedStream, *, split: str, seed: int, order: str = "ran
     `rule` says which of its two facts was told earlier, since a new record can link only to those that are there.
 
     Raises:
-        ValueError: There are too few words for so many tasks.
+        KeepworthError: There are too few words for so many tasks.
     """
     generator = np.random.default_rng([67, check_split(split, order), seed])
     asking = np.random.default_rng([68, check_split(split, order), len(order), seed])
@@ -68,9 +69,10 @@ def linked(parameters: LinkedStream, *, split: str, seed: int, order: str = "ran
     actions = (*rooms, NOTE)
     size = -(-parameters.length // (1 + ASKED)), ASKED + KEPT
     persons, things = (list(map(" ".join, combinations(part, count))) for part, count in ((people, 2), (names, 4)))
-    if np.prod(size) > min(len(persons), len(things)):
-        raise ValueError(
-            f"there are {len(persons)} persons and {len(things)} things: ask for fewer tasks or more words"
+    if size[0] * size[1] > min(len(persons), len(things)):
+        raise KeepworthError(
+            f"{parameters.family} has words for {len(persons)} persons and {len(things)} things, and needs {size[0] * size[1]}.",
+            "Ask for fewer tasks, or turn people or names up.",
         )
     owners, owned = (generator.choice(part, size=size, replace=False).tolist() for part in (persons, things))
 

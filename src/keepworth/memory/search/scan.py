@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +35,15 @@ def threads(name: str, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(4, f"keepworth-{name}")
 
 
+def begin(name: str, work: Callable[[], Vectors]) -> Callable[[], Vectors]:
+    """Start work on a thread beside the caller's; the returned function waits for its result. Where the process ends, or may
+    have no more threads, the caller does the work itself."""
+    try:
+        return threads(name, os.getpid()).submit(work).result
+    except RuntimeError:
+        return work
+
+
 def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
     """Of each query with each row. Shape (queries, rows).
 
@@ -44,26 +55,24 @@ def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
     if len(queries) >= MANY:
         product: Vectors = queries @ matrix.T
         return product
-    out = np.empty((len(queries), len(matrix)), np.float32)
     count = min(READERS, 1 + len(matrix) // SHARE)
     ends = [len(matrix) * share // count for share in range(count + 1)]
-    shares = [(queries, matrix[start:end], out[:, start:end]) for start, end in zip(ends, ends[1:], strict=False)]
-    others = [threads("scan", os.getpid()).submit(_by_rows, *share) for share in shares[1:]]
-    _by_rows(*shares[0])
-    for other in others:
-        other.result()
-    return out
+    shares = [partial(_by_rows, queries, matrix[start:end]) for start, end in pairwise(ends)]
+    others = [begin("scan", share) for share in shares[1:]]
+    return np.concatenate([shares[0](), *(other() for other in others)], axis=1)
 
 
-def _by_rows(queries: Vectors, matrix: Vectors, out: Vectors) -> None:
+def _by_rows(queries: Vectors, matrix: Vectors) -> Vectors:
     """Several queries go over a part of the rows at a time, which stays in the processor's cache."""
     import numpy as np
 
+    out = np.empty((len(queries), len(matrix)), np.float32)
     step = CACHED if len(queries) > 1 else max(1, len(matrix))
     for start in range(0, len(matrix), step):
         part = matrix[start : start + step]
         for query, line in zip(queries, out, strict=True):
             np.vecdot(part, query, out=line[start : start + step])
+    return out
 
 
 def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:

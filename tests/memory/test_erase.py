@@ -150,6 +150,19 @@ def test_a_person_is_erased_from_every_byte_of_every_file(handle: str, tmp_path:
         assert check(m.store) == []
 
 
+def test_another_handle_that_knew_the_person_opens_nothing_of_it_and_reports_no_damage(tmp_path: Path):
+    with Memory(tmp_path / "a.mem", encoder=None) as one, Memory(tmp_path / "a.mem", encoder=None) as other:
+        ana = other.within(user_id="ana")
+        with ana.episode("what to eat") as episode:
+            ana.add("ana likes tofu")
+        assert ana.episode_record(episode.id).task == "what to eat"
+        one.erase(user_id="ana")
+        with pytest.raises(errors.UnknownEpisode):
+            ana.episode_record(episode.id)
+        ana.add("ana likes rice")
+        assert check(other.store) == []
+
+
 def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(decision_log, "FLUSH_SECONDS", 60.0)
     path = tmp_path / "a.mem"

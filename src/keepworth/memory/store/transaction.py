@@ -351,8 +351,13 @@ class Transaction:
         item = self.load(id)
         if item is not None:
             return self.scope.contains(item.scope)
-        # An item whose creation is undone at the moment has no row, but may come back: its event says whose it was.
+        # An item whose creation is undone at the moment has no row, but may come back: its image says whose it was, and its event
+        # where there was none yet. What a wider handle made of an item is the item's person's, and not the handle's.
         self.flush_journal()
+        last = "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1"
+        item = rows.image(scalar(self.connection, last, (number,)))
+        if item is not None:
+            return self.scope.contains(item.scope)
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
         return home is not None and self.scope.contains(self.scope_of(home))
 

@@ -8,13 +8,13 @@ of vectors is a cache of the table of vectors in the file, and follows the journ
 from __future__ import annotations
 
 import math
-import os
 import re
 import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from keepworth.episodes.vectors import RecentVectors
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
-from keepworth.memory.search.scan import best, cosines, in_mask, threads
+from keepworth.memory.search.scan import begin, best, cosines, in_mask
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Embedder:
         used."""
         if self._recent.has(texts):
             return lambda: self(texts)
-        return threads("encode", os.getpid()).submit(self, texts).result
+        return begin("encode", partial(self, texts))
 
     def forget(self, text: str) -> None:
         """Remove one text's vector from the cache."""

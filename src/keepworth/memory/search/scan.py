@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,15 @@ def threads(name: str, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(4, f"keepworth-{name}")
 
 
+def begin(name: str, work: Callable[[], Vectors]) -> Callable[[], Vectors]:
+    """Start work on another thread and return a function that waits for its result. If no thread can start, because the process is
+    ending or may have no more, that function does the work itself."""
+    try:
+        return threads(name, os.getpid()).submit(work).result
+    except RuntimeError:
+        return work
+
+
 def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
     """Compute the cosine of each query with each row. Shape (queries, rows).
 
@@ -51,27 +61,25 @@ def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
     if len(queries) >= MANY:
         product: Vectors = queries @ matrix.T
         return product
-    out = np.empty((len(queries), len(matrix)), np.float32)
     count = min(READERS, 1 + len(matrix) // SHARE)
     ends = [len(matrix) * share // count for share in range(count + 1)]
-    shares = [(queries, matrix[start:end], out[:, start:end]) for start, end in pairwise(ends)]
-    others = [threads("scan", os.getpid()).submit(_by_rows, *share) for share in shares[1:]]
-    _by_rows(*shares[0])
-    for other in others:
-        other.result()
-    return out
+    shares = [partial(_by_rows, queries, matrix[start:end]) for start, end in pairwise(ends)]
+    others = [begin("scan", share) for share in shares[1:]]
+    return np.concatenate([shares[0](), *(other() for other in others)], axis=1)
 
 
-def _by_rows(queries: Vectors, matrix: Vectors, out: Vectors) -> None:
-    """Write the cosines of the queries with these rows to `out`. Several queries share a chunk of rows while it is in the
-    processor's cache."""
+def _by_rows(queries: Vectors, matrix: Vectors) -> Vectors:
+    """Compute the cosines of the queries with these rows. Several queries share a chunk of rows while it is in the processor's
+    cache."""
     import numpy as np
 
+    out = np.empty((len(queries), len(matrix)), np.float32)
     step = CACHED if len(queries) > 1 else max(1, len(matrix))
     for start in range(0, len(matrix), step):
         part = matrix[start : start + step]
         for query, line in zip(queries, out, strict=True):
             np.vecdot(part, query, out=line[start : start + step])
+    return out
 
 
 def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:

@@ -8,6 +8,7 @@ handle, their queries are left out of the log.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -80,13 +81,21 @@ class DecisionLog:
                 with self._store.database.reading() as connection:
                     self._since = newest_purge(connection)
             self._waiting.append(entry)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=_keep_flushing, args=(weakref.ref(self),), name="keepworth-decisions", daemon=True
-                )
-                self._thread.start()
+            flushed = self._thread is not None or self._start()
             if len(self._waiting) >= LARGEST_BATCH:
                 self._wake.notify()
+        if not flushed:
+            self.flush()
+
+    def _start(self) -> bool:
+        """Whether there is a thread now: a process that ends, or may have no more of them, gets none."""
+        thread = threading.Thread(
+            target=_keep_flushing, args=(weakref.ref(self),), name="keepworth-decisions", daemon=True
+        )
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
+        return self._thread is not None
 
     def flush(self) -> None:
         """Commit all queued decisions, and wait for those that another thread is committing."""

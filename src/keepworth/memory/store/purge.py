@@ -206,15 +206,17 @@ def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]
 def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int, int]:
     """Remove from the journal what it says about the erased items, and nothing about others. `by` is the number of the erasing
     entry. Returns the entries that are void now, with the ids of their scopes."""
+    # When a whole scope goes, so does what is left of items that were erased from it before.
+    numbers = gone.numbers | _column(connection, f"SELECT n FROM tombstones WHERE scope {AMONG}", among(gone.homes))
     touched: dict[int, set[int]] = defaultdict(set)
     changed: dict[int, set[int]] = defaultdict(set)
     query = f"SELECT seq, n, changed FROM changes WHERE seq IN (SELECT seq FROM changes WHERE n {AMONG})"
-    for seq, n, did in select(connection, query, (among(sorted(gone.numbers)),)):
+    for seq, n, did in select(connection, query, (among(sorted(numbers)),)):
         touched[seq].add(n)
         if did:
             changed[seq].add(n)
     # An entry that found a duplicate may have come to create an item since, by a rollback.
-    for n in gone.numbers:
+    for n in numbers:
         touched[n].add(n)
         changed[n].add(n)
     kinds = dict(select(connection, f"SELECT seq, kind FROM events WHERE seq {AMONG}", (among(sorted(touched)),)))
@@ -222,20 +224,19 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         seq
         for seq in touched
         # The text of a merge into an item that stays, and did not change, is that item's.
-        if changed[seq] <= gone.numbers
-        and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - gone.numbers)
+        if changed[seq] <= numbers
+        and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - numbers)
     }
-    about_them_alone -= (
-        _column(connection, f"SELECT n FROM items WHERE n {AMONG}", among(sorted(touched))) - gone.numbers
-    )
+    staying = _column(connection, f"SELECT n FROM items WHERE n {AMONG}", among(sorted(touched))) - numbers
+    about_them_alone -= staying
     inside = _column(connection, f"SELECT seq FROM events WHERE scope {AMONG}", among(gone.homes))
     about_them_alone |= {seq for seq in inside if seq not in touched}
     # Replaying the items that stay needs those they were made from, and in turn those these were made from.
-    needed = {n for seq in touched if seq not in about_them_alone for n in touched[seq] & gone.numbers}
+    needed = {n for seq in touched if seq not in about_them_alone for n in touched[seq] & numbers}
     before = -1
     while before != len(needed):
         before = len(needed)
-        needed |= {n for seq in about_them_alone if touched[seq] & needed for n in touched[seq] & gone.numbers}
+        needed |= {n for seq in about_them_alone if touched[seq] & needed for n in touched[seq] & numbers}
     shapes = _Shapes(by)
     void: dict[int, int] = {}
     for seq in sorted(about_them_alone):
@@ -247,7 +248,7 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
             shape = {"ranges": json.loads(payload)["ranges"], "reason": ""}
         else:
             void[seq] = scope
-            alone = bool(changed[seq]) or touched[seq] <= gone.numbers
+            alone = bool(changed[seq]) or touched[seq] <= numbers
             if payload is not None and touched[seq] & needed and alone:
                 shape = shapes.of(kind, json.loads(payload))
         connection.execute(
@@ -255,13 +256,14 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
             f"reason = CASE applied WHEN 0 THEN '' ELSE 'applied' END, chain = {FORGOTTEN} WHERE seq = ?",
             (None if shape is None else json.dumps(shape, separators=(",", ":")), seq),
         )
-    # An entry that made an erased item and closed others that stay is still replayed for these: it loses only its text.
-    for seq in sorted(set(touched).difference(about_them_alone)):
+    # An entry that made an erased item and closed others that stay is still replayed for these: it loses only its text. An item
+    # that an undo made of an entry that was refused at first has the text of that entry, which stays.
+    for seq in sorted(set(touched).difference(about_them_alone, staying)):
         payload = scalar(connection, "SELECT payload FROM events WHERE seq = ?", (seq,))
         if payload is None or kinds[seq] not in ("SUPERSEDE", "MERGE"):
             continue
         wording_of = {seq} & touched[seq] or touched[seq] - changed[seq]
-        if not wording_of <= gone.numbers:
+        if not wording_of <= numbers:
             continue
         shape = shapes.of(kinds[seq], json.loads(payload))
         connection.execute(

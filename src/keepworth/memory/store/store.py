@@ -25,6 +25,7 @@ from keepworth.memory.search.where import Filter
 from keepworth.memory.store import notes, opening, rows, schema, undo
 from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.decision_log import newest_purge
 from keepworth.memory.store.derived import Derived
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
@@ -83,7 +84,7 @@ class Store:
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder: Embedder | None = None
         self.clock = clock
-        self._scope_names: dict[int, Scope] = {}
+        self._scope_names: dict[tuple[int, int], Scope] = {}  # by the newest purge and the id
         self.inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
         self.set_id: int | None = None
         self._lock = threading.RLock()
@@ -137,13 +138,14 @@ class Store:
             self._scope_names.clear()
 
     def scope_named(self, connection: AnyConnection, id: int) -> Scope:
-        """Return the scope with an integer id."""
-        scope = self._scope_names.get(id)
+        """Return the scope with an integer id. Names are read again after each erasing, which may change them."""
+        key = self.database.once(connection, "newest purge", lambda: newest_purge(connection)), id
+        scope = self._scope_names.get(key)
         if scope is None:
             row = first(connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
             if len(self._scope_names) >= SCOPES:
                 self._scope_names.clear()
-            scope = self._scope_names[id] = rows.to_scope(row, id)
+            scope = self._scope_names[key] = rows.to_scope(row, id)
         return scope
 
     def scope_ids(self, connection: AnyConnection, scope: Scope, nobody: bool = False) -> frozenset[int] | None:
@@ -306,7 +308,7 @@ class Store:
             else:
                 listed = select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),))
             for row in listed:
-                home = self._scope_names.get(row[1]) or self.scope_named(connection, row[1])
+                home = self.scope_named(connection, row[1])
                 if home == scope or scope.contains(home):
                     out[f"m{row[0]}"] = rows.to_item(row, home)
         return out

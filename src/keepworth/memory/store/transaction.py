@@ -349,8 +349,13 @@ class Transaction:
         item = self.load(id)
         if item is not None:
             return self.scope.contains(item.scope)
-        # An item whose creation is undone at present has no row, but may come back: its event has its scope.
+        # An item whose creation is undone at present has no row, but may come back. Its last image has its scope, or else its
+        # event; what a wider handle made of an item belongs to the item's scope, not to the handle's.
         self.flush_journal()
+        last = "SELECT before FROM touches WHERE n = ? AND before IS NOT NULL ORDER BY seq DESC LIMIT 1"
+        item = rows.image(scalar(self.connection, last, (number,)))
+        if item is not None:
+            return self.scope.contains(item.scope)
         home = scalar(self.connection, "SELECT scope FROM events WHERE seq = ?", (number,))
         return home is not None and self.scope.contains(self.scope_of(home))
 

@@ -41,8 +41,8 @@ def threads(name: str, process: int) -> ThreadPoolExecutor:
 
 
 def begin(name: str, work: Callable[[], Vectors]) -> Callable[[], Vectors]:
-    """Start work on another thread and return a function that waits for its result. If no thread can start, because the process is
-    ending or may have no more, that function does the work itself."""
+    """Start work on another thread, and return a function that waits for its result. If no thread can start, because the process
+    is ending or may have no more, that function does the work itself."""
     try:
         return threads(name, os.getpid()).submit(work).result
     except RuntimeError:

@@ -208,6 +208,8 @@ FIXES = {
     r"no rollback 'r9' in this scope of :memory:: .* `rollback` gave; nothing was undone": lambda m: m.rollback("r9"),
     r"no episode or rollback 'e9' in this scope of :memory:": lambda m: m.rollback("e9"),
     r"no episode 'e9' in this scope of :memory:: take the `.id`": lambda m: m.episode_record("e9"),
+    r"user of a scope must be text, got int: pass str": lambda m: m.search("a cat", user_id=7),
+    r"user of a scope must be text, got NoneType: only leaving it out means all": lambda m: m.search("a", user_id=None),
     r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),
     r"user of a scope has control characters.*remove": lambda m: m.add("a cat", user_id="u\0"),
 }

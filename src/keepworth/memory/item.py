@@ -33,9 +33,8 @@ class Scope:
         for name in PARTS:
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise InvalidScope(
-                    f"{name} of a scope must be text, got {type(value).__name__}: pass str(...), or leave it out for all"
-                )
+                fix = "only leaving it out means all" if value is None else "pass str(...), or leave it out for all"
+                raise InvalidScope(f"{name} of a scope must be text, got {type(value).__name__}: {fix}")
             if value == "":
                 continue
             if len(value) > LONGEST_NAME:

@@ -108,9 +108,11 @@ def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
     return next(iter(within or [words[word] for word in difflib.get_close_matches(bare, words, 1, 0.65)]), None)
 
 
-def availability() -> str:
-    """One sentence for error messages: what can be had by name."""
-    return f"Available by name: {', '.join(f'{model.name} ({model.kind.value})' for model in KNOWN.values())}."
+def availability(kind: ModelKind | None = None) -> str:
+    """One sentence for error messages: what can be had by name. kind: models of this kind alone."""
+    listed = (f"{model.name} ({model.kind.value})" for model in KNOWN.values() if kind in (None, model.kind))
+    more = ", for short minilm, and hashing, which needs no model" if kind is ModelKind.ENCODER else ""
+    return f"Available by name: {', '.join(listed)}{more}."
 
 
 Progress = Callable[[str], None]
@@ -160,7 +162,7 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
     if model in KNOWN:
         if kind is not None and KNOWN[model].kind is not kind:
             raise UnknownModel(
-                f"{model!r} is of the kind {KNOWN[model].kind.value!r}, not {kind.value!r}.", availability()
+                f"{model!r} is of the kind {KNOWN[model].kind.value!r}, not {kind.value!r}.", availability(kind)
             )
         return fetch(model, progress=progress)
     folder = Path(model).expanduser()
@@ -173,10 +175,10 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
     if is_hub_id(model):
         return from_hub(model, progress)
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise UnknownModel(f"There is no folder {folder}.", availability())
+        raise UnknownModel(f"There is no folder {folder}.", availability(kind))
     raise UnknownModel(
         f"No model is called {model!r}.",
-        f"{_suggest(model, kind)}{availability()} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
+        f"{_suggest(model, kind)}{availability(kind)} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
     )
 
 

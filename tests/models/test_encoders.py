@@ -106,7 +106,9 @@ def test_the_factory_knows_hashing_and_its_dimension() -> None:
     with pytest.raises(UnknownModel, match="Did you mean 'all-minilm-l6-v2'"):
         encoder("minilm-l6")
     for name in ("hash", "minilmm"):
-        with pytest.raises(UnknownModel, match=r"all-minilm-l6-v2 \(encoder\), for short minilm, and hashing") as unknown:
+        with pytest.raises(
+            UnknownModel, match=r"all-minilm-l6-v2 \(encoder\), for short minilm, and hashing"
+        ) as unknown:
             encoder(name)
         assert "language" not in unknown.value.fix
 

@@ -364,7 +364,8 @@ class Item:
 def text_problem(text: object) -> str | None:
     """Why this cannot be remembered, or None. Line breaks and tabs are the only control characters allowed."""
     if not isinstance(text, str):
-        return f"text must be str, got {type(text).__name__}: decode bytes first"
+        fix = "decode it" if isinstance(text, bytes) else "give a text"
+        return f"text must be str, got {type(text).__name__}: {fix}"
     if not text.strip():
         return "text is empty: give it at least one character that is not white space"
     if len(text) > LONGEST_TEXT:

@@ -9,6 +9,7 @@ from keepworth.memory.errors import InvalidFilter, InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
 from keepworth.memory.search.search import CURRENT, Request, Worth, checked_query, several
 from keepworth.memory.store.decision_log import DecisionLog
+from keepworth.memory.store.log import check_source
 
 if TYPE_CHECKING:
     from keepworth.memory.policy.learning import Learning
@@ -46,7 +47,7 @@ class Learned:
         """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
 
         items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. Raises UnknownItem, InvalidPolicy."""
+        were not, and those that are gone, too. Raises UnknownItem, InvalidFilter, InvalidPolicy."""
         learning = self._learns("ledger")
         self._decisions.flush()
         if items is not None:
@@ -55,6 +56,9 @@ class Learned:
             checked_source(source, "source")
             listed = self.store.items(self.scope, current=not everything)
             there = [item.id for item in listed if item.provenance.source == source]
+            if not there:
+                with self.store.database.reading() as connection:
+                    check_source(connection, self.scope, source)
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(items, everything=everything)
 

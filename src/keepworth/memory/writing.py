@@ -179,8 +179,10 @@ def messages_of(content: object) -> Sequence[Message]:
         return [{"role": "user", "content": content}]
     if isinstance(content, Mapping):
         return [content]
-    if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
-        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
+    coded = isinstance(content, (bytes, bytearray))
+    if coded or not isinstance(content, Iterable):
+        fix = "decode it" if coded else "give one of them"
+        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: {fix}")
     messages = list(content)
     for number, message in enumerate(messages):
         if not isinstance(message, Mapping):

@@ -399,8 +399,12 @@ def install(name: str, command: str, *, write: bool) -> str:
     """The settings that make a host run `command` at its events, or, with `write`, a line about the file that has them now.
 
     Raises:
-        HookProblem: The settings that are there cannot be read.
+        HookProblem: There is no such host, or the settings that are there cannot be read.
     """
+    if name not in HOSTS:
+        from keepworth.episodes.errors import UnknownName
+
+        raise HookProblem(str(UnknownName("host", name, HOSTS)))
     host = HOSTS[name]
     file, hooks = Path(host.settings), dict[str, Any]()
     for event in host.events:
@@ -456,9 +460,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--seconds", type=float, default=None, help=f"How long the host waits at most; {SECONDS:g} if not given."
     )
-    made.add_argument(
-        "--install", metavar="HOST", choices=list(HOSTS), help=f"Print the settings of {', '.join(HOSTS)}."
-    )
+    made.add_argument("--install", metavar="HOST", help=f"Print the settings of {', '.join(HOSTS)}.")
     made.add_argument("--write", action="store_true", help="With --install: merge them into the project's file.")
     return made
 

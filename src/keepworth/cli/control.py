@@ -113,7 +113,7 @@ def table(
 
 
 def _settings(memory: str, world: str, steps: int, seed: int, envs: int, assign: list[str]) -> PpoSettings:
-    """PpoSettings from the command line: a name of `--set` is one of the trainer's, else one of the memory's."""
+    """Makes PpoSettings from the command line. A name of `--set` is one of the trainer's settings, else one of the memory's."""
     from inspect import signature
 
     from keepworth.control.settings import PpoSettings

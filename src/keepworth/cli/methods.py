@@ -1,4 +1,4 @@
-"""`keepworth methods`: every method by name, and what was measured of it."""
+"""`keepworth methods`: every method by name, with its measurements."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def run(
 
 
 def print_rows(name: str, unit: str, rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
-    """The table of a study."""
+    """Prints the table of a study."""
     width = max([28, *(len(row["arm"]) for row in rows)])
     for row in rows:
         if as_json:
@@ -139,11 +139,11 @@ READ_FROM = {
     "text": "the method's paper or documentation",
     "secondary": "descriptions by others",
 }
-"""What was read of an objective, by the status of its citation."""
+"""The sources that an objective was checked against, by the status of its citation."""
 
 
 def _objective_rows(name: str) -> list[tuple[str, str]]:
-    """What is on of an objective, as a configuration says it; what it needs, and where it was read."""
+    """Describes an objective's options as a configuration has them, its needs and its source."""
     from keepworth.learning.objective.inputs import episode_inputs, inputs
     from keepworth.learning.objective.presets import preset, source_of
 

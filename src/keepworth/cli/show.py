@@ -75,7 +75,7 @@ def show(
 
 
 def _evaluated(name: str, runs: Path) -> Path | None:
-    """The folder that `keepworth eval run` or `keepworth eval stream` left; None where it is no such folder."""
+    """Returns the folder of a finished `keepworth eval run` or `keepworth eval stream`; None where it is no such folder."""
     for path in (Path(name), runs / name) if name else ():
         if (path / "rows.jsonl").is_file() and (path / "summary.json").is_file():
             return path
@@ -83,7 +83,7 @@ def _evaluated(name: str, runs: Path) -> Path | None:
 
 
 def _as_record(run: RunFolder) -> dict[str, Any]:
-    """What the tables hold, with the labels that they show."""
+    """Converts tables to a record, with the labels that they show."""
     from dataclasses import asdict
 
     from keepworth.evaluation.tables import tables_of
@@ -124,7 +124,7 @@ def report(
 
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:
-    """The run of that name, or the one that was begun last. Raises KeepworthError where there is none."""
+    """Returns the run of that name, or the one that was started last. Raises KeepworthError where there is none."""
     from keepworth.learning.run_folder import find_run, list_runs
 
     folders, fix = list_runs(runs), "keepworth demo makes one; --runs looks elsewhere."
@@ -138,7 +138,7 @@ def named_or_latest(name: str, runs: Path) -> RunFolder:
 
 
 def print_tables(run: RunFolder, console: Console) -> None:
-    """The final tables, or the latest measurement of each arm while there are none."""
+    """Prints the final tables, or the latest measurement of each arm while there are none."""
     from keepworth.evaluation.tables import tables_of
 
     headline = (run.result() or {}).get("headline")
@@ -149,7 +149,7 @@ def print_tables(run: RunFolder, console: Console) -> None:
 
 
 def print_curves(run: RunFolder, console: Console) -> None:
-    """Every curve as a line of blocks, from first to last value."""
+    """Prints every curve as a line of blocks, from first to last value."""
     from keepworth.evaluation.curves import drawn, panels
 
     for panel in drawn(panels(run.metrics(), run.evals())):

@@ -226,7 +226,7 @@ def _take_foreign(
 
 
 def _in_quarantine(held: list[Item]) -> str:
-    """How many, and for which kinds of secrets."""
+    """Describes how many items are in quarantine, and for which kinds of secrets."""
     from keepworth.memory.scan import HELD_FOR
 
     kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
@@ -402,7 +402,8 @@ def remove_token(
 
 
 def _tokens(file: MemoryPlace) -> Tokens:
-    """Raises NotAMemoryFile: tokens beside a memory that is not there open nothing, and a mistyped name would not be seen."""
+    """Returns the tokens of a memory. Raises NotAMemoryFile where the memory does not exist, so that a mistyped name is
+    noticed."""
     from keepworth.serving.access import Tokens, tokens_of
 
     check_there(file)

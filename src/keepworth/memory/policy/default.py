@@ -44,7 +44,7 @@ from keepworth.memory.policy.propensity import Independent, Slate
 from keepworth.memory.policy.rewards import Trust
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, lines, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.memory.search.search import Explanation, Hit, Worth
+from keepworth.memory.search.search import UNEXPLAINED, Hit, Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -153,7 +153,6 @@ _WAYS = np.arange(len(SHARES))[:, None]
 AdvicePieces: TypeAlias = "tuple[tuple[str, float, float], ...]"
 """Each (action, 1 for it or -1 against it, how alike the question is where that was so)."""
 _NOTHING: Floats = np.zeros(0)
-_UNEXPLAINED = Explanation(None, None, {})
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of an item where nothing was rewarded yet."""
 
@@ -1144,10 +1143,9 @@ def explained(
         hit = hits[index]
         position = choice.order.index(index) if values.clear(index) else index
         moved = "up" if position < index else "down" if position > index else ""
-        if moved or (values.seen[index] and (times[index] >= 0.5 or hit.why is not None)):
-            why = hit.why or _UNEXPLAINED
+        if moved or (values.seen[index] and (times[index] >= 0.5 or hit.why is not UNEXPLAINED)):
             worth = values.worth(index, record.in_full(hit.id) if index in values.accounts else None)
-            hit = replace(hit, why=Explanation(why.lexical_rank, why.dense_rank, why.terms, moved, worth))
+            hit = replace(hit, why=replace(hit.why, moved=moved, worth=worth))
         shown.append(hit)
     return shown
 

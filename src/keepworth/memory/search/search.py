@@ -127,6 +127,10 @@ class Explanation:
         return "" if self.worth is None else self.worth.sentence
 
 
+UNEXPLAINED = Explanation(None, None, {})
+"""Stands where no explanation was asked for and rewards say nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """An item that a search found, and the score by which it was ranked.
@@ -140,7 +144,7 @@ class Hit:
     score: float
     lexical: float | None = None
     dense: float | None = None
-    why: Explanation | None = field(default=None, compare=False)
+    why: Explanation = field(default=UNEXPLAINED, compare=False)
     conflicts: tuple[str, ...] = field(default=(), compare=False)
     instead_of: str = field(default="", compare=False)
     span: tuple[int, int] | None = field(default=None, compare=False)

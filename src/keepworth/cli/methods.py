@@ -16,6 +16,9 @@ app = App(
     help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
 )
 
+LONGEST_COMMAND = 400
+"""Characters of a command that `show` prints."""
+
 
 @app.callback()
 def list_methods(
@@ -69,15 +72,25 @@ def show(
             ("because", report.get("sentence", "")),
             ("unit", report.get("unit", "")),
         ]
-        rows += [("controls", ", ".join(report.get("controls", ()))), ("command", report.get("command", ""))]
+        rows += [("controls", ", ".join(report.get("controls", ())))]
         when = f"{report.get('revision')}, at which the command was run; what it names may be gone since"
         rows += [("revision", when if report else "")]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         if method.kind == "objective":
             say_terms(_objective_rows(name))
+        if command := report.get("command", ""):  # to be copied, so it is not broken
+            say(f"  command: {command if len(command) <= LONGEST_COMMAND else '--json prints it, as it is long'}")
+        worlds: dict[str, list[str]] = {}
         for arm in report.get("arms", ()):
-            say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
+            of, _, world = arm["name"].partition(" on ")
+            if world:
+                worlds.setdefault(f"{world} (n = {arm['n']})", []).append(f"{of} {arm['mean']:.3f}")
+            else:
+                say(f"  {of}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
+        if worlds:
+            say_terms([(world, ", ".join(means)) for world, means in worlds.items()])
+            say("  These are means; --json prints their intervals, too.")
         for gap in report.get("comparisons", ()):
             say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
 

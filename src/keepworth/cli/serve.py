@@ -205,12 +205,13 @@ def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     """Returns (model, run), one of which is "". A catalogued model comes before a run of its name, which can still be named by
     its folder. Raises UnknownName for a word that is neither."""
     from keepworth.learning.run_folder import is_run, list_runs
-    from keepworth.models.files import KNOWN
+    from keepworth.models.files import KNOWN, ModelKind
 
     if is_run(Path(what)) or (what not in KNOWN and what and is_run(runs / what)):
         return "", what
     if what and what not in KNOWN and "/" not in what and not Path(what).exists():
-        raise UnknownName("model or run", what, [*KNOWN, *(path.name for path in list_runs(runs))])
+        models = (model.name for model in KNOWN.values() if model.kind is ModelKind.LANGUAGE)
+        raise UnknownName("model or run", what, [*models, *(path.name for path in list_runs(runs))])
     return what, ""
 
 

@@ -12,7 +12,7 @@ from keepworth.cli.command import argument, option
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
 from keepworth.cli.tables import print_evaluation, print_table
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, UnknownName
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,12 +127,14 @@ def named_or_latest(name: str, runs: Path) -> RunFolder:
     """Returns the run of that name, or the one that was started last. Raises KeepworthError where there is none."""
     from keepworth.learning.run_folder import find_run, list_runs
 
-    if not name:
-        folders = list_runs(runs)
-        if not folders:
-            raise KeepworthError(f"There is no run in {runs} yet.", "keepworth demo makes one; --runs looks elsewhere.")
-        name = str(folders[0])
-    return find_run(name, runs)
+    folders, fix = list_runs(runs), "keepworth demo makes one; --runs looks elsewhere."
+    if not (name or folders):
+        raise KeepworthError(f"There is no run in {runs} yet.", fix)
+    try:
+        return find_run(name or str(folders[0]), runs)
+    except UnknownName as error:
+        error.fix = error.fix if folders else fix
+        raise
 
 
 def print_tables(run: RunFolder, console: Console) -> None:

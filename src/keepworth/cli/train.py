@@ -48,7 +48,8 @@ def demo(
             cores = min(available_cores(), 2)
             progress.note(
                 f"About {DEMO_MINUTES[quick][cores - 1]:.0f} min on {cores} idle cores with bfloat16, longer without it, or "
-                "where other programs compute. `keepworth demo --quick` (make demo QUICK=1) takes few steps."
+                "where other programs compute."
+                + ("" if quick else " `keepworth demo --quick` (make demo QUICK=1) takes few steps.")
             )
         recipe.train(config, run, progress)
 

@@ -23,11 +23,13 @@ def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> Seq
 
     Raises:
         UnknownName: There is no memory of this name, or it has no such setting.
+        SettingError: The memory cannot be made with these settings.
         MissingExtra: PyTorch is not installed.
     """
     from inspect import signature
 
-    from keepworth.episodes.errors import require_known
+    from keepworth.control.settings import SettingError
+    from keepworth.episodes.errors import KeepworthError, require_known
     from keepworth.episodes.extras import require
     from keepworth.registry import method
 
@@ -36,5 +38,13 @@ def memory(name: str, input_size: int, width: int = 128, **settings: Any) -> Seq
     for setting in settings:
         require_known(f"setting of {name}", setting, accepted)
     require("control", f"The memory {name!r}", "torch")
-    module: SequenceMemory = make(input_size, width, **settings)
+    try:
+        module: SequenceMemory = make(input_size, width, **settings)
+    except (ValueError, RuntimeError, ArithmeticError) as error:
+        if not settings or isinstance(error, KeepworthError):
+            raise
+        given = ", ".join(f"{setting} = {value!r}" for setting, value in settings.items())
+        raise SettingError(
+            f"the memory {name!r} cannot be made with {given}: {error}.", "Leave them out for the usual ones."
+        ) from error
     return module

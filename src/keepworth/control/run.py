@@ -39,8 +39,8 @@ def run(settings: PpoSettings, folder: Path, world: MakeWorld | None = None) -> 
     Raises:
         CheckpointError: The folder holds another run.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     trainer = Trainer(settings, world)
+    folder.mkdir(parents=True, exist_ok=True)
     if (folder / CHECKPOINT).exists():
         saved = load_checkpoint(folder)
         before = replace(PpoSettings(**saved["settings"]), steps=settings.steps)

@@ -42,15 +42,14 @@ class UnknownEncoder(KeepworthError):
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """Returns the known name closest to `name`, also where only the last part of a dotted name was misspelt; None if none is
-    close."""
-    names = list(choices)
-    matches = get_close_matches(name, names, n=1, cutoff=0.5)
-    if matches:
-        return matches[0]
-    tails = {name.rsplit(".", 1)[-1]: name for name in names}
-    matches = get_close_matches(name.rsplit(".", 1)[-1], list(tails), n=1, cutoff=0.6)
-    return tails[matches[0]] if matches else None
+    """Returns the known name closest to `name`, in any case, also where only the last part of a dotted name was misspelt; None if
+    none is close."""
+    lowered = {choice.lower(): choice for choice in choices}
+    tails = {choice.rsplit(".", 1)[-1]: lowered[choice] for choice in lowered}
+    for part, spelled in ((name.lower(), lowered), (name.lower().rsplit(".", 1)[-1], tails)):
+        if matches := get_close_matches(part, spelled, n=1, cutoff=0.6):
+            return spelled[matches[0]]
+    return None
 
 
 def require_known(kind: str, name: str, among: Iterable[str]) -> str:

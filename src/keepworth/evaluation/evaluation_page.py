@@ -93,6 +93,9 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
     each_arm = {
         arm: values for arm, values in arms.items() if values["does not fit"] < values["questions"] * values["seeds"]
     }
+    marked = {
+        arm: f"{max((cell['n'] for cell in values['evidence'].values()), default=0):,}" for arm, values in arms.items()
+    }
     over = [arm for arm, values in arms.items() if values["shown tokens"] > summary["tokens"]]
     some = f", but for {', '.join(over)}." if over else "."
     some += "".join(f" {arm} does not fit." for arm in arms if arm not in each_arm)
@@ -145,7 +148,8 @@ def tables_of(summary: Mapping[str, Any]) -> list[ResultTable]:
             DEPTHS,
             "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget. "
             + over_clusters,
-            questions,
+            marked,
+            "questions with evidence",
         ),
         _table(
             "What it cost",

@@ -42,10 +42,15 @@ class UnknownOption(InvalidFilter, TypeError):
     """A keyword that a search, or another method, does not have."""
 
 
+HOW_MANY = ("top_k", "limit", "k", "n")
+"""What libraries call the number of hits or of items."""
+
+
 def unknown_option(of: str, name: str, options: Iterable[str]) -> UnknownOption:
     """Return the error for a keyword `name` that the method `of` does not take; `options` are the keywords that it takes."""
-    names = list(options)
-    near = nearest(name, names)
+    names = [option for option in options if option != name]
+    alike = [option for option in HOW_MANY if name in HOW_MANY and option in names]
+    near = alike[0] if alike else nearest(name, names)
     fix = f"did you mean {near}=?" if near else f"it takes {', '.join(names)}" if names else "it takes none"
     return UnknownOption(f"{of} has no option {name}=: {fix}")
 

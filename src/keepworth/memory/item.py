@@ -34,9 +34,8 @@ class Scope:
         for name in PARTS:
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise InvalidScope(
-                    f"{name} of a scope must be text, got {type(value).__name__}: pass str(...), or leave it out for all"
-                )
+                fix = "only leaving it out means all" if value is None else "pass str(...), or leave it out for all"
+                raise InvalidScope(f"{name} of a scope must be text, got {type(value).__name__}: {fix}")
             if value == "":
                 continue
             if len(value) > LONGEST_NAME:
@@ -369,7 +368,8 @@ class Item:
 def text_problem(text: object) -> str | None:
     """Return why `text` cannot be remembered, or None. Line breaks and tabs are the only control characters allowed."""
     if not isinstance(text, str):
-        return f"text must be str, got {type(text).__name__}: decode bytes first"
+        fix = "decode it" if isinstance(text, bytes) else "give a text"
+        return f"text must be str, got {type(text).__name__}: {fix}"
     if not text.strip():
         return "text is empty: give it at least one character that is not white space"
     if len(text) > LONGEST_TEXT:

@@ -9,6 +9,7 @@ from keepworth.memory.errors import InvalidFilter, InvalidPolicy, check_keywords
 from keepworth.memory.item import Item, Scope, checked_source
 from keepworth.memory.search.search import CURRENT, Request, Worth, checked_query, several
 from keepworth.memory.store.decision_log import DecisionLog
+from keepworth.memory.store.log import check_source
 
 if TYPE_CHECKING:
     from keepworth.memory.policy.learning import Learning
@@ -44,7 +45,7 @@ class Learned:
 
     def ledger(self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False) -> Balance:
         """Estimate how much showing each item added, from episodes in which chance decided whether it was shown, and what those
-        random choices cost. Raises UnknownItem, InvalidPolicy.
+        random choices cost. Raises UnknownItem, InvalidFilter, InvalidPolicy.
 
         Args:
             items: Ids of items; by default all current ones that were shown with a reward.
@@ -59,6 +60,9 @@ class Learned:
             checked_source(source, "source")
             listed = self.store.items(self.scope, current=not everything)
             there = [item.id for item in listed if item.provenance.source == source]
+            if not there:
+                with self.store.database.reading() as connection:
+                    check_source(connection, self.scope, source)
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(items, everything=everything)
 

@@ -65,6 +65,7 @@ from keepworth.memory.search.search import (
     Search,
     checked_number,
     checked_query,
+    checked_switch,
     chosen_without_policy,
     requested,
     several,
@@ -309,7 +310,7 @@ class Memory(Changes, Learned):
             "",
             worded_actions(actions) if actions != () else (),
             checked_number(step, "step", 0),
-            explore=explore,
+            explore=checked_switch(explore, "explore"),
         )
         return self.answer(self._asked_in(episode, ask) if episode else ask, episode, top_k=top_k, **options)
 
@@ -421,7 +422,7 @@ class Memory(Changes, Learned):
         scope = self.scopes.narrowed(user_id, agent_id, session_id)
         about = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
-        return self._begin(new_id("e"), about, scope, person, explore=explore)
+        return self._begin(new_id("e"), about, scope, person, explore=checked_switch(explore, "explore"))
 
     def _begin(
         self, id: str, task: str, scope: Scope | None = None, person: str = "", *, explore: bool = True
@@ -529,7 +530,7 @@ class Memory(Changes, Learned):
         """Undo something, with all that was learned from it, as if it had never happened. Give exactly one argument.
 
         The result lists later entries that no longer apply. `rollback(result.id)` undoes the rollback. Raises UnknownEpisode,
-        UnknownSnapshot, Purged.
+        InvalidFilter, UnknownSnapshot, Purged.
 
         Args:
             target: The id of an episode or a rollback: undo everything that was done in it.
@@ -552,9 +553,12 @@ class Memory(Changes, Learned):
             if rewarder not in names:
                 raise InvalidPolicy(
                     f"{rewarder!r:.60} rewarded nothing in this memory.",
-                    f"Known: {', '.join(names) or 'nobody by name'}.",
+                    f"Known: {', '.join(names)}." if names else "No reward here has a name with it.",
                 )
             source = on_word_of(rewarder)
+        elif source and isinstance(source, str):
+            with self.store.database.reading() as connection:
+                log.check_source(connection, self.scope, source)
         return undo.rollback(self.store, self.scope, target=target, source=source, since=since, entry=entry)
 
     def diff(self, one: str, other: str = "") -> list[Difference]:

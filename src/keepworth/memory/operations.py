@@ -149,7 +149,7 @@ def malformed(act: object) -> str | None:
     ):
         return f"targets must be ids of items, got {act.targets!r:.80}"
     if not isinstance(act.text, str):
-        return f"text must be str, got {type(act.text).__name__}: decode bytes first"
+        return f"text must be str, got {type(act.text).__name__}: give a text"
     return None
 
 
@@ -169,8 +169,8 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
         raise InvalidReward(
             f"the reward must be a finite number in [{bounds[0]:g}, {bounds[1]:g}], got {value!r:.80}: nothing was learned.",
             "Scale it, or tell the file the range once: Memory(path, reward_range=(lowest, highest))."
-            if plain
-            else "Give a plain number.",
+            if plain and math.isfinite(number)
+            else "Give a plain number that is finite.",
         )
     if not abs(number) <= LARGEST_REWARD:
         raise InvalidReward(

@@ -8,8 +8,10 @@ from numbers import Integral
 from typing import TypedDict
 
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.errors import InvalidFilter, unknown_option
+from keepworth.memory.by_name import settings_of
+from keepworth.memory.errors import InvalidFilter, UnknownOption, unknown_option
 from keepworth.memory.item import Clock, now
+from keepworth.memory.policy.default import NAME
 from keepworth.memory.scan import Scan
 
 
@@ -36,8 +38,10 @@ def check_settings(
 ) -> None:
     """Raise UnknownOption or InvalidFilter for invalid settings. `opens` is the function that was called with them."""
     if unknown := [name for name in settings if name not in MemorySettings.__annotations__]:
-        options = [*signature(opens).parameters][1:-1]
-        raise unknown_option("Memory", unknown[0], [*options, *MemorySettings.__annotations__])
+        name, options = unknown[0], [*signature(opens).parameters][1:-1]
+        if name in settings_of(NAME):
+            raise UnknownOption(f"Memory has no option {name}=: give policy=keepworth.policy({NAME!r}, {name}=...)")
+        raise unknown_option("Memory", name, [*options, *MemorySettings.__annotations__])
     log = settings.get("log", "background")
     if log not in ("background", "off"):
         raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")

@@ -178,8 +178,10 @@ def messages_of(content: object) -> Sequence[Message]:
     """Return a text, a message or messages as messages with text as content. Raises InvalidText for anything else."""
     if isinstance(content, str):
         return [{"role": "user", "content": content}]
-    if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
-        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
+    coded = isinstance(content, (bytes, bytearray))
+    if coded or not isinstance(content, Iterable):
+        fix = "decode it" if coded else "give one of them"
+        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: {fix}")
     return [_in_words(*numbered) for numbered in enumerate([content] if isinstance(content, Mapping) else content)]
 
 

@@ -33,11 +33,12 @@ _ALIASES = {"minilm": DEFAULT_ENCODER, "default": DEFAULT_ENCODER}
 def encoder(name: str = "minilm") -> Encoder:
     """Returns the encoder of a name. The name is `minilm` (all-MiniLM-L6-v2, fetched once), `hashing`, `hashing:DIMENSION`, a
     folder or a Hugging Face id of a BERT encoder, or a server's `https://HOST/v1#MODEL` (`keepworth.models.hosted_encoder`).
-    Raises InvalidEncoder for an invalid dimension, and what `files.path_of` raises."""
-    if name == "hashing":
+    The case of a known name does not matter. Raises InvalidEncoder for an invalid dimension, and what `files.path_of` raises."""
+    plain = name.lower()
+    if plain == "hashing":
         return HashingEncoder()
-    if name.startswith("hashing:"):
-        dimension = name.removeprefix("hashing:")
+    if plain.startswith("hashing:"):
+        dimension = plain.removeprefix("hashing:")
         if not dimension.isdecimal():
             raise InvalidEncoder(
                 f"The encoder {name!r:.80} has no number of dimensions after `hashing:`.",
@@ -49,8 +50,10 @@ def encoder(name: str = "minilm") -> Encoder:
 
         return from_name(name)
 
-    model = _ALIASES.get(name, name)
+    model = _ALIASES.get(plain, name)
     folder = Path(model).expanduser()
+    if plain in KNOWN and not folder.is_dir():
+        model = plain
     if model in KNOWN or not folder.is_dir():
         folder = path_of(model, kind=ModelKind.ENCODER)
     return open_sentence_encoder(folder, model if model in KNOWN else _own_name(folder))

@@ -109,9 +109,11 @@ def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
     return next(iter(within or [words[word] for word in difflib.get_close_matches(bare, words, 1, 0.65)]), None)
 
 
-def availability() -> str:
-    """Returns a sentence for error messages that lists the models available by name."""
-    return f"Available by name: {', '.join(f'{model.name} ({model.kind.value})' for model in KNOWN.values())}."
+def availability(kind: ModelKind | None = None) -> str:
+    """Returns a sentence for error messages that lists the models available by name, or those of one kind."""
+    listed = (f"{model.name} ({model.kind.value})" for model in KNOWN.values() if kind in (None, model.kind))
+    more = ", for short minilm, and hashing, which needs no model" if kind is ModelKind.ENCODER else ""
+    return f"Available by name: {', '.join(listed)}{more}."
 
 
 Progress = Callable[[str], None]
@@ -161,7 +163,7 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
     if model in KNOWN:
         if kind is not None and KNOWN[model].kind is not kind:
             raise UnknownModel(
-                f"{model!r} is of the kind {KNOWN[model].kind.value!r}, not {kind.value!r}.", availability()
+                f"{model!r} is of the kind {KNOWN[model].kind.value!r}, not {kind.value!r}.", availability(kind)
             )
         return fetch(model, progress=progress)
     folder = Path(model).expanduser()
@@ -174,10 +176,10 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
     if is_hub_id(model):
         return from_hub(model, progress)
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise UnknownModel(f"There is no folder {folder}.", availability())
+        raise UnknownModel(f"There is no folder {folder}.", availability(kind))
     raise UnknownModel(
         f"No model is called {model!r}.",
-        f"{_suggest(model, kind)}{availability()} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
+        f"{_suggest(model, kind)}{availability(kind)} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
     )
 
 

@@ -397,7 +397,11 @@ HOSTS = {
 
 def install(name: str, command: str, *, write: bool) -> str:
     """Return the settings that make a host run `command` at its events, or, with `write`, merge them into its file and return a
-    line about it. Raises HookProblem if the present settings cannot be read."""
+    line about it. Raises HookProblem if there is no such host, or the present settings cannot be read."""
+    if name not in HOSTS:
+        from keepworth.episodes.errors import UnknownName
+
+        raise HookProblem(str(UnknownName("host", name, HOSTS)))
     host = HOSTS[name]
     file, hooks = Path(host.settings), dict[str, Any]()
     for event in host.events:
@@ -453,9 +457,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--seconds", type=float, default=None, help=f"How long the host waits at most; {SECONDS:g} if not given."
     )
-    made.add_argument(
-        "--install", metavar="HOST", choices=list(HOSTS), help=f"Print the settings of {', '.join(HOSTS)}."
-    )
+    made.add_argument("--install", metavar="HOST", help=f"Print the settings of {', '.join(HOSTS)}.")
     made.add_argument("--write", action="store_true", help="With --install: merge them into the project's file.")
     return made
 

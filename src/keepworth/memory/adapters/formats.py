@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.episodes.errors import nearest
 from keepworth.memory.errors import MemoryProblem
 from keepworth.memory.item import Item, ItemKind, Provenance, checked_provenance, checked_text, to_record
 from keepworth.memory.memory import Memory
@@ -78,6 +79,9 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
     for name in ("metadata", "provenance"):
         if not isinstance(options.get(name, {}), Mapping):
             raise ValueError(f"{name} must be an object, got {options[name]!r:.40}: give names and values")
+    if "text" not in record:
+        near = nearest("text", record)
+        raise ValueError(f"it has no field 'text': {f'is it {near!r}? Rename it' if near else 'give it one'}")
     text = checked_text(options.pop("text", None))
     source = checked_provenance(Provenance(**options.pop("provenance", {})))
     return Operation(OperationKind.ADD, text=text), replace(memory.drafted(options), provenance=source)

@@ -481,6 +481,13 @@ def checked_number(number: object, name: str, least: int) -> int:
     return int(number)
 
 
+def checked_switch(value: object, name: str) -> bool:
+    """Return True or False. Raises InvalidFilter for anything else, such as "no"."""
+    if value not in (True, False):
+        raise InvalidFilter(f"{name} must be True or False, got {value!r:.40}: give one of them")
+    return bool(value)
+
+
 def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
     """Check what a caller gave and return it as a request.
 
@@ -504,7 +511,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) ->
         raise InvalidFilter(f"mode {mode!r} does not exist: use one of {', '.join(MODES)}")
     unknown = sorted(set(given) - set(OPTIONS))
     if unknown:
-        raise unknown_option("a search", unknown[0], ("top_k", "mode", "user_id", *OPTIONS))
+        raise unknown_option("a search", unknown[0], ("top_k", "actions", "explore", *ScopedOptions.__annotations__))
     if "kinds" in given:
         given["kinds"] = tuple(member(ItemKind, kind) for kind in several(given["kinds"], "kinds", "fact"))
     if "statuses" in given:

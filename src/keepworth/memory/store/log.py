@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keepworth.episodes.episode import Decision, DecisionKind, OperationKind
+from keepworth.episodes.errors import UnknownName
+from keepworth.memory.errors import InvalidFilter
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.store import undo
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
@@ -269,6 +271,16 @@ def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
     homes = homes_inside(connection, scope)
     sources = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
     return sorted({whose(source) for source, home in sources if home in homes})
+
+
+def check_source(connection: AnyConnection, scope: Scope, source: str) -> None:
+    """Raise InvalidFilter where nothing inside `scope` is from this source, whatever became of it."""
+    homes = homes_inside(connection, scope)
+    listed = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source <> '' AND kind <> 'ROLLBACK'")
+    names = {name for name, home in listed if home in homes}
+    if source not in names:
+        unknown = UnknownName("source", source, names, "this scope")
+        raise InvalidFilter(unknown.message, unknown.fix)
 
 
 def note(transaction: Transaction, scope: Scope, now: str, what: str, episode: str = "", **body: Any) -> int:

@@ -96,8 +96,8 @@ def linked(parameters: LinkedStream, *, split: str, seed: int, order: str = "ran
             first, second = generator.random(2).tolist()
             facts += [(first, f"{person} {thing}", NOTE), (second, f"{thing} {room}", room)]
             questions.append((person, room, "room earlier" if second < first else "room later"))
-        told = [scene(text, right, question=False) for _, text, right in sorted(facts)]
-        tasks.append(stream_task(f"{prefix}/{len(tasks)}", partial(Course, *told), "facts", 0.0))
+        facts_in_order = [scene(text, right, question=False) for _, text, right in sorted(facts)]
+        tasks.append(stream_task(f"{prefix}/{len(tasks)}", partial(Course, *facts_in_order), "facts", 0.0))
         for index in asking.permutation(ASKED):
             tasks.append(ask(f"{prefix}/{len(tasks)}", *questions[index]))
         for question in questions[ASKED:]:
